@@ -13,7 +13,6 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Entry point of the console script."""
     from cdc_pipeline.collector import collect_rarely
 
     collect_rarely()  # before anything is imported, which creates most of a process's objects

@@ -48,7 +48,7 @@ COMMANDS: Final = {
 
 
 class _LazyGroup(CommandGroup):
-    """Knows its commands by name; `--help` loads none of them."""
+    """`--help` loads none of its commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -61,7 +61,6 @@ class _LazyGroup(CommandGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands by their names, without loading them."""
         commands = [
             CompletionItem(name, help=text)
             for name, text in COMMANDS.items()
@@ -151,7 +150,7 @@ def cli(
 
 
 class _ToStandardError(logging.Handler):
-    """Writes what the package logs for people to the standard error of the moment."""
+    """To the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from cdc_pipeline.cli.common.output import show_log_line
@@ -161,7 +160,7 @@ class _ToStandardError(logging.Handler):
 
 
 def _show_log() -> None:
-    """Show what this package logs for people (level INFO)."""
+    """Level INFO is for people."""
     log = logging.getLogger("cdc_pipeline")
     if not any(isinstance(one, _ToStandardError) for one in log.handlers):
         log.addHandler(_ToStandardError())
@@ -169,7 +168,7 @@ def _show_log() -> None:
 
 
 def run() -> None:
-    """Run the command line and exit. A reader that closes the pipe early ends it quietly."""
+    """A reader that closes the pipe early ends it quietly."""
     try:
         code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
         sys.stdout.flush()
@@ -187,6 +186,5 @@ def run() -> None:
 
 
 def _let_output_go_nowhere() -> None:
-    """Silence standard output after its reader has gone: Python flushes it again at exit, which
-    must not fail."""
+    """After its reader has gone: Python flushes it again at exit, which must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -342,17 +342,17 @@ def _chunks(
 
 
 def _standard_input() -> BinaryIO:
-    """Open standard input unbuffered, so that new bytes are seen at once."""
+    """Unbuffered, so that new bytes are seen at once."""
     handle = sys.stdin.buffer
     return getattr(handle, "raw", handle)
 
 
 @contextmanager
 def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
-    """Let Ctrl-C and SIGTERM end following between two transactions; a second signal ends at once.
+    """Let Ctrl-C and SIGTERM end following between two transactions; a second signal ends at
+    once.
 
-    Yields:
-        A function that waits a number of seconds and returns False once a signal has arrived.
+    Yields what waits a number of seconds and returns False once a signal has arrived.
     """
     stop = threading.Event()
     if not is_on:
@@ -425,7 +425,7 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
 
 
 def _note_rest(inspection: Inspection) -> None:
-    """Print what else a reader must know about the output."""
+    """What else a reader must know about the output."""
     log = inspection.log
     if log.filter.moved_from is not None:
         note(

@@ -45,8 +45,9 @@ def command(settings: Settings) -> None:
 
 
 def _choose_project(settings: Settings) -> str:
-    """Point `settings` to the project that has the demo's pipeline, which is made if there is none;
-    return what a user can look at there."""
+    """Point `settings` to the project that has the demo's pipeline, which is made if there is
+    none; return what a user can look at there.
+    """
     is_default = settings.jobs_directory == Path("jobs")
     if not is_default or (settings.jobs_directory / f"{SOURCE}.yaml").is_file():
         return (
@@ -98,7 +99,7 @@ def _run(settings: Settings, next_step: str) -> DemoReport:
 
 
 def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -> CaptureReport:
-    """Capture once: as a Dagster run, or in this process if the cursor is in the lake."""
+    """As a Dagster run, or in this process if the cursor is in the lake."""
     if isinstance(access, LakeAccess):
         return access.capture(
             bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None

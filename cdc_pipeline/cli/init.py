@@ -86,12 +86,9 @@ def command(
 def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool) -> list[str]:
     """Write a new project and return its files, relative to `directory`, which may exist.
 
-    Args:
-        source: name of its source; the demo's is always ``shop``.
-        demo: the recorded shop instead of a server.
+    `source`: of the demo (a recorded shop instead of a server) it is always ``shop``.
 
-    Raises:
-        ConfigError: one of the files exists, or `source` cannot name a source.
+    Raises ConfigError if one of the files exists, or `source` cannot name a source.
     """
     from cdc_pipeline.config.json_schema import json_schema
     from cdc_pipeline.config.pipeline_config import SOURCE_NAME
@@ -123,7 +120,7 @@ def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool
 
 
 def complete_demo_project(directory: Path, *, with_dagster: bool) -> list[str]:
-    """Make the demo's project, or add Dagster's files to one without them; return the new files."""
+    """The demo's project, or Dagster's files for one without them; returns the new files."""
     if not (directory / "jobs" / f"{DEMO_SOURCE}.yaml").is_file():
         return make_project(directory, source=DEMO_SOURCE, demo=True, with_dagster=with_dagster)
     missing = {
@@ -135,7 +132,6 @@ def complete_demo_project(directory: Path, *, with_dagster: bool) -> list[str]:
 
 
 def _part(*names: str, source: str) -> bytes:
-    """Return the text of some parts, written for `source`."""
     text = "".join((_PARTS / name).read_text(encoding="utf-8") for name in names)
     text = re.sub(rf"\b{_NAME_IN_PARTS}\b", source, text)
     return text.replace(f"{_NAME_IN_PARTS.upper()}_", f"{source.upper()}_").encode()

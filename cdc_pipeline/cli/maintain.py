@@ -81,7 +81,6 @@ def _delete_runs(settings: Settings, config: PipelineConfig) -> int:
 
 
 def said(done: TableMaintenance) -> str:
-    """Return what was done to one table, on one line."""
     parts = []
     if done.properties:
         parts.append("retention set")

@@ -243,7 +243,7 @@ def _report(settings: Settings, source: str, what: str, settled: SettleResult) -
 
 
 def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
-    """Return an entry as plain values; if `whole`, with its images and bytes."""
+    """If `whole`, with its images and bytes."""
     document: dict[str, object] = {
         "id": entry.id,
         "table": entry.table,

@@ -86,7 +86,6 @@ def command(
 def _capture(
     settings: Settings, config: PipelineConfig, bound: Bound | None, tables: tuple[str, ...]
 ) -> None:
-    """Capture without Dagster."""
     from cdc_pipeline.cli.common.progress import ProgressObserver
 
     access = LakeAccess(settings, config)

@@ -84,14 +84,14 @@ def command(settings: Settings, *, source: str | None, with_cursor: bool) -> Non
 
 
 def _exit_code(value: SourceStatus | CdcError) -> int:
-    """Return 1 for what a run or a person must correct, 2 for a wrong file."""
+    """1 for what a run or a person must correct, 2 for a wrong file."""
     if isinstance(value, ConfigError):
         return 2
     return 1 if isinstance(value, CdcError) or value.suspended else 0
 
 
 def _show_overview(found: Mapping[str, SourceStatus | CdcError]) -> None:
-    """Print a line for each source, then the errors."""
+    """A line for each source, then the errors."""
     numbers = ("tables", "behind")
     rows = table("Sources", *("source", "state", "position", *numbers, ""), numbers=numbers)
     for name, value in found.items():
@@ -115,7 +115,7 @@ def _show_overview(found: Mapping[str, SourceStatus | CdcError]) -> None:
 
 
 def _attention(status: SourceStatus) -> str:
-    """Return what a person should look at, on one line; "" if there is nothing."""
+    """What a person should look at, on one line; "" if there is nothing."""
     waiting = sum(status.quarantine.values())
     parts = [
         f"suspended: {listed(status.suspended, most=3)}" if status.suspended else "",

@@ -79,10 +79,8 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
 
 
 def _impossible(document: PipelineDocument) -> list[Mistake]:
-    """Return the settings that no source could carry out.
-
-    Raises:
-        ConfigMistakes: those that are wrong by themselves.
+    """Settings that no source could carry out; raises ConfigMistakes for those wrong by
+    themselves.
     """
     found = [
         Mistake(
@@ -95,15 +93,16 @@ def _impossible(document: PipelineDocument) -> list[Mistake]:
 
 
 def _is_plain(path: str, value: str) -> bool:
-    """Return whether a cron or a time zone is right for certain, without Dagster."""
+    """Whether a cron or a time zone is right for certain, without Dagster."""
     if path.endswith("deadline_cron"):  # Dagster compares it with lower_bound_delta
         return False
     return is_plain_cron(value) if path.endswith("cron") else is_plain_zone(value)
 
 
 def _shared(settings: Settings) -> dict[str, list[Mistake]]:
-    """Return what two sources write and only one may, as a mistake of each; skip files with other
-    mistakes."""
+    """What two sources write and only one may, as a mistake of each; files with other mistakes
+    are skipped.
+    """
     configs = {}
     for source in settings.source_names():
         with suppress(ConfigMistakes):
@@ -122,7 +121,6 @@ def _shared(settings: Settings) -> dict[str, list[Mistake]]:
 
 
 def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mistake]]:
-    """Return targets that two sources of one lake share, as a mistake of each."""
     from cdc_pipeline.pipeline.targets.shared import shared_targets
 
     known = {source: _known_tables(config) for source, config in configs.items()}
@@ -139,7 +137,7 @@ def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mis
 
 
 def _known_tables(config: PipelineConfig) -> Collection[str]:
-    """Return tables that are named exactly, or in the newest cut of a lake on a disk."""
+    """Tables that are named exactly, or in the newest cut of a lake on a disk."""
     from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 
     try:

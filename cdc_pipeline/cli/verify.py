@@ -1,5 +1,6 @@
-"""``cdc-pipeline verify``: proves that the lake's tables equal the source, and repairs what
-differs."""
+"""``cdc-pipeline verify``: proves that the lake's tables equal the source, and repairs
+differences.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +126,6 @@ def command(
 
 
 def exit_code(report: VerifyReport) -> int:
-    """Return 0 if all tables are proved equal, else `DIFFERENT` or `UNPROVED`."""
     return {"equal": 0, "different": DIFFERENT}.get(report.status, UNPROVED)
 
 
@@ -192,7 +192,7 @@ def _show(report: VerifyReport) -> None:
 
 
 def lines_of(found: TableVerified) -> list[str]:
-    """Return notes about one table besides its figures."""
+    """Notes about one table besides its figures."""
     lines = []
     if found.foreign is not None:
         change = found.foreign

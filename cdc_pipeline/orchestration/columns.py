@@ -57,11 +57,10 @@ def column_schema(
     rescues: bool = False,
     described: Mapping[str, SourceColumn] | None = None,
 ) -> dg.TableSchema:
-    """Return all columns of the Delta table: the source's, then the pipeline's. Key columns are
-    never null.
+    """All columns of the Delta table: the source's, then the pipeline's; key columns are never
+    null.
 
-    Args:
-        described: what the source says of columns, by their names in the Delta table.
+    `described`: what the source says of columns, by their names in the Delta table.
     """
     columns = (*columns, RESCUED) if rescues else columns
     described = described or {}
@@ -92,7 +91,7 @@ def column_schema(
 
 
 def column_origins(table: str, spec: TargetSpec) -> dict[str, list[tuple[str, str]]]:
-    """Return the source table and column that each column of the target `table` comes from."""
+    """The source table and column that each column of the target `table` comes from."""
     sources = spec.sources_of(table)
     found: dict[str, list[tuple[str, str]]] = {}
     for source, recorded in sources.items():
@@ -115,8 +114,9 @@ def column_origins(table: str, spec: TargetSpec) -> dict[str, list[tuple[str, st
 def described_columns(
     table: str, spec: TargetSpec, at_source: SourceColumns
 ) -> dict[str, SourceColumn]:
-    """Return what the source says of the columns of the target `table`: of those that come from one
-    column of their own type, by their names in the target."""
+    """What the source says of the columns of the target that come from one column of their own
+    type, by their names in the target.
+    """
     computed = {column.name for column in spec.shape.computed} if spec.shape is not None else set()
     return {
         name: found
@@ -127,8 +127,7 @@ def described_columns(
 
 
 def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> SourceColumns:
-    """Return what the server says of the columns of `tables`, each ``schema.table``; nothing of an
-    archive, or if the server does not answer."""
+    """Nothing of an archive, or if the server does not answer."""
     if not tables or not isinstance(config.source, LiveSourceConfig):
         return {}
     # Imported late: definitions are loaded often and need none of this.

@@ -76,7 +76,6 @@ class CdcTable:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Return the templates' variables."""
         schema, _, table = self.name.partition(".")
         return {"source": self.source, "schema": schema, "table": table}
 
@@ -99,11 +98,9 @@ class CdcScaffolder(dg.Scaffolder[CdcScaffoldParams]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[CdcScaffoldParams]:
-        """Return the model of the command's options."""
         return CdcScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[CdcScaffoldParams]) -> None:
-        """Write the component's files."""
         folder, root = request.target_path, request.project_root or request.target_path
         source = _source_name(folder)
         file = folder / f"{source}.yaml"
@@ -187,7 +184,7 @@ class CdcComponent(dg.Component, dg.Resolvable):
         )
 
     def _pipelines(self, at: Path, cdc: CdcResource) -> Iterator[tuple[str, Path, _Outline]]:
-        """Yield name and file of each pipeline, and what returns its outline."""
+        """Name and file of each pipeline, and what returns its outline."""
         folder = at if at.is_dir() else at.parent  # a component in Python has its file's path
         file = folder / COMPONENT_FILE
         name = _source_name(folder)
@@ -205,7 +202,6 @@ class CdcComponent(dg.Component, dg.Resolvable):
 
 
 def _outline(name: str, file: Path, content: dict[str, Any], cdc: CdcResource) -> PipelineConfig:
-    """Return the outline of a pipeline that is written in a component's file."""
     return outline_checked(PipelineDocument(name, file, content, cdc.variables(), _text_in(file)))
 
 
@@ -219,13 +215,12 @@ def _refuse(file: Path, got: str) -> PipelineConfig:
 
 
 def _source_name(folder: Path) -> str:
-    """Return the name of a source whose component is in `folder`."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", folder.name)
     return name if name[:1].isalpha() else f"source_{name}"
 
 
 def _text_in(file: Path) -> YamlText:
-    """Return the places of the pipeline that is written in a component's file."""
+    """Places of the pipeline that is written in a component's file."""
     try:
         found = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -234,7 +229,7 @@ def _text_in(file: Path) -> YamlText:
 
 
 def _translated(base: CdcTranslator, translation: TranslationFn[CdcTable]) -> CdcTranslator:
-    """Return a translator like `base`, whose specs of Delta tables pass through `translation`."""
+    """Like `base`, but specs of Delta tables pass through `translation`."""
 
     class Translated(type(base)):  # type: ignore[misc]
         def table_key(self, source: str, table: str) -> dg.AssetKey:

@@ -42,8 +42,6 @@ class DagsterCursorStore:
     provides.
 
     Args:
-        instance: where the events are.
-        asset_key: of the cursor asset.
         source: name that the cursor must carry.
         writer: logs the cursor's event in a run; without it the store only reads.
         before: called by `read` if there is no cursor yet; what it returns is taken over.
@@ -67,11 +65,10 @@ class DagsterCursorStore:
         self.skipped: tuple[str, ...] = ()
 
     def read(self) -> StoredCursor | None:
-        """Return the latest valid cursor; without one, that of `before`. Afterwards `skipped` names
-        the events that were passed over.
+        """The latest valid cursor, else that of `before`; `skipped` then names the events passed
+        over.
 
-        Raises:
-            CursorError: the newest cursor is of a version that this program does not know.
+        Raises CursorError if the newest cursor is of a version that this program does not know.
         """
         found, self.skipped = self._latest()
         self._guard.saw(found)
@@ -80,11 +77,7 @@ class DagsterCursorStore:
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
-        """Log `cursor` as the newest event of its asset; see `CursorStore.write`.
-
-        Raises:
-            CursorError: also when called outside a Dagster run.
-        """
+        """See `CursorStore.write`; raises CursorError outside a Dagster run, too."""
         if self._writer is None:
             raise CursorError(
                 "only a Dagster run may write a cursor",
@@ -97,11 +90,10 @@ class DagsterCursorStore:
         self._guard.saw(cursor)
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """Return the newest valid cursors, newest first, each with its event's metadata as plain
+        """The newest valid cursors, newest first, each with its event's metadata as plain
         values.
 
-        Raises:
-            CursorError: one of them is of a version that this program does not know.
+        Raises CursorError if one of them is of a version that this program does not know.
         """
         entries: list[CursorEntry] = []
         for event in self._events() if limit > 0 else ():
@@ -123,7 +115,7 @@ class DagsterCursorStore:
         return entries
 
     def _latest(self) -> tuple[StoredCursor | None, tuple[str, ...]]:
-        """Return the newest valid cursor, and the newer events that are not cursors."""
+        """The newest valid cursor, and the newer events that are not cursors."""
         skipped: list[str] = []
         for entry in self._events():
             cursor = self._cursor_of(entry)
@@ -133,8 +125,11 @@ class DagsterCursorStore:
         return None, tuple(skipped)
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
-        """Yield all events of the asset, newest first, including the latest one if its run was
-        deleted. Their order is that of the storage: the clock may have been set back."""
+        """All events of the asset, newest first, including the latest one if its run was
+        deleted.
+
+        Their order is that of the storage: the clock may have been set back.
+        """
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:
@@ -151,7 +146,7 @@ class DagsterCursorStore:
             page_cursor = page.cursor
 
     def _cursor_of(self, entry: dg.EventLogEntry) -> StoredCursor | str:
-        """Return the cursor of one event, or the reason why it has none."""
+        """The cursor of one event, or the reason why it has none."""
         if not entry.run_id:
             return "reported without a run"
         if entry.dagster_event is not None and entry.dagster_event.partition is not None:
@@ -190,8 +185,7 @@ def _when(entry: dg.EventLogEntry) -> str:
 
 
 def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
-    """Return the event's other entries; a value other than text, number or JSON becomes its
-    text."""
+    """The event's other entries; a value other than text, number or JSON becomes its text."""
     materialization = entry.asset_materialization
     found: dict[str, object] = {}
     for name, value in (materialization.metadata if materialization is not None else {}).items():

@@ -20,12 +20,11 @@ PROCESS_TAG = ".dagster/cdc_process"
 
 
 def this_process() -> str:
-    """Return this process's name, unique among all processes on this machine since it booted."""
+    """Unique among all processes on this machine since it booted."""
     return _process(os.getpid())
 
 
 def tag_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Tag `run` with the process that executes it."""
     instance.add_run_tags(run.run_id, {PROCESS_TAG: this_process()})
 
 
@@ -33,8 +32,8 @@ def free_dead_runs(instance: dg.DagsterInstance, *, pool: str) -> tuple[list[str
     """Free the pool slots of dead runs, and mark as failed those that Dagster still shows as
     running.
 
-    Returns:
-        Ids of the runs that lost their slots, and of the live runs that hold or wait for one.
+    Returns the ids of the runs that lost their slots, and of the live runs that hold or wait for
+    one.
     """
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
@@ -79,7 +78,7 @@ def _boot_id() -> str:
 
 
 def _start_ticks(pid: int) -> str:
-    """Return a process's start time in clock ticks since boot, or "gone" if it has exited."""
+    """In clock ticks since boot; "gone" if the process has exited."""
     try:
         # The command's name is in parentheses and may hold spaces: fields are counted after the
         # last one.

@@ -144,15 +144,8 @@ def build_source(
 ) -> dg.Definitions:
     """Build the definitions of one pipeline; a stand-in that shows the error if that fails.
 
-    Args:
-        outline: returns the pipeline as far as definitions need it.
-        name: the source's.
-        file: where it is written.
-        cdc: captures it.
-        runtime: for `build_assets`.
-
-    Raises:
-        CdcError: inside `only_source`.
+    `outline` returns the pipeline as far as definitions need it; `runtime` is for
+    `build_assets`. Inside `only_source` a CdcError is raised.
     """
     loading = _only_source.get()
     try:
@@ -182,13 +175,11 @@ def build_source(
 
 
 def loads_one_source() -> bool:
-    """Return whether this runs inside `only_source`."""
     return _only_source.get() is not None
 
 
 def is_wanted(source: str, translator: CdcTranslator) -> bool:
-    """Return whether to load a source; inside `only_source`, one alone, whose translator is
-    noted."""
+    """Inside `only_source`, one source alone, whose translator is noted."""
     loading = _only_source.get()
     if loading is None:
         return True
@@ -205,7 +196,6 @@ def _of_source(
     translator: CdcTranslator,
     load: Load | None,
 ) -> dg.Definitions:
-    """Build assets, checks, jobs and schedules of one source."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
     jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
     schedules = [_schedule(config, translator=translator)]
@@ -251,11 +241,7 @@ def _capture_job(
 
 
 def _config_files(jobs_directory: Path) -> list[Path]:
-    """Return the files to load; inside `only_source`, just that source's.
-
-    Raises:
-        ConfigError: the directory is missing.
-    """
+    """Inside `only_source`, just that source's; raises ConfigError if the directory is missing."""
     if not jobs_directory.is_dir():
         raise ConfigError(
             f"the jobs directory {jobs_directory} does not exist",
@@ -271,25 +257,21 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 
 def load_checked(file: Path) -> PipelineConfig:
-    """Load one pipeline as a run does, and check what only Dagster can check.
-
-    Raises:
-        ConfigMistakes: everything that is wrong with the file.
+    """As a run loads it, with what only Dagster can check; ConfigMistakes: all that is wrong
+    with it.
     """
     document = read_document(file)
     return _checked(document, document.resolve)
 
 
 def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
-    """Return the pipeline in a file as far as definitions need it, as `outline_checked` does."""
     return outline_checked(read_document(file, environment=cdc.variables()))
 
 
 def outline_checked(document: PipelineDocument) -> PipelineConfig:
-    """Return a pipeline as far as definitions need it, with what only Dagster can check.
+    """As far as definitions need it, with what only Dagster can check.
 
-    Raises:
-        ConfigMistakes: everything that is wrong with it, except for unset variables.
+    Raises ConfigMistakes: everything that is wrong with it, except for unset variables.
     """
     return _checked(document, document.outline)
 
@@ -309,7 +291,7 @@ def _checked(document: PipelineDocument, load: Callable[[], PipelineConfig]) -> 
 
 
 def _job_description(config: PipelineConfig) -> str:
-    """What a run does and where it stops; shown as Markdown."""
+    """Shown as Markdown."""
     return (
         f"One bounded capture of {config.name}: continues from the cursor, reads the binlog up "
         "to a bound that is fixed when the run is planned, merges each batch into the Delta "

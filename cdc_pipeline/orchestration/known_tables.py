@@ -21,10 +21,8 @@ from cdc_pipeline.text.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
-    """Return the newest readable cut of the source's lake, or None.
-
-    An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops
-    and names it.
+    """None if there is none or it is unreadable: Dagster's pages shall load, and the next run
+    stops and names it.
     """
     if config.lake_unknown:
         return None
@@ -44,7 +42,7 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
 
 
 def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
-    """Return the known targets: the name of each and of its source tables, sorted."""
+    """The known targets: the name of each and of its source tables, sorted."""
     tables = TableFilter(config)
     names = set(tables.exact_names)
     for state in cut.cursor.targets.values() if cut is not None else ():

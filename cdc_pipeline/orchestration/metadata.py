@@ -37,8 +37,7 @@ _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows",
 
 
 def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
-    """Return what one batch did to one table: statements with their outcome, and the rows
-    changed."""
+    """Statements with their outcome, and the rows changed."""
     of_table = cut.tables[table]
     metadata: Metadata = {
         **_ddl_metadata(ddl_of(cut, table)),
@@ -62,14 +61,14 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
 
 
 def data_version(table_version: int) -> dict[str, str]:
-    """Return the tag that tells Dagster the version of an asset's data: the Delta table's. It stays
-    the same in events of a run that changed nothing."""
+    """The tag that tells Dagster the version of an asset's data: the Delta table's. It stays the
+    same in events of a run that changed nothing.
+    """
     return {"dagster/data_version": str(table_version)}
 
 
 def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
-    """Return the decisions on statements of the source tables of target `table` in the cut's
-    batch."""
+    """On statements of the target's source tables, in the cut's batch."""
     sources = set(cut.cursor.targets[table].source_names)
     return [decision for decision in cut.ddl if not sources.isdisjoint(decision.tables)]
 
@@ -88,11 +87,9 @@ def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
 def cursor_event_metadata(
     cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]
 ) -> Metadata:
-    """Return where reading resumes, and the batch's counts if its cut is known.
+    """Where reading resumes, and the batch's counts if its cut is known.
 
-    Args:
-        cut: the cut of the cursor's own batch, if it is at hand.
-        given: what the capture adds, unchanged; it never replaces an entry built here.
+    `given`: what the capture adds, unchanged; it never replaces an entry built here.
     """
     metadata: Metadata = {
         "position": dg.MetadataValue.text(str(cursor.position)),
@@ -137,22 +134,18 @@ def cursor_event_metadata(
 
 
 def cursor_entry(cursor: CursorState, *, at_cut: Cut | None) -> Metadata:
-    """Return the entry that the next run reads.
-
-    Args:
-        at_cut: the cut of the cursor's batch, if it is at hand: what the cut has may be left out.
-    """
+    """The entry that the next run reads; what `at_cut`, the batch's cut, has may be left out."""
     document = short_document(cursor, None if at_cut is None else at_cut.cursor)
     return {CURSOR_ENTRY: dg.MetadataValue.json(document)}
 
 
 def _first(entries: Mapping[str, object]) -> dict[str, object]:
-    """Return the first entries by table: an event must not grow with the number of tables."""
+    """By table: an event must not grow with the number of tables."""
     return dict(islice(entries.items(), _TABLES_NAMED_MAX))
 
 
 def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, str]:
-    """Describe a suspended target for people: cause, position, and how to resolve it."""
+    """Cause, position, and how to resolve it, for people."""
     return {
         "cause": held.what,
         "stands_at": str(held.position),
@@ -161,12 +154,10 @@ def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, s
 
 
 def is_plotted(name: str) -> bool:
-    """Return whether a person would plot the number of this name."""
     return _PLOTTED.search(name) is not None
 
 
 def shown(name: str, value: object) -> dg.MetadataValue:
-    """Return the metadata value that shows a plain Python or pydantic value best under its name."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and not is_plotted(name):
         return dg.MetadataValue.text(str(value))
@@ -174,7 +165,6 @@ def shown(name: str, value: object) -> dg.MetadataValue:
 
 
 def _plain_value(value: object) -> dg.MetadataValue:
-    """Return the metadata value that shows a plain Python or pydantic value best."""
     if isinstance(value, BaseModel):
         return dg.MetadataValue.json(value.model_dump(mode="json"))
     if isinstance(value, bool):
@@ -236,7 +226,7 @@ def _cut_metadata(cut: Cut) -> Metadata:
 
 
 def changed_by(cut: Cut, table: str) -> bool:
-    """Return whether the cut's own batch changed `table`."""
+    """Whether the cut's own batch changed `table`."""
     target = cut.cursor.targets.get(table)
     return target is not None and target.applied_batch == cut.batch_number
 

@@ -29,17 +29,15 @@ _MARKDOWN: Final = re.compile(
 
 
 def dagster_name(name: str) -> str:
-    """Return `name` as one part of an asset key, or as a partition's key."""
     return _ODD.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), name)
 
 
 def plain_name(part: str) -> str:
-    """Return the name that `dagster_name` wrote as `part`."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("~", "")).decode(), part)
 
 
 def identifier(name: str) -> str:
-    """Return `name` in ``[A-Za-z0-9_]`` only, for jobs, steps and groups.
+    """In ``[A-Za-z0-9_]`` only, for jobs, steps and groups.
 
     A source's name has that form already. A file name that has not gets a leading ``_``, so that
     the two never collide.
@@ -50,5 +48,5 @@ def identifier(name: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return `text` escaped for Markdown, line by line."""
+    """Escaped line by line."""
     return "  \n".join(_MARKDOWN.sub(r"\\\1", printable(line)) for line in text.split("\n"))

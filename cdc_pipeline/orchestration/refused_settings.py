@@ -16,12 +16,7 @@ from cdc_pipeline.config.pipeline_config import Mistake, PipelineConfig, Pipelin
 
 
 def refused_settings(document: PipelineDocument, config: PipelineConfig | None) -> list[Mistake]:
-    """Return what Dagster refuses of a pipeline.
-
-    Args:
-        document: what is written of it.
-        config: what was made of that; None if it has other mistakes.
-    """
+    """`config`: None if the document has other mistakes."""
     found = list(_schedules(document))
     if config is not None and not found:
         found += _deadlines(config)

@@ -63,11 +63,7 @@ class CdcResource(dg.ConfigurableResource[Any]):
 
 
 def _reference(name: str, given: object) -> str:
-    """Return the reference to the variable that has the value of the variable `name`.
-
-    Raises:
-        ConfigError: it is no variable, but perhaps the value itself.
-    """
+    """Raises ConfigError if it is no variable, but perhaps the value itself."""
     text = f"${{{given.env_var_name}}}" if isinstance(given, dg.EnvVar) else given
     if not isinstance(text, str) or not VARIABLE.fullmatch(text):
         raise ConfigError(

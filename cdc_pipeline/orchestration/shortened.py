@@ -22,8 +22,7 @@ _MORE: Final = "…"
 def shortened(
     metadata: Mapping[str, dg.MetadataValue], *, bytes_max: int = ENTRIES_BYTES_MAX
 ) -> dict[str, dg.MetadataValue]:
-    """Return the entries, the largest of them with their first parts only, in `bytes_max` if that
-    can be."""
+    """The largest entries with their first parts only, in `bytes_max` if that can be."""
     entries = dict(metadata)
     sizes = {name: _size(name, value.value) for name, value in entries.items()}
     cut: set[str] = set()
@@ -50,8 +49,9 @@ def _size(name: str, value: object) -> int:
 
 
 def _halved(value: Any) -> Any:
-    """Return the first half: of a text, a list, a mapping by name; of one with one item, of
-    that; of a record in a list, its largest field halved."""
+    """Of a text, a list, a mapping by name the first half; of one with one item, of that; of a
+    record in a list, its largest field halved.
+    """
     if isinstance(value, str):
         return value[: len(value) // 2].removesuffix(_MORE) + _MORE if len(value) > 1 else value
     if isinstance(value, list):

@@ -230,7 +230,7 @@ class CdcTranslator:
         sources: Sequence[str] = (),
         mode: str | None = None,
     ) -> dict[str, Any]:
-        """Return what the translator's methods say of an asset, for its spec."""
+        """What the translator's methods say of an asset, for its spec."""
         return {
             "automation_condition": self.automation_condition(config, table),
             "code_version": self.code_version(config, table),
@@ -297,7 +297,7 @@ def _origin(config: PipelineConfig) -> str:
 
 
 def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
-    """Return the address of a live server, or the directory of archived journals."""
+    """The address of a live server, or the directory of archived journals."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
@@ -305,7 +305,7 @@ def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
 
 
 def _left_out_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
-    """Return the sections without which Dagster does nothing by itself, if a variable is unset."""
+    """Sections without which Dagster does nothing by itself, if a variable is unset."""
     mistakes = "\n".join(map(str, config.left_out))
     return {"left_out": dg.MetadataValue.text(mistakes)} if mistakes else {}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_summary(summary: JournalSummary) -> None:
-    """Print it; an error goes to standard error."""
+    """An error goes to standard error."""
     out = results()
     _show_journals(out, summary)
     rest = [

@@ -12,7 +12,7 @@ from cdc_pipeline.cli.common.settings import Settings
 
 
 def operator() -> str:
-    """Return the person at the terminal, for the record."""
+    """The person at the terminal, for the record."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in a container
@@ -20,16 +20,11 @@ def operator() -> str:
 
 
 def is_interactive() -> bool:
-    """Return whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
 def confirm(settings: Settings, question: str, *, refusal: str, yes: bool) -> None:
-    """Ask the person, unless they said yes already.
-
-    Args:
-        refusal: what needs confirmation, where nobody can be asked.
-        yes: whether ``--yes`` was given.
+    """Ask the person, unless ``--yes`` was given; `refusal` says what needs confirmation.
 
     Raises:
         UsageError: nobody can be asked.

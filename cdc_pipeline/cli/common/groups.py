@@ -13,11 +13,6 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first word names.
-
-        Raises:
-            UsageError: there is none.
-        """
         name, names = args[0] if args else "", self.list_commands(ctx)
         if name and not name.startswith("-") and name not in names:
             close = get_close_matches(name, names, n=1)

@@ -24,7 +24,6 @@ class LoadProgress(Bars, RunObserver):
         self._last_step = ""
 
     def waiting(self, run_ids: list[str]) -> None:
-        """Show that other runs hold the source."""
         self.load_stepped(f"waiting for another run of this source ({holders_text(run_ids)})")
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:

@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 def emit_json(document: object) -> None:
-    """Write `document` as the one JSON document of this command.
+    """As the one JSON document of this command.
 
-    Characters in strings that a terminal would interpret are written as JSON escapes: the document
-    stays equal.
+    Characters in strings that a terminal would interpret are written as JSON escapes: the
+    document stays equal.
     """
     lines = json.dumps(document, indent=2, ensure_ascii=False, default=str).split("\n")
     click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
 
 
 def json_escaped(line: str) -> str:
-    """Return a line of a JSON document with every invisible character escaped."""
+    """With every invisible character escaped."""
     return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
 
 
 def note(text: str) -> None:
-    """Write one printable line to standard error, unless the user wants none."""
+    """One printable line to standard error, unless the user wants none."""
     if not current_settings().quiet:
         click.echo(printable(text), err=True)
 
@@ -55,7 +55,7 @@ _log_printer: Callable[[str], None] | None = None
 
 
 def show_log_line(text: str) -> None:
-    """Write a line of the package's log to standard error, above the progress if one is shown."""
+    """To standard error, above the progress if one is shown."""
     if _log_printer is None:
         click.echo(text, err=True)
     else:
@@ -63,13 +63,12 @@ def show_log_line(text: str) -> None:
 
 
 def print_log_with(printer: Callable[[str], None] | None) -> None:
-    """Have the lines of the package's log printed by `printer`; None: to standard error again."""
+    """None: to standard error again."""
     global _log_printer
     _log_printer = printer
 
 
 def results() -> Console:
-    """Return the console for results."""
     from cdc_pipeline.cli.common.terminal import PlainConsole
 
     # Without a terminal, lines are not folded at a terminal's width.
@@ -81,7 +80,7 @@ def results() -> Console:
 
 
 def notes(stream: TextIO | None = None) -> Console:
-    """Return the console for progress and notes, which is silent if the user wants none."""
+    """For progress and notes; silent if the user wants none."""
     from cdc_pipeline.cli.common.terminal import PlainConsole
 
     return PlainConsole(
@@ -90,20 +89,18 @@ def notes(stream: TextIO | None = None) -> Console:
 
 
 def errors() -> Console:
-    """Return the console for errors."""
     from cdc_pipeline.cli.common.terminal import PlainConsole
 
     return PlainConsole(file=sys.stderr, no_color=_no_color())
 
 
 def _no_color() -> bool | None:
-    """Return True without colors; None lets NO_COLOR and the terminal decide."""
+    """None lets NO_COLOR and the terminal decide."""
     return True if current_settings().no_color else None
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return a text of parts, each plain or with a style:
-    ``styled(("shop", "bold"), ": ready")``."""
+    """Each part plain or with a style: ``styled(("shop", "bold"), ": ready")``."""
     from rich.text import Text
 
     return Text.assemble(
@@ -115,7 +112,7 @@ def styled(*parts: str | tuple[str, str]) -> Text:
 
 
 def xa_line(xa: OpenXa) -> str:
-    """Describe a prepared XA transaction on one line: xid, position, time, waiting rows."""
+    """On one line: xid, position, time, waiting rows."""
     since = ""
     if xa.prepared_at_us >= 0:
         since = (
@@ -129,7 +126,7 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def load_line(load: LoadStatus) -> str:
-    """Describe an unfinished snapshot on one line: its step and progress."""
+    """An unfinished snapshot on one line: its step and progress."""
     if load.damaged:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
@@ -151,7 +148,7 @@ def load_line(load: LoadStatus) -> str:
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    """Return an empty table; the columns in `numbers` are right-aligned."""
+    """The columns in `numbers` are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -181,7 +178,7 @@ _DURATIONS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "seco
 
 
 def duration(seconds: float) -> str:
-    """``3 hours``, ``90 minutes``: a duration in the largest unit that it has twice."""
+    """``3 hours``, ``90 minutes``: in the largest unit that the duration has twice."""
     for unit_s, name in _DURATIONS:
         if seconds >= 2 * unit_s or unit_s == 1:
             return count_of(int(seconds // unit_s), name)
@@ -189,7 +186,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[str], *, most: int = 20) -> str:
-    """Join names with commas; of more than `most`, the first ones and the number of the rest."""
+    """Of more than `most`, the first ones and the number of the rest."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -203,7 +200,7 @@ def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 
 
 def error_document(error: BaseException) -> dict[str, object]:
-    """Return an error as plain values; lists each mistake of a configuration file."""
+    """Lists each mistake of a configuration file."""
     if not isinstance(error, CdcError):
         return {"error": type(error).__name__, "what": said_by(error)}
     document = error.as_dict()
@@ -215,10 +212,11 @@ def error_document(error: BaseException) -> dict[str, object]:
 
 
 def show_error(error: BaseException, *, as_json: bool) -> None:
-    """Print an error on standard error, or as the JSON document.
+    """On standard error, or as the JSON document.
 
-    First the sentence that says what happened, then a line each for where, expected, got and what
-    to do next. On a terminal longer lines are folded at its width, but never inside of a command.
+    First the sentence that says what happened, then a line each for where, expected, got and
+    what to do next. On a terminal longer lines are folded at its width, but never inside of a
+    command.
     """
     if as_json:
         emit_json(error_document(error))
@@ -243,8 +241,9 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
 
 
 def folded(text: str, *, width: int | None) -> list[str]:
-    """Return the lines of a text, folded between words to `width`; what stands in backticks stays
-    on one line, so that it can be copied."""
+    """Fold a text between words; what stands in backticks stays on one line, so that it can be
+    copied.
+    """
     lines: list[str] = []
     for whole in printable_lines(text).splitlines() or [""]:
         if width is None or len(whole) <= width:
@@ -266,8 +265,7 @@ def quiet_streams(*, quiet: bool) -> Iterator[TextIO]:
     """Keep output of Dagster, the JVM and other libraries off the terminal; Dagster's step logs
     still get it.
 
-    Yields:
-        A stream to the original standard error, for progress.
+    Yields a stream to the original standard error, for progress.
     """
     if not quiet or not (_is_real(sys.stdout) and _is_real(sys.stderr)):
         yield sys.stderr

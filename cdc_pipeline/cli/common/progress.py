@@ -21,15 +21,13 @@ from cdc_pipeline.pipeline.report import CapturePlan
 
 
 def holders_text(holders: list[str]) -> str:
-    """Describe who holds the source: run ids are shortened; other texts stay as they are."""
+    """Run ids are shortened; other texts stay as they are."""
     return ", ".join(one if " " in one else one[:8] for one in holders)
 
 
 class Bars:
-    """Show bars with counts during the context if the console is a terminal.
-
-    Args:
-        columns: between the bar and the counts.
+    """Bars with counts during the context if the console is a terminal; `columns` stand between
+    them.
     """
 
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
@@ -71,7 +69,6 @@ class ProgressObserver(Bars, RunObserver):
         self._task = self._progress.add_task("reading", total=None, counts="")
 
     def waiting(self, run_ids: list[str]) -> None:
-        """Show that another run holds the source."""
         self._console.print(
             f"another capture of this source is running ({holders_text(run_ids)}): "
             "waiting for it to end"

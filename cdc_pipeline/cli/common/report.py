@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_report(report: CaptureReport, *, run_id: str = "") -> None:
-    """Print what the run did, in a few small tables on standard output."""
+    """What the run did, in a few small tables on standard output."""
     from cdc_pipeline.lake.suspensions import sentence
 
     out = results()
@@ -68,8 +68,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
 
 
 def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
-    """Return statements and decisions as a table of three columns, so that position and table fit
-    unbroken in 80 columns."""
+    """Of three columns, so that position and table fit unbroken in 80 columns."""
     rows = table("DDL", "at", "table", "decision")
     for one in ddl:
         what = f"{one.kind.replace('_', ' ')}, {one.decision}: {one.reason}"
@@ -78,7 +77,6 @@ def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
 
 
 def show_tables(tables: Mapping[str, TableReport]) -> None:
-    """Print the counts of each table on standard output."""
     numbers = ("inserted", "updated", "deleted", "Delta version")
     rows = table("Rows", "table", *numbers, "", numbers=numbers)
     for name, of_table in sorted(tables.items()):
@@ -103,5 +101,5 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
 
 
 def rescued_text(rescued: Mapping[str, int]) -> str:
-    """Return a text about values that were put into ``_cdc_rescued`` or left NULL, by column."""
+    """About values that were put into ``_cdc_rescued`` or left NULL, by column."""
     return ", ".join(f"{column} {count:,}" for column, count in sorted(rescued.items()))

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 class Settings:
     """Global options, and whether the command prints JSON.
 
-    Attributes:
-        cursor: where cursors are kept (see `source_access`).
-        quiet: no progress and no notes.
-        no_color: no colors, whatever the terminal can show.
+    `cursor`: where cursors are kept (see `source_access`); `quiet`: no progress and no notes.
     """
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
@@ -35,11 +32,7 @@ class Settings:
     no_color: bool = False
 
     def source_names(self) -> list[str]:
-        """Return the names of all sources, sorted.
-
-        Raises:
-            ConfigError: there is no jobs directory.
-        """
+        """Sorted; raises ConfigError if there is no jobs directory."""
         return [file.stem for file in self._files()]
 
     def _files(self) -> list[Path]:
@@ -55,11 +48,7 @@ class Settings:
         return list_config_files(self.jobs_directory)
 
     def file_of(self, source: str) -> Path:
-        """Return the configuration file of `source`.
-
-        Raises:
-            ConfigError: there is no such file.
-        """
+        """Raises ConfigError if there is no such file."""
         files = {file.stem: file for file in self._files()}
         if not files:
             raise self.no_source_yet(source)
@@ -75,7 +64,7 @@ class Settings:
         return files[source]
 
     def no_source_yet(self, source: str = "NAME") -> ConfigError:
-        """Return the error for a jobs directory without a configuration file."""
+        """The error for a jobs directory without a configuration file."""
         return ConfigError(
             f"no pipeline is configured in {self.jobs_directory} yet",
             expected="one YAML file for each source",
@@ -85,24 +74,20 @@ class Settings:
         )
 
     def config_of(self, source: str) -> PipelineConfig:
-        """Return the configuration of `source`.
-
-        Raises:
-            ConfigError: there is no such file, or it has mistakes.
-        """
+        """Raises ConfigError if there is no such file, or it has mistakes."""
         from cdc_pipeline.config.pipeline_config import load_config
 
         return load_config(self.file_of(source))
 
 
 def current_settings() -> Settings:
-    """Return the settings of the command that runs; the defaults outside of one."""
+    """Of the command that runs; the defaults outside of one."""
     context = click.get_current_context(silent=True)
     return (None if context is None else context.find_object(Settings)) or Settings()
 
 
 def _complete_source(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the sources whose name begins as typed; the group's own options count."""
+    """The group's own options count."""
     settings = Settings(jobs_directory=ctx.find_root().params.get("jobs_directory") or Path("jobs"))
     try:
         return [name for name in settings.source_names() if name.startswith(incomplete)]
@@ -111,12 +96,11 @@ def _complete_source(ctx: click.Context, _parameter: click.Parameter, incomplete
 
 
 def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], Any]:
-    """Return the decorator for a command's argument SOURCE, which shells complete."""
+    """A command's argument SOURCE, which shells complete."""
     return click.argument(name, shell_complete=_complete_source, **settings)
 
 
 def limit_option(what: str = "How many, newest first.") -> Callable[[Any], Any]:
-    """Return the decorator for ``--limit`` of a list; `what` is its help."""
     return click.option(
         "--limit", type=click.IntRange(min=1), default=20, show_default=True, help=what
     )
@@ -127,7 +111,7 @@ def _set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> N
 
 
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command: add ``--json`` and pass the settings as the first argument."""
+    """Add ``--json`` to a command, and pass the settings as its first argument."""
 
     @click.option(
         "--json",

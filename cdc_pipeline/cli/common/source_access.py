@@ -39,19 +39,14 @@ class SourceAccess(Protocol):
 
     @property
     def cursors(self) -> CursorStore:
-        """Return the store of its cursor."""
+        pass
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Return what the last read of the cursor passed over."""
+        pass
 
     def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:
-        """Return the starter of its runs.
-
-        Args:
-            kind: what a change is called.
-            on_waiting: called with the holders of the source.
-        """
+        pass
 
 
 @contextmanager
@@ -75,19 +70,13 @@ def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAc
 
 
 def log_level(settings: Settings) -> str:
-    """Return the lowest level that Dagster logs to the console."""
     return "DEBUG" if settings.debug else "CRITICAL"
 
 
 def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:
-    """Check that Dagster is installed.
+    """Raise RuntimeSetupError if Dagster is not installed.
 
-    Args:
-        what: why it is needed.
-        otherwise: what a user who does not want it can do.
-
-    Raises:
-        RuntimeSetupError: it is not.
+    `what`: why it is needed; `otherwise`: what a user who does not want it can do.
     """
     if not has_dagster():
         raise RuntimeSetupError(
@@ -97,7 +86,6 @@ def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:
 
 
 def has_dagster() -> bool:
-    """Return whether Dagster is installed."""
     return importlib.util.find_spec("dagster") is not None
 
 
@@ -130,11 +118,7 @@ class LakeAccess:
         observer: RunObserver,
         on_waiting: Callable[[list[str]], None],
     ) -> CaptureReport:
-        """Capture in this process, as soon as nobody else holds the source's lock.
-
-        Raises:
-            CdcError: see `capture.capture`.
-        """
+        """In this process, as soon as nobody else holds the source's lock."""
         from cdc_pipeline.pipeline.capture.capture import capture
         from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 
@@ -152,7 +136,7 @@ class LakeAccess:
         )
 
     def _cursor_in_dagster(self) -> StoredCursor | None:
-        """Return Dagster's cursor of this source, if this machine has a Dagster that knows one."""
+        """If this machine has a Dagster that knows a cursor of this source."""
         home = os.environ.get("DAGSTER_HOME", "")
         if not home or not Path(home).expanduser().is_dir() or not has_dagster():
             return None

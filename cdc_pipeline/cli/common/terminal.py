@@ -20,8 +20,9 @@ from cdc_pipeline.text.printable import printable, printable_lines
 
 
 class PlainConsole(Console):
-    """A console without markup, emoji codes and highlighting that shows control characters instead
-    of sending them."""
+    """Without markup, emoji codes and highlighting; shows control characters instead of sending
+    them.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
@@ -43,7 +44,7 @@ class PlainConsole(Console):
 
 
 def _escaped(text: Text) -> Text:
-    """Return the text with every invisible character escaped; its styles stay."""
+    """With every invisible character escaped; styles stay."""
     plain = text.plain
     if printable_lines(plain) == plain:
         return text

@@ -74,17 +74,16 @@ ObserverFactory = Callable[[PipelineConfig], RunObserver]
 
 
 def pool_name(source: str) -> str:
-    """Dagster's concurrency pool of a source; its limit of 1 is in dagster.yaml."""
+    """Its limit of 1 is in dagster.yaml."""
     return f"cdc_{source}"
 
 
 def step_name(source: str) -> str:
-    """Return the name of the one step that captures a source."""
     return f"capture_{source}"
 
 
 def _step_description(config: PipelineConfig) -> str:
-    """What the step does, and how the launchpad sets its bound; shown as Markdown."""
+    """Shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
         f"Without configuration it stops {bound_text(config.bound)}. To set another bound, "
@@ -102,8 +101,7 @@ def _step_description(config: PipelineConfig) -> str:
 
 @dataclass(frozen=True)
 class CaptureStep:
-    """What the step of a source captures, and how its assets are called; fixed when the definitions
-    load."""
+    """What the step of a source captures, and how its assets are called; fixed at loading."""
 
     pipeline: PipelineConfig
     translator: CdcTranslator
@@ -113,7 +111,7 @@ class CaptureStep:
     retry_wait_s: float
 
     def run(self, context: dg.AssetExecutionContext, environment: Mapping[str, str]) -> None:
-        """Capture the source up to the bound of the run's settings.
+        """Capture up to the bound of the run's settings.
 
         Variables in `environment` come before those of the pipeline and of the process.
         """
@@ -152,7 +150,7 @@ _current_step: ContextVar[CaptureStep | None] = ContextVar("cdc_capture_step", d
 
 
 def current_step() -> CaptureStep | None:
-    """Return the step whose body is running; None outside of one."""
+    """None outside of a step's body."""
     return _current_step.get()
 
 
@@ -170,11 +168,11 @@ def build_assets(
     cursor_alone: bool = False,
     with_snapshot: bool = False,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
-    """Return the asset whose `body` captures `pipeline`, and the specs of its upstream
-    tables.
+    """The asset whose `body` captures `pipeline`, and the specs of its upstream tables.
 
     With `cursor_alone` the asset captures the same, and its definition has no tables. With
-    `with_snapshot` the tables of a live server come from its snapshot asset too (`load_asset.py`).
+    `with_snapshot` the tables of a live server come from its snapshot asset too
+    (`load_asset.py`).
     """
     cut = None if cursor_alone else newest_cut(pipeline)
     tables = {} if cursor_alone else known_tables(pipeline, cut)
@@ -232,17 +230,16 @@ def build_assets(
 
 
 def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSpec:
-    """Return the spec of a table that comes from the snapshot as well.
-
-    A capture needs none of its partitions, so it maps to none: otherwise Dagster would call each
-    table out of date as soon as another one is loaded. (One step has one mapping for all tables.)
+    """A capture needs no partition of the snapshot, so it maps to none: otherwise Dagster would
+    call each table out of date as soon as another one is loaded. (One step has one mapping
+    for all tables.)
     """
     mapping = dg.SpecificPartitionsPartitionMapping([])
     return spec.merge_attributes(deps=[dg.AssetDep(snapshot_key, partition_mapping=mapping)])
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
-    """Return the cursor that runs without Dagster have left in the lake."""
+    """The cursor that runs without Dagster have left in the lake."""
     from cdc_pipeline.pipeline.wiring import build_lake_cursors
 
     return build_lake_cursors(pipeline).read()
@@ -321,8 +318,10 @@ def _run(
 
 def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
     """Tag a run that Dagster started for assets of this source alone, as *Materialize* and
-    automation do, like one of the source's job: `maintenance.run_retention` finds runs by the
-    tag."""
+    automation do.
+
+    `maintenance.run_retention` finds runs by the tag.
+    """
     selected = context.run.asset_selection
     is_ours = selected is not None and selected <= context.assets_def.keys
     if is_ours and SOURCE_TAG not in context.run.tags:
@@ -330,14 +329,13 @@ def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
 
 
 def _cursor_now(config: PipelineConfig, cursors: DagsterCursorStore) -> CursorState | None:
-    """Return the cursor as a run has left it; None if it is not that of the newest cut."""
+    """As a run has left it; None if it is not that of the newest cut."""
     stored, cut = cursors.read(), newest_cut(config)
     return None if stored is None or cut is None else whole_cursor(stored, cut.cursor)
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:
-    """Name the events that are not valid cursors in the run's log, and in an observation of the
-    cursor asset (K3)."""
+    """In the run's log and in an observation of the cursor asset (K3)."""
     if not cursors.skipped:
         return
     for note in cursors.skipped:

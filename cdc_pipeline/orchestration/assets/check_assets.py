@@ -50,7 +50,6 @@ _DESCRIPTIONS: Final = {
 def build_checks(
     pipeline: PipelineConfig, *, translator: CdcTranslator
 ) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of a source: one step for its tables, one for its cursor."""
     cut = newest_cut(pipeline)
     table_of = {
         translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)
@@ -68,7 +67,6 @@ def build_checks(
 
 
 def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
-    """Yield the names of the checks that a table has."""
     yield FOLLOWS
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
@@ -125,7 +123,7 @@ def _table_checks(
 def _follow_results(
     config: PipelineConfig, tables: Sequence[str], *, translator: CdcTranslator
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield whether the tables follow at the newest cut; of one that is not in it, nothing."""
+    """Whether the tables follow at the newest cut; of one that is not in it, nothing."""
     cut = newest_cut(config) if tables else None
     targets = {} if cut is None else cut.cursor.targets
     for table in tables:
@@ -134,8 +132,9 @@ def _follow_results(
 
 
 def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
-    """Return numbered inputs and outputs for a step of checks. Dagster's default derives them from
-    table names, which fails for most characters and maps `a-b` and `a_b` to the same name."""
+    """Numbered inputs and outputs: Dagster's default derives them from table names, which fails
+    for most characters and maps `a-b` and `a_b` to the same name.
+    """
     return {
         "ins": {f"asset_{number}": dg.In(dg.Nothing) for number in range(len(_assets(specs)))},
         "out": {f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))},
@@ -267,7 +266,6 @@ def _cursors(
 
 @contextmanager
 def _as_step_failure(pipeline: PipelineConfig) -> Iterator[None]:
-    """Turn a `CdcError` into a step failure with the same text."""
     try:
         with files_failing(pipeline.sink.lake_path):
             yield

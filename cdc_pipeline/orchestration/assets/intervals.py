@@ -23,12 +23,8 @@ _NAMED_MAX: Final = 20
 
 @dataclass(frozen=True)
 class Joined:
-    """Result of the check.
-
-    Attributes:
-        passed: None if there are fewer than two events to compare.
-        text: one sentence.
-        values: figures and the gaps, for people.
+    """`passed`: None if there are fewer than two events to compare; `text`: one sentence;
+    `values`: figures and the gaps, for people.
     """
 
     passed: bool | None
@@ -85,7 +81,7 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
 
 
 def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None:
-    """Return the interval that one event records; None if it has none."""
+    """The interval that one event records."""
     entries = {} if materialization is None else materialization.metadata
     interval, cursor = entries.get("interval"), entries.get("cursor")
     if not isinstance(interval, dg.TextMetadataValue) or not isinstance(

@@ -37,7 +37,7 @@ from cdc_pipeline.position.cursor import CursorStore
 
 
 class Load(Protocol):
-    """Signature of `cdc_pipeline.pipeline.load.load.load`, as far as it is used here."""
+    """As `cdc_pipeline.pipeline.load.load.load`, as far as it is used here."""
 
     def __call__(
         self,
@@ -64,15 +64,13 @@ class LoadRunConfig(dg.Config):
 
 
 def _load_step_name(source: str) -> str:
-    """Return the name of the one step that loads tables of a source."""
     return f"snapshot_{source}"
 
 
 def build_load(
     pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
 ) -> dg.AssetsDefinition | None:
-    """Return the asset that loads tables of `pipeline`; None if the source is an archive or none of
-    its tables is known yet."""
+    """None if the source is an archive or none of its tables is known yet."""
     sources = loadable(pipeline)
     if not sources:
         return None
@@ -127,7 +125,7 @@ def build_load(
 
 
 def load_description(source: str) -> str:
-    """What the job does; shown as Markdown."""
+    """Shown as Markdown."""
     return (
         f"Loads or reloads tables of {source}: choose the tables as partitions. All other "
         "tables stay in sync."
@@ -135,7 +133,7 @@ def load_description(source: str) -> str:
 
 
 def loadable(pipeline: PipelineConfig) -> list[str]:
-    """Return the known source tables that a load can read, sorted."""
+    """The known source tables that a load can read, sorted."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return []
     of_targets = known_tables(pipeline, newest_cut(pipeline)).values()
@@ -200,7 +198,6 @@ def _run(
 
 
 def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
-    """The figures of one target's load."""
     figures = loaded.model_dump(exclude={"sources", "low", "high"})
     return {
         "target": target,

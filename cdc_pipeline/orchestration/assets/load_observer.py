@@ -47,7 +47,6 @@ class LoadRecorder(RunObserver):
         self._recorder.published(cut)
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
-        """Log which load this is."""
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
         self._context.log.info(
@@ -56,11 +55,9 @@ class LoadRecorder(RunObserver):
         )
 
     def load_stepped(self, text: str) -> None:
-        """Log what the load is doing now."""
         self._context.log.info(text)
 
     def load_progressed(self, state: LoadState, progress: Progress) -> None:
-        """Log the progress of each table as an observation."""
         now_s = time.monotonic()
         rows = sum(table.rows for table in progress.tables.values())
         if self._rows_before < 0:

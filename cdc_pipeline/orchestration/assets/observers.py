@@ -43,5 +43,5 @@ def listening(listener: Listener) -> Iterator[Listener]:
 
 
 def current_listener() -> Listener:
-    """Return the current listener; a no-op one outside `listening`."""
+    """A no-op one outside `listening`."""
     return _listener.get() or Listener()

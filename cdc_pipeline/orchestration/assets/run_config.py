@@ -110,7 +110,7 @@ class CaptureRunConfig(dg.Config):
     )
 
     def bound(self) -> Bound | None:
-        """Return the run's own bound; None if the YAML file decides."""
+        """None if the YAML file decides."""
         return bound_of(
             journal=self.bound_journal,
             offset=self.bound_offset,
@@ -124,7 +124,7 @@ class CaptureRunConfig(dg.Config):
 
 
 def run_config_of(bound: Bound | None, tables: Sequence[str] = ()) -> dict[str, object]:
-    """Return the fields of `CaptureRunConfig` that express `bound` and the tables to catch up."""
+    """The fields of `CaptureRunConfig` that express `bound` and the tables to catch up."""
     fields = _bound_fields(bound)
     return fields | {"only_tables": list(tables)} if tables else fields
 

@@ -13,10 +13,9 @@ from cdc_pipeline.text.server_messages import said_by
 
 
 def resolved(pipeline: PipelineConfig) -> PipelineConfig:
-    """Return the configuration that a run needs: definitions hold an outline, without secrets.
+    """The configuration that a run needs: definitions hold an outline, without secrets.
 
-    Raises:
-        dg.Failure: a variable is unset, or what it stands for is wrong.
+    Raises `dg.Failure` if a variable is unset, or what it stands for is wrong.
     """
     try:
         return pipeline.resolved()
@@ -25,7 +24,7 @@ def resolved(pipeline: PipelineConfig) -> PipelineConfig:
 
 
 def unexpected(error: Exception) -> dg.Failure:
-    """Return the failure for an unexpected error: its type, and where this package met it.
+    """The failure for an unexpected error: its type, and where this package met it.
 
     Raise it `from None`: a library's message may quote row values, and Dagster would store them
     with the traceback.

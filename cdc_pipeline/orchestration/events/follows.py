@@ -28,19 +28,17 @@ DESCRIPTION = (
 
 
 def follows_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    """Return the check of the table with this key."""
     return dg.AssetCheckSpec(FOLLOWS, asset=key, description=DESCRIPTION)
 
 
 def follows_key(config: PipelineConfig, translator: CdcTranslator, table: str) -> dg.AssetCheckKey:
-    """Return the key of the check of `table`."""
     return dg.AssetCheckKey(translator.table_key(config.name, table), FOLLOWS)
 
 
 def follows_evaluation(
     config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
 ) -> dg.AssetCheckEvaluation:
-    """Return the result for `table` as a run logs it; `held` is why it is suspended, if it is."""
+    """As a run logs it."""
     return dg.AssetCheckEvaluation(
         asset_key=translator.table_key(config.name, table),
         check_name=FOLLOWS,
@@ -57,7 +55,6 @@ def follows_evaluation(
 def follows_result(
     config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
 ) -> dg.AssetCheckResult:
-    """Return the same as the result of a step of checks."""
     evaluation = follows_evaluation(config, translator, table, held)
     return dg.AssetCheckResult(
         asset_key=evaluation.asset_key,
@@ -70,8 +67,7 @@ def follows_result(
 
 
 def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
-    """Return the command that brings a suspended table back: a catch-up if its cause can disappear
-    by itself, else a load, or of an archive a rebuild."""
+    """A catch-up if the cause can disappear by itself, else a load, or of an archive a rebuild."""
     if is_retryable(held):
         return f"cdc-pipeline run {config.name} --table {quote(table)}"
     if isinstance(config.source, LiveSourceConfig):

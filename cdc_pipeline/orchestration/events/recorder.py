@@ -50,11 +50,7 @@ _TABLES_NAMED_MAX = 20
 
 
 def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
-    """Return a table's rows at a Delta version from its log; None if the log has no counts.
-
-    Raises:
-        LakeStateError: the table's log is damaged.
-    """
+    """From the table's log, which may have no counts. Raises LakeStateError if it is damaged."""
     # Imported late: definitions are loaded often, and runs that log no table need none of it.
     from cdc_pipeline.sink.delta.row_count import row_count
 
@@ -62,8 +58,9 @@ def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | Non
 
 
 class MaterializationRecorder(RunObserver):
-    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as a
-    cursor writer."""
+    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as
+    a writer.
+    """
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class MaterializationRecorder(RunObserver):
         translator: CdcTranslator,
         row_counter: RowCounter | None = None,
     ) -> None:
-        """Take row counts from `row_counter`, by default from the tables' logs."""
         self._context = context
         self._config = config
         self._translator = translator
@@ -87,7 +83,6 @@ class MaterializationRecorder(RunObserver):
         self._follows: dict[str, bool] = {}  # results of this run, by table
 
     def planned(self, plan: CapturePlan) -> None:
-        """Show the plan in the run's log."""
         self._plan, self._planned_at_s = plan, time.time()
         self._context.log.info(
             f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
@@ -98,7 +93,6 @@ class MaterializationRecorder(RunObserver):
             self._context.log.warning(warning)
 
     def published(self, cut: Cut) -> None:
-        """Log the tables that the batch changed."""
         self._cut = cut
         self._log_loaded(cut)
         for table in sorted(cut.tables):
@@ -108,7 +102,6 @@ class MaterializationRecorder(RunObserver):
             self._tell_follows(table, cut.cursor.suspended.get(table))
 
     def write_cursor(self, cursor: CursorState, given: dict[str, object]) -> None:
-        """Log the cursor."""
         cut = self._cut
         if cut is None or cut.batch_number != cursor.batch_number:
             cut = newest_cut(self._config)
@@ -129,11 +122,11 @@ class MaterializationRecorder(RunObserver):
         )
 
     def leave_signs(self, cursor: CursorState, *, run_fails: bool = False) -> None:
-        """Log what a run leaves at its end: the check of each table that is suspended, that follows
-        again, or that was selected with its checks; and the run's sign on the assets.
+        """Log what a run leaves at its end: the check of each table that is suspended, that
+        follows again, or that was selected with its checks; and the run's sign on the assets.
 
-        Of a run that fails, Dagster calls each selected asset without a materialization failed: so
-        those that follow get one.
+        Of a run that fails, Dagster calls each selected asset without a materialization failed:
+        so those that follow get one.
         """
         sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
         selected = run_fails and self._context.has_assets_def
@@ -155,7 +148,7 @@ class MaterializationRecorder(RunObserver):
                 self._tell_follows(table, target.suspended)
 
     def _announced_checks(self) -> Set[dg.AssetCheckKey]:
-        """Return the checks that Dagster expects of this run."""
+        """Those that Dagster expects of this run."""
         if not self._context.has_assets_def:
             return frozenset()
         keys: Set[dg.AssetCheckKey] = self._context.job_def.asset_layer.asset_graph.asset_check_keys
@@ -175,8 +168,9 @@ class MaterializationRecorder(RunObserver):
         self._context.log_event(event)
 
     def _log_loaded(self, cut: Cut) -> None:
-        """Log the source tables whose rows a load has put into the cut: partitions of the snapshot
-        asset, which only live servers have."""
+        """Source tables whose rows a load has put into the cut: partitions of the snapshot
+        asset, which only live servers have.
+        """
         if not isinstance(self._config.source, LiveSourceConfig):
             return
         loaded = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})
@@ -222,8 +216,7 @@ class MaterializationRecorder(RunObserver):
         return 0 if value is None else int(str(value.value))
 
     def _count(self, table: str, version: int) -> int | None:
-        """Return the table's row count. An unreadable log does not fail the run here: the batch is
-        already published."""
+        """An unreadable log does not fail the run here: the batch is already published."""
         try:
             return self._row_counter(self._config, table, version)
         except CdcError as error:
@@ -231,8 +224,7 @@ class MaterializationRecorder(RunObserver):
             return None
 
     def _columns_at_source(self, cut: Cut) -> SourceColumns:
-        """Return what the server says of the columns of the cut's changed tables: asked once for
-        each table, and again after a statement."""
+        """Asked once for each table, and again after a statement."""
         if self._described != cut.batch_number:
             self._described = cut.batch_number
             changed = [table for table in cut.tables if changed_by(cut, table)]
@@ -269,7 +261,6 @@ class MaterializationRecorder(RunObserver):
 
 
 def tables_text(tables: tuple[str, ...]) -> str:
-    """Describe which tables a plan covers."""
     if not tables:
         return "no table is known before the log is read"
     more = (

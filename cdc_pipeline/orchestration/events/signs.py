@@ -36,10 +36,9 @@ class Sign:
     """What a run knows of its source at its end.
 
     Attributes:
-        cursor: where the run left it.
-        lag_s: age of the tables' state at most, in seconds; None if the log's end was not reached
-            and no time of the source is known.
-        headroom_s: seconds until the source may purge what is still needed; None if unknown.
+        lag_s: age of the tables' state at most; None if the log's end was not reached and no time
+            of the source is known.
+        headroom_s: until the source may purge what is still needed; None if unknown.
     """
 
     cursor: CursorState
@@ -47,7 +46,6 @@ class Sign:
     headroom_s: float | None
 
     def metadata(self) -> Metadata:
-        """Return the entries of an asset that follows."""
         found: Metadata = {"checked_up_to": dg.MetadataValue.text(str(self.cursor.position))}
         if self.cursor.timestamp_s > 0:
             at = datetime.fromtimestamp(self.cursor.timestamp_s, tz=UTC)
@@ -57,7 +55,6 @@ class Sign:
         return found | self._headroom()
 
     def suspended_metadata(self, held: Suspension) -> Metadata:
-        """Return the entries of a table that is suspended."""
         return {"checked_up_to": dg.MetadataValue.text(str(held.position)), **self._headroom()}
 
     def _headroom(self) -> Metadata:
@@ -69,12 +66,10 @@ class Sign:
 def sign_of(
     config: PipelineConfig, cursor: CursorState, *, plan: CapturePlan | None, planned_at_s: float
 ) -> Sign:
-    """Return the sign of a run that ended at `cursor`; of a live server, asks how long it keeps its
-    log.
+    """Asks a live server how long it keeps its log.
 
-    Args:
-        plan: the run's; None if it made none.
-        planned_at_s: when it was made, in seconds since 1970: what was committed later is not in.
+    `planned_at_s`: when the run's plan was made, in seconds since 1970: what was committed later
+    is not in.
     """
     lag_s = None
     if plan is not None and _reached_log_end(plan, cursor):
@@ -112,7 +107,7 @@ def events_of(
     materialized: Container[dg.AssetKey],
     wanted: Container[dg.AssetKey] = frozenset(),
 ) -> Iterator[Event]:
-    """Yield the events that a run leaves at its end.
+    """The events that a run leaves at its end.
 
     Args:
         materialized: assets that have a materialization of this run already.
@@ -161,7 +156,6 @@ def events_of(
 
 
 def _state_of(target: TargetState) -> Metadata:
-    """Return which batch the table is at."""
     return {
         "delta_version": dg.MetadataValue.text(str(target.table_version)),
         "batch_number": dg.MetadataValue.text(str(target.applied_batch)),

@@ -23,7 +23,6 @@ class Alert:
         source: the pipeline's name; "" for a run of another one of the project's jobs.
         headline: one line, such as ``shop: follows of shop.orders failed``.
         text: the error, or what the check found.
-        run_id: of the run in Dagster.
     """
 
     source: str
@@ -33,11 +32,9 @@ class Alert:
 
 
 def build_alerts(send: Callable[[Alert], object], *, name: str = "cdc_alerts") -> dg.Definitions:
-    """Return sensors that call `send` for each alert; merge them with the pipelines' definitions.
+    """Sensors that call `send` for each alert; merge them with the pipelines' definitions.
 
-    Args:
-        send: delivers an alert; what it raises is shown at the sensor's tick.
-        name: what the names of the sensors begin with.
+    What `send` raises is shown at the sensor's tick; the sensors' names begin with `name`.
     """
 
     @dg.run_failure_sensor(

@@ -21,7 +21,7 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG
 def build_check_job(
     pipeline: PipelineConfig, checks: Sequence[dg.AssetChecksDefinition]
 ) -> tuple[UnresolvedAssetJobDefinition | None, dg.ScheduleDefinition | None]:
-    """Return the job ``<source>_checks`` and its schedule; None for what is not asked for."""
+    """None for what is not asked for."""
     settings = pipeline.dagster.checks
     keys = sorted(key for made in checks for key in made.check_keys if key.name in settings.names)
     if not keys:

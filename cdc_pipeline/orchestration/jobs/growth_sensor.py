@@ -30,14 +30,13 @@ _UNDER_WAY: Final = (
 
 
 def sensor_name(source: str) -> str:
-    """Return the name of a source's sensor."""
     return f"{source}_log_growth"
 
 
 def build_growth_sensor(
     pipeline: PipelineConfig, *, translator: CdcTranslator
 ) -> dg.SensorDefinition | None:
-    """Return the sensor; None for an archive, whose files have no server that purges them."""
+    """None for an archive, whose files have no server that purges them."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return None
     settings, tags = pipeline.dagster.sensor, {SOURCE_TAG: pipeline.name}
@@ -79,8 +78,6 @@ def build_growth_sensor(
 
 
 class Reason:
-    """Whether the sensor starts a run, and why."""
-
     def __init__(self, text: str, *, starts: bool) -> None:
         self.text = text
         self.starts = starts
@@ -89,11 +86,7 @@ class Reason:
 def reason_to_run(
     config: PipelineConfig, instance: dg.DagsterInstance, *, cursor_key: dg.AssetKey
 ) -> Reason:
-    """Compare the source's log with the cursor in `instance`.
-
-    Raises:
-        CdcError: a plan cannot be made.
-    """
+    """Compare the source's log with the cursor; raises CdcError if no plan can be made."""
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.pipeline.plan.planning import plan
     from cdc_pipeline.pipeline.plan.reconcile import reconcile

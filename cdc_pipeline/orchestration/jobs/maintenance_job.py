@@ -28,14 +28,13 @@ from cdc_pipeline.sink.read.cuts import paths_of
 
 
 def _maintenance_job_name(source: str) -> str:
-    """Return the name of a source's maintenance job."""
     return f"{source}_maintenance"
 
 
 def build_maintenance(
     pipeline: PipelineConfig, *, translator: CdcTranslator
 ) -> tuple[dg.JobDefinition | None, dg.ScheduleDefinition | None]:
-    """Return the job and its schedule; None for each that the configuration does not request."""
+    """None for each that the configuration does not request."""
     settings = pipeline.maintenance
     if settings is None:
         return None, None
@@ -106,7 +105,6 @@ def build_maintenance(
 
 
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:
-    """Return what was found and done at one table, as Dagster metadata."""
     found = done.model_dump(exclude={"table", "properties"})
     return {name: shown(name, value) for name, value in found.items() if value != ""} | {
         "properties_set": sorted(done.properties)

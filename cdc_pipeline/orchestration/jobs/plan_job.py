@@ -25,7 +25,6 @@ _TABLES_NAMED_MAX = 200
 
 
 def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg.JobDefinition:
-    """Return the job ``<source>_plan``."""
     description = (
         f"What the next capture of {pipeline.name} would read, from where and why. It changes "
         "nothing; the plan is metadata of its step."
@@ -68,7 +67,6 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
 
 
 def plan_text(plan: CapturePlan) -> str:
-    """Return a plan as Markdown."""
     return "\n".join(_lines(plan))
 
 
@@ -107,5 +105,4 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return `text` for one cell of a table."""
     return markdown(text.replace("\n", " "))

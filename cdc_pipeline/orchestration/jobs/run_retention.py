@@ -34,19 +34,10 @@ def delete_old_runs(
     retention: timedelta | None,
     translator: CdcTranslator,
 ) -> int:
-    """Delete the finished runs of a source that are older than the retention.
+    """Delete the finished runs of a source whose last change is older than the retention (None
+    keeps all).
 
-    Args:
-        instance: Dagster's instance.
-        source: the source's name.
-        retention: how long a run is kept after its last change; None keeps all.
-        translator: knows the keys of the source's assets.
-
-    Returns:
-        How many runs were deleted.
-
-    Raises:
-        CursorError: the cursor is of a version that this program does not know.
+    Returns how many. Raises CursorError if the cursor is of an unknown version.
     """
     if retention is None:
         return 0
@@ -67,7 +58,7 @@ def delete_old_runs(
 
 
 def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
-    """Return the runs of the cursor and of the newest event of each asset of a source."""
+    """The runs of the cursor and of the newest event of each asset of a source."""
     cursor_key = translator.cursor_key(source)
     cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=source)
     found = {entry.run_id for entry in cursors.history(1)}

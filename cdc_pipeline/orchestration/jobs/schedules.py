@@ -10,29 +10,25 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 
 class CronSettings(Protocol):
-    """The settings of a section that starts something by a cron expression."""
+    """A section that starts something by a cron expression."""
 
     @property
     def cron(self) -> str | None:
-        """When; None for never."""
+        pass
 
     @property
     def timezone(self) -> str:
-        """The zone of `cron`."""
+        pass
 
     @property
     def enabled(self) -> bool:
-        """Whether Dagster starts with the schedule switched on."""
+        pass
 
 
 def schedule_of(
     settings: CronSettings, *, job_name: str, source: str, description: str, **more: Any
 ) -> dg.ScheduleDefinition | None:
-    """Return the schedule ``<job_name>_schedule``; None if the settings have no cron expression.
-
-    Args:
-        more: further arguments of Dagster's.
-    """
+    """``<job_name>_schedule``; None without a cron expression; `more`: arguments of Dagster's."""
     if settings.cron is None:
         return None
     return dg.ScheduleDefinition(

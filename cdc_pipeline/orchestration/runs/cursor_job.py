@@ -50,8 +50,7 @@ def execute_cursor_change(
 ) -> str:
     """Run `work` as the job ``<source>_cursor_<kind>`` and return the run's id.
 
-    Raises:
-        CdcError: what `work` raised; the run has failed with it.
+    Raises the CdcError of `work`; the run has failed with it.
     """
     caught: list[BaseException] = []
 

@@ -40,13 +40,7 @@ def diagnose(
     with_spark: bool = False,
     areas: Collection[Area] = AREAS,
 ) -> Diagnosis:
-    """Examine the pipeline `config` of a jobs directory.
-
-    Args:
-        every_s: longest time between two runs; overrides the schedule.
-        with_spark: also start a Spark session.
-        areas: what to examine.
-    """
+    """Examine the pipeline; `every_s` (longest time between two runs) overrides the schedule."""
     reason = "--every" if every_s is not None else ""
     if every_s is None and config.schedule is not None:
         every_s, reason = longest_gap_s(config.schedule), f"schedule {config.schedule.cron}"
@@ -102,8 +96,7 @@ def _settings(instance: dg.DagsterInstance) -> Iterator[Verdict]:
 
 
 def longest_gap_s(schedule: ScheduleConfig) -> float | None:
-    """Return the largest gap between upcoming ticks; None if there are fewer than two in two
-    years."""
+    """Largest gap between upcoming ticks; None if there are fewer than two in two years."""
     now = datetime.now(UTC)
     # Dagster offers no list of ticks, but builds partitions from the windows between them.
     windows = dg.TimeWindowPartitionsDefinition(
@@ -121,7 +114,7 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
 def _schedule(
     config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None
 ) -> Iterator[Verdict]:
-    """Yield findings about whether anything starts runs."""
+    """Whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:
         yield note(
@@ -176,8 +169,9 @@ def _schedule(
 
 
 def _last_tick_s(instance: dg.DagsterInstance, state: Any) -> float:
-    """Return up to which time the scheduler has started runs, in seconds since 1970; 0 if it has
-    started none. It goes on after it."""
+    """Up to which the scheduler has started runs, in seconds since 1970; 0 if none. It goes on
+    after it.
+    """
     ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
     looked_s = getattr(state.instigator_data, "last_iteration_timestamp", None)
     return max(looked_s or 0.0, ticks[0].timestamp if ticks else 0.0)

@@ -44,11 +44,7 @@ class LoadedSource:
     translator: CdcTranslator = field(default_factory=CdcTranslator)
 
     def require_tables(self, tables: Sequence[str]) -> None:
-        """Check that the named tables (``schema.table``) are known.
-
-        Raises:
-            ConfigError: a table is not.
-        """
+        """Raises ConfigError if a table (``schema.table``) is not known."""
         if not tables:
             return
         known = known_tables(self.config, newest_cut(self.config))
@@ -61,7 +57,7 @@ class LoadedSource:
             )
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
-        """Return the source's cursor store, for reading only."""
+        """For reading only."""
         return DagsterCursorStore(instance, asset_key=self.cursor_key, source=self.source)
 
 
@@ -79,10 +75,9 @@ class CaptureRun:
 
 
 def open_instance(home: Path | None = None) -> dg.DagsterInstance:
-    """Return Dagster's instance in `home` or DAGSTER_HOME, to be used as a context manager.
+    """Dagster's instance in `home` or DAGSTER_HOME, to be used as a context manager.
 
-    Raises:
-        ConfigError: there is no such directory, or its dagster.yaml is wrong.
+    Raises ConfigError if there is no such directory, or its dagster.yaml is wrong.
     """
     if home is not None:
         os.environ["DAGSTER_HOME"] = str(home.resolve())
@@ -118,13 +113,14 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
 
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
-    """Return whether a log record is not Dagster's warning about a home without dagster.yaml: such
-    a home is allowed, and `cdc-pipeline doctor` explains what it means."""
+    """Whether it is not Dagster's warning about a home without dagster.yaml: such a home is
+    allowed, and `cdc-pipeline doctor` explains what it means.
+    """
     return not record.getMessage().startswith("No dagster instance configuration file")
 
 
 def load_source(jobs_directory: Path, source: str) -> LoadedSource:
-    """Return the job and keys of one source without reading the other sources' files.
+    """The job and keys of one source, without reading the other sources' files.
 
     Raises:
         ConfigError: no such source, mistakes in its file, or a definitions.py that cannot be used.
@@ -167,9 +163,7 @@ def execute_capture(
     Dead runs of the same source are marked failed first; a live one is waited for.
 
     Args:
-        bound: overrides the YAML file's.
         tables: catch up only these (K4); without any, the whole source is captured.
-        observer: receives the capture's progress.
         log_level: lowest level that Dagster logs to the console.
         on_waiting: called with the ids of the runs that hold the source, or the holder of its lock.
     """
@@ -208,8 +202,7 @@ def execute_capture(
 
 
 def _load_definitions(file: Path) -> dg.Definitions:
-    """Return the `Definitions` object of a Python file, imported with its parent folder on the
-    path, as Dagster does."""
+    """Import a Python file with its parent folder on the path, as Dagster does."""
     spec = importlib.util.spec_from_file_location("cdc_pipeline_jobs_definitions", file)
     assert spec is not None
     assert spec.loader is not None

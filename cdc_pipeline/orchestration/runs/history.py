@@ -14,10 +14,8 @@ class PastRun(BaseModel):
     """One Dagster run of a source: a capture, a snapshot, a change by hand, maintenance.
 
     Attributes:
-        job: the job's name.
         status: as Dagster names it, in lower case: ``success``, ``failure``, ``started`` ...
-        started_at: None for a run that has not begun.
-        seconds: from start to end, or to now; None for a run that has not begun.
+        started_at, seconds: None for a run that has not begun; `seconds` to the end, or to now.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -32,7 +30,7 @@ class PastRun(BaseModel):
 
 
 def past_runs(instance: dg.DagsterInstance, *, source: str, limit: int) -> list[PastRun]:
-    """Return the newest runs of a source, newest first."""
+    """Newest first."""
     records = instance.get_run_records(dg.RunsFilter(tags={SOURCE_TAG: source}), limit=limit)
     return [_past(record) for record in records]
 

@@ -26,9 +26,8 @@ T = TypeVar("T")
 class SourceRuns:
     """Starts runs of one source (see `pipeline.runs.Runs`).
 
-    Args:
-        kind: name of a change of the lake.
-        on_waiting: called with the ids of the runs that hold the source.
+    `kind`: name of a change of the lake; `on_waiting`: called with the ids of the runs that hold
+    the source.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class SourceRuns:
             raise run.error
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Open a separate run for a change of the lake."""
+        """In a run of its own."""
         found: list[T] = []
         execute_cursor_change(
             self._loaded,
@@ -76,7 +75,6 @@ class SourceRuns:
         return found[0]
 
     def cursor(self) -> StoredCursor | None:
-        """Return the latest cursor in Dagster."""
         return self._loaded.cursors(self._instance).read()
 
 
@@ -99,11 +97,10 @@ class DagsterAccess:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Return the events that the last read of the cursor passed over."""
+        """The events that the last read of the cursor passed over."""
         return self.cursors.skipped
 
     def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> SourceRuns:
-        """Return the starter of Dagster runs of this source."""
         return SourceRuns(
             self.loaded,
             self._config,

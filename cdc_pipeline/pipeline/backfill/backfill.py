@@ -48,14 +48,11 @@ class BackfillReport(BaseModel):
     """Result of a backfill.
 
     Attributes:
-        lake: the side lake.
         start, end: the range; `end` is where reading ended.
         partial: targets that hold only the changes of the range: their tables existed before it
             (K19).
-        tables_changed: counts by target, and batches, of this run.
         capture: of the capture that filled the lake, or followed the parallel part; None if that
             was done before.
-        parallel: what was decoded in parallel; None if that was not requested.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -88,17 +85,8 @@ def backfill(
 ) -> BackfillReport:
     """Replay a range of the log for chosen tables into a side lake.
 
-    Args:
-        config: the pipeline; its rules, masks and policies hold in the side lake.
-        tables: source tables, ``schema.table``.
-        into: the side lake, a folder or an address in an object store.
-        start: where the range begins.
-        end: where it ends: a position, the last transaction's GTID, a time, or the present end of
-            the log.
-        archive: a directory of journals to read in place of the pipeline's source.
-        parallel: decode journals of an archive in parallel, if that can be done (`parallel.py`).
-        observer: receives the progress.
-        run_id: of the orchestrator's run, kept in the records.
+    A transaction's GTID as `end` is its last; `archive`: journals to read in place of the
+    source.
 
     Raises:
         ConfigError: tables that are not captured, or a side lake that was begun with another range
@@ -119,13 +107,7 @@ def backfill(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Result of filling a side lake to the end of its range.
-
-    Attributes:
-        last: of the last capture.
-        done: what all captures published.
-        parallel: as in `BackfillReport`.
-    """
+    """`done`: what all captures published; `last`: of the last one."""
 
     last: CaptureReport
     done: RunSummary
@@ -140,11 +122,6 @@ def fill(
     observer: RunObserver,
     run_id: str,
 ) -> Filled:
-    """Bring a side lake to the end of its range.
-
-    Raises:
-        CdcError: what a capture raises.
-    """
     counting, in_parallel = _CountingObserver(observer), None
     lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
@@ -153,14 +130,11 @@ def fill(
 
 
 class _CountingObserver(RelayObserver):
-    """Observer that passes on what it hears of captures, and counts the cuts."""
-
     def __init__(self, observer: RunObserver) -> None:
         super().__init__(observer)
         self.done = RunSummary()
 
     def published(self, cut: Cut) -> None:
-        """See `RunObserver`."""
         self.done.add(cut)
         super().published(cut)
 
@@ -196,7 +170,6 @@ def begin(
 
 
 def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
-    """Return the report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,
         outcome="nothing_new",
@@ -210,7 +183,6 @@ def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone
 
 
 def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
-    """Record that the range was read."""
     report = filled.last
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
@@ -250,7 +222,6 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> Backfi
 def _resolved(
     side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
 ) -> BackfillRecord:
-    """Return the range as the log has it now."""
     source = build_source(side.config)
     try:
         source.check()

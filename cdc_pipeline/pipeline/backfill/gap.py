@@ -69,12 +69,7 @@ class _Filled(BaseModel):
 
 
 class GapReport(BaseModel):
-    """Result of filling a gap.
-
-    Attributes:
-        rows: changes, by changelog.
-        cut: the first that has them; -1 if nothing was new.
-    """
+    """Changes by changelog; `cut`: the first that has them, -1 if nothing was new."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -102,11 +97,7 @@ def fill_gap(
 ) -> GapReport:
     """Append a range's changes to those changelogs of a table that have none of it.
 
-    Args:
-        table: source table, ``schema.table``.
-        start, end: the range; the end is a position or a time.
-        archive: a directory of journals that the server may have purged; they are read before the
-            server's own.
+    `end` is a position or a time; `archive`: journals, read before the server's own.
 
     Raises:
         ConfigError: no changelog of such a table, or a range that is not between two places.
@@ -203,7 +194,6 @@ class _Gap:
             )
 
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
-        """Return the changes of the range, staged as the pipeline would."""
         config, batch = self._config, self._batch
         plan = CapturePlan.of_stretch(
             first,
@@ -306,7 +296,6 @@ class _Gap:
         )
 
     def _is_filled(self, first: Position, last: Position) -> bool:
-        """Return whether a finished batch has filled this range."""
         mark = self._mark(first, last)
         if not storage_of(mark).exists(mark):
             return False

@@ -54,13 +54,8 @@ class BackfillRecord(_Plain):
     """Definition of a side lake.
 
     Attributes:
-        purpose: ``into`` a lake of the user's, or to ``rebuild`` a table of the main lake.
-        tables: chosen source tables, sorted.
-        asked_from, asked_to: the range as requested, in the form of the YAML's `start` and `bound`,
-            as JSON texts.
-        start: where reading begins, and ...
-        end: where it ends; None if a transaction's name determines it, or the archive's end is
-            damaged.
+        asked_from, asked_to: the range as requested, in the YAML's form, as JSON texts.
+        end: None if a transaction's name determines it, or the archive's end is damaged.
         epoch: of the log's numbering (K1).
     """
 
@@ -77,12 +72,8 @@ class BackfillRecord(_Plain):
 
 
 class BackfillDone(_Plain):
-    """A backfill that has reached its end.
-
-    Attributes:
-        at: where it ended.
-        batches: of the side lake's last cut; 0: no change of the tables was in the range.
-        partial: targets that lack what was before the range (K19).
+    """`batches`: of the side lake's last cut, 0 if no change of the tables was in the range;
+    `partial`: targets that lack what was before the range (K19).
     """
 
     version: Literal[1] = 1
@@ -93,13 +84,7 @@ class BackfillDone(_Plain):
 
 
 class BackfillLake:
-    """A backfill's side lake, with the records in its own folder.
-
-    Args:
-        config: the pipeline's.
-        path: of the side lake: a folder, or an address in an object store.
-        tables: chosen source tables (``schema.table``).
-        archive: a directory of journals that is read in place of the pipeline's source.
+    """A backfill's side lake; `archive`: journals that are read in place of the source.
 
     Raises:
         ConfigError: a table that is not captured, or a path that is the main lake's.
@@ -121,7 +106,6 @@ class BackfillLake:
 
     @property
     def path(self) -> str:
-        """Return its name for people."""
         return str(self.paths.lake)
 
     @property
@@ -133,26 +117,17 @@ class BackfillLake:
         return self.paths.state / "backfill_done.json"
 
     def record(self) -> BackfillRecord | None:
-        """Return its definition; None before it was begun.
-
-        Raises:
-            LakeStateError: it cannot be read.
-        """
+        """Raises LakeStateError if it cannot be read."""
         return self._read(self.record_file, BackfillRecord)
 
     def done(self) -> BackfillDone | None:
-        """Return how it ended; None before.
-
-        Raises:
-            LakeStateError: it cannot be read.
-        """
+        """Raises LakeStateError if it cannot be read."""
         return self._read(self.done_file, BackfillDone)
 
     def begin(self, record: BackfillRecord) -> BackfillRecord:
         """Record the definition unless there is one; return the recorded one.
 
-        Raises:
-            LakeStateError: the folder holds a lake of this source that is no backfill.
+        Raises LakeStateError if the folder holds a lake of this source that is no backfill.
         """
         there = self.record()
         if there is not None:
@@ -171,17 +146,12 @@ class BackfillLake:
         return there
 
     def finish(self, done: BackfillDone) -> None:
-        """Record that the end was reached."""
         put_if_absent(self.done_file, done.model_dump_json(indent=1))
 
     def check_same(
         self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str
     ) -> None:
-        """Check that the lake belongs to the requested backfill.
-
-        Raises:
-            ConfigError: it was begun with another range, or other tables.
-        """
+        """Raises ConfigError if the lake was begun with another range, or other tables."""
         asked = {
             "source": (self.main.name, record.source),
             "purpose": (purpose, record.purpose),
@@ -200,7 +170,6 @@ class BackfillLake:
                 )
 
     def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
-        """Return the lake for captures: their start and bound are those of its record."""
         start = _START.validate_json(record.asked_from)
         bound = _BOUND.validate_json(record.asked_to)
         if not isinstance(start, GtidConfig):
@@ -227,17 +196,12 @@ class BackfillLake:
 
 
 def as_text(asked: Start | Bound) -> str:
-    """Return a start or a bound as JSON, in one form."""
+    """In one form, so that texts can be compared."""
     adapter: TypeAdapter[Start | Bound] = TypeAdapter(Start | Bound)
     return adapter.dump_json(asked).decode()
 
 
 def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, ...]:
-    """Return the chosen tables, sorted.
-
-    Raises:
-        ConfigError: none, or one that the pipeline does not capture.
-    """
     captured, tables = TableFilter(config).captured, tables_named(config, tables)
     unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
     if unknown or not tables:
@@ -256,7 +220,6 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
 def _side_config(
     config: PipelineConfig, path: str | Path, tables: tuple[str, ...], archive: Path | None
 ) -> PipelineConfig:
-    """Return the pipeline's configuration for a separate lake and the chosen tables."""
     at = _lake_path(path)
     source = config.source
     if archive is not None:
@@ -271,7 +234,6 @@ def _side_config(
 
 
 def archive_of(config: PipelineConfig, directory: Path) -> ArchiveSourceConfig:
-    """Return a directory of journals of a pipeline's server as a source."""
     return ArchiveSourceConfig(
         kind="archive",
         directory=directory.absolute(),
@@ -300,11 +262,6 @@ def _replica_id(name: str) -> int:
 
 
 def _check_apart(main: LakePaths, side: LakePaths) -> None:
-    """Check that the lakes hold no common tables.
-
-    Raises:
-        ConfigError: one is the other, or is located among its tables.
-    """
     ours, theirs = (at.lake if is_object(at.lake) else at.lake.resolve() for at in (main, side))
     inside = ours in theirs.parents and (ours / STATE_FOLDER) not in theirs.parents
     if ours == theirs or inside or theirs in ours.parents:

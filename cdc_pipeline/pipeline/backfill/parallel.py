@@ -1,8 +1,7 @@
-"""Fill a side lake from an archive in parallel, one segment of a journal a task on executors (K18).
+"""Fill a side lake from an archive in parallel, one segment of a journal a task on executors
+(K18).
 
-The side lake's own capture reads the range, as any capture with `batch.decode: executors` does
-(`pipeline/capture/segments/parallel.py`). A killed backfill resumes at the lake's cursor, in
-parallel or not.
+A killed backfill resumes at the lake's cursor, in parallel or not.
 """
 
 from __future__ import annotations
@@ -20,15 +19,9 @@ from cdc_pipeline.pipeline.side_lake import SideLake
 def fill_in_parallel(
     lake: SideLake, *, tables: Sequence[str], parallel: Parallel
 ) -> ParallelReport:
-    """Bring a side lake to the end of its range; a capture after it finds what is left.
+    """The lake's start and end are fixed; a capture after it finds what is left.
 
-    Args:
-        lake: of an archive, with start and end fixed.
-        tables: the chosen ones.
-
-    Raises:
-        ConfigError: the range is not that of an archive.
-        CdcError: see `capture`.
+    Raises ConfigError if the range is not that of an archive.
     """
     config = lake.config
     if not isinstance(config.source, ArchiveSourceConfig):

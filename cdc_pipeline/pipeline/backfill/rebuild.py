@@ -71,12 +71,7 @@ class _Plain(BaseModel):
 
 
 class RebuiltTarget(_Plain):
-    """A target that was rebuilt.
-
-    Attributes:
-        rows: of the new content; -1 unknown.
-        cut: the first that has it, as `delta_version`.
-    """
+    """`rows`: -1 if unknown; `cut`: the first that has the new content, as `delta_version`."""
 
     sources: tuple[str, ...]
     rows: int
@@ -85,13 +80,7 @@ class RebuiltTarget(_Plain):
 
 
 class RebuildReport(_Plain):
-    """Result of a rebuild.
-
-    Attributes:
-        start, end: of the log that was replayed; `end` is the main cursor at the swap.
-        resumed: an earlier process had begun it.
-        parallel: what was decoded in parallel; None if that was not requested.
-    """
+    """`end` is the main cursor at the swap; `resumed`: an earlier process had begun it."""
 
     source: str
     outcome: Literal["rebuilt", "nothing_new"]
@@ -121,24 +110,16 @@ def rebuild(
     """Rebuild tables of the lake from their history.
 
     Args:
-        config: the pipeline.
-        tables: source tables, ``schema.table``. Tables that share a target with them are rebuilt
-            with them.
+        tables: tables that share a target with them are rebuilt with them.
         cursors: where the cursor is read from; and written to, without `runs`.
-        start: where the range begins; the oldest journal by default.
-        archive: a directory of journals that the server may have purged; they are read before the
-            server's own.
+        archive: journals that the server may have purged; they are read before the server's own.
         parallel: decode the archive's journals in parallel, if that can be done.
         restart: discard what an earlier process began or finished, and start again.
-        observer: receives the progress.
-        run_id: of the orchestrator's run, kept in the records.
-        runs: how runs of the main lake are started; in this process by default.
 
     Raises:
         ConfigError: tables that are not captured, or an archive that cannot be read with this
             source.
-        LoadError: a table would be partial, or cannot be followed from its creation on; the error
-            says what to do.
+        LoadError: a table would be partial, or cannot be followed from its creation on.
         LockError: another process is rebuilding it, or the source's lock is held for too long.
         CdcError: everything else; the same call resumes where this one stopped.
     """
@@ -217,7 +198,7 @@ class _Rebuild:
             return self._replay(folder, state, chosen, resumed=resumed)
 
     def _selected_tables(self, cut: Cut | None) -> LoadSelection:
-        """Return the tables and all that share targets with them."""
+        """With the tables that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
         source = build_source(self._config)
         try:
@@ -231,7 +212,7 @@ class _Rebuild:
 
     @property
     def _mark(self) -> str:
-        """Identify a rebuild by its tables and range: the end of a load's id."""
+        """The end of a load's id."""
         text = "\n".join((*self._tables, as_text(self._start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -249,7 +230,6 @@ class _Rebuild:
     def _begun(
         self, chosen: LoadSelection, cursor: CursorState, cut: Cut | None, *, restart: bool
     ) -> tuple[LoadFolder, LoadState, bool]:
-        """Return an earlier process's rebuild or a new one, and which of the two it is."""
         for folder, state in self._rebuilds():
             if not set(state.targets) & set(chosen.targets):
                 continue
@@ -262,7 +242,7 @@ class _Rebuild:
         return LoadFolder(self._config, load_id), self._new_state(load_id, chosen, cursor), False
 
     def _rebuilds(self) -> Iterator[tuple[LoadFolder, LoadState]]:
-        """Return all rebuilds, except one that a recorded batch still takes its rows from."""
+        """Except one that a recorded batch still takes its rows from."""
         pending = self._main.pending()
         for load_id in load_ids(self._config):
             folder = LoadFolder(self._config, load_id)
@@ -332,7 +312,6 @@ class _Rebuild:
         return self._report(state, chosen, made, resumed=resumed)
 
     def _fill(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection) -> None:
-        """Read the archive's journals in parallel."""
         assert self._parallel is not None
         assert self._archive is not None
         config = side_config(self._config, folder, state)
@@ -363,11 +342,7 @@ class _Rebuild:
         self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
 
     def _check(self, folder: LoadFolder, side: LoadLake, chosen: LoadSelection) -> None:
-        """Check that the tables are whole; else remove the rebuild.
-
-        Raises:
-            LoadError: one is not.
-        """
+        """Remove the rebuild and raise LoadError if a table is not whole."""
         cut = side.cut
         states = {} if cut is None else cut.cursor.targets
         for name in chosen.targets:
@@ -431,7 +406,7 @@ class _Rebuild:
 
 
 def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
-    """Return the configuration with an archive before the server's own journals."""
+    """With the archive before the server's own journals."""
     if archive is None:
         return config
     if not isinstance(config.source, LiveSourceConfig):

@@ -80,20 +80,13 @@ def examine(
     areas: Collection[Area] = AREAS,
     found_before: Sequence[Finding] = (),
 ) -> Diagnosis:
-    """Examine a pipeline: its source, its lake, its state and this machine.
+    """Examine a pipeline; raises nothing that a check can meet.
 
     Args:
-        cursors: where the cursor is read from; None if that could not be opened: the lake's last
-            cut is used.
+        cursors: None if they could not be opened: the lake's last cut is used.
         every_s: longest time between two runs; None if unknown.
-        every_reason: how that is known, in words.
-        with_spark: also start a Spark session that writes and reads a scratch table in the lake.
-        areas: areas to examine; of the others only what keeps these from being examined is
-            reported.
+        areas: of the others only what keeps these from being examined is reported.
         found_before: findings of the caller's own, which become part of the diagnosis.
-
-    Returns:
-        All findings. Raises nothing that a check can meet.
     """
     began_s = time.monotonic()
     context = Context(config, cursors, every_s=every_s, every_reason=every_reason)
@@ -134,7 +127,6 @@ def examine(
 def _run_check(
     check: Check, context: Context, before: Sequence[Finding], absent: dict[str, list[Check]]
 ) -> Iterator[Finding]:
-    """Return the findings of one check."""
     said: list[Verdict] = []
     try:
         for one in check.run(context):
@@ -167,7 +159,6 @@ def _run_check(
 
 
 def _secrets(value: object) -> set[str]:
-    """Return every secret in a configuration."""
     if isinstance(value, SecretStr):
         # So short a text occurs in other words by chance, such as the account's own name.
         text = value.get_secret_value()

@@ -11,11 +11,7 @@ from cdc_pipeline.pipeline.doctor.diagnosis import Area, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `run` may raise CdcError, which becomes a finding.
-
-    Attributes:
-        opens: others use what it opens, so that it always runs.
-    """
+    """`run` may raise CdcError, which becomes a finding; `opens`: others use what it opens."""
 
     area: Area
     name: str
@@ -26,5 +22,5 @@ class Check:
 def checks(
     area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]
 ) -> tuple[Check, ...]:
-    """Return checks of one area, in this order; an underscore in a name stands for a blank."""
+    """An underscore in a name stands for a blank."""
     return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

@@ -33,7 +33,7 @@ _ASSUMED_EVERY_S: Final = 86_400.0
 
 
 class NotThereError(Exception):
-    """A check needs something that is missing; its first argument says what."""
+    """A check needs what is missing; its first argument says what."""
 
 
 @dataclass
@@ -41,12 +41,9 @@ class Context:
     """Shared state of one examination.
 
     Attributes:
-        cursors: where the cursor is read from; None if that could not be opened.
+        cursors: None if they could not be opened.
         every_s: longest time between two runs; None if unknown.
-        every_reason: how that is known.
-        chosen: the server that is examined: the primary, or its standby while the primary does not
-            answer.
-        lake_is_open: the lake can be read.
+        chosen: the server that is examined: the standby while the primary does not answer.
         reconciled: what the next run resumes from, once that is known.
     """
 
@@ -64,19 +61,16 @@ class Context:
 
     @property
     def captured(self) -> Callable[[str, str], bool]:
-        """Return what says whether a table is captured."""
         return TableFilter(self.config).captured
 
     @property
     def included(self) -> tuple[TablePattern, ...]:
-        """Return the patterns of tables that are captured."""
         return TableFilter(self.config).include
 
     # -- the source --------------------------------------------------------------------------------
 
     @property
     def live_config(self) -> LiveSourceConfig:
-        """Return the configuration of a live source."""
         assert isinstance(self.config.source, LiveSourceConfig), (
             "checks of servers do not apply to archives"
         )
@@ -84,14 +78,12 @@ class Context:
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
-        """Return the configuration of an archive."""
         assert isinstance(self.config.source, ArchiveSourceConfig), (
             "checks of archives do not apply to servers"
         )
         return self.config.source
 
     def open_server(self, config: PipelineConfig) -> None:
-        """Examine the server of `config`, which has answered."""
         from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
         from cdc_pipeline.source.live.live import LiveSource
 
@@ -103,7 +95,7 @@ class Context:
         self.config = self.config.comparing(live.server.identity.names)
 
     def open_archive(self) -> Source:
-        """Return the archive, not yet checked."""
+        """Not yet checked."""
         self._source = build_source(self.config)
         return self._source
 
@@ -124,42 +116,38 @@ class Context:
         return self.live.server
 
     def forget_source(self) -> None:
-        """Record that the source went away: checks that need it are left out."""
+        """Checks that need the source are left out from here on."""
         self.close()
         self._source = self._live = None
 
     def close(self) -> None:
-        """Close what was opened."""
         if self._source is not None:
             self._source.close()
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """Return every global variable of the server, by lower-case name."""
         return self.server.variables()
 
     def journal_created_s(self, journal: str) -> int:
-        """Return a journal's creation time in seconds since 1970, cached because each needs a
-        dump."""
+        """Cached, because each needs a dump."""
         if journal not in self._created_s:
             self._created_s[journal] = self.live.journal_created_s(journal)
         return self._created_s[journal]
 
     @cached_property
     def tables(self) -> list[TableFacts]:
-        """Return captured tables, views and sequences that the account can see."""
+        """Captured tables, views and sequences that the account can see."""
         from cdc_pipeline.source.live.table_facts import read_table_facts
 
         return read_table_facts(self.server, self.captured)
 
     @property
     def base_tables(self) -> list[str]:
-        """Return the names of those that have rows of their own in the log; at least one."""
         return [table.name for table in self.tables_with_rows]
 
     @property
     def tables_with_rows(self) -> list[TableFacts]:
-        """Return captured tables that have rows of their own in the log; at least one."""
+        """Captured tables that have rows of their own in the log; at least one."""
         found = [table for table in self.tables if table.has_rows]
         if not found:
             raise NotThereError("a captured table")
@@ -183,16 +171,14 @@ class Context:
 
     @cached_property
     def cut(self) -> Cut | None:
-        """Return the last cut."""
         return self.sink.last_cut()
 
     @cached_property
     def pending(self) -> BatchRecord | None:
-        """Return the batch that the next run finishes first."""
         return self.sink.pending_record()
 
     def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
-        """Return unfinished loads (K17), oldest first."""
+        """Unfinished loads (K17), oldest first."""
         self.sink  # noqa: B018  (the lake can be read)
         found = []
         for load_id in load_ids(self.config):
@@ -204,7 +190,7 @@ class Context:
 
     @property
     def cursor(self) -> CursorState | None:
-        """Return what the next run resumes from; None before the first one."""
+        """What the next run resumes from; None before the first one."""
         if self.reconciled is None:
             raise NotThereError("the cursor")
         return self.reconciled.cursor
@@ -213,12 +199,11 @@ class Context:
 
     @property
     def interval_s(self) -> float:
-        """Return the longest time between two runs; an assumed one if it is unknown."""
+        """Longest time between two runs; an assumed one if it is unknown."""
         return self.every_s or _ASSUMED_EVERY_S
 
     @property
     def interval_text(self) -> str:
-        """Return the same in words."""
         every = f"a run every {duration(self.interval_s)}"
         if self.every_s is None:
             return f"{every} (assumed, because there is no schedule; set it with --every)"
@@ -229,7 +214,7 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in the largest unit that fits twice or evenly: ``9 hours``."""
+    """In the largest unit that fits twice or evenly: ``9 hours``."""
     for unit_s, name in _UNITS:
         count = seconds / unit_s
         if count >= 2 or (count >= 1 and count == int(count)):
@@ -243,7 +228,6 @@ def duration(seconds: float) -> str:
 
 
 def size(count_bytes: float) -> str:
-    """Format a size as ``12.3 GiB``."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count_bytes >= unit:
             return f"{count_bytes / unit:.1f} {name}"
@@ -251,6 +235,5 @@ def size(count_bytes: float) -> str:
 
 
 def listed(names: list[str], *, most: int = 5) -> str:
-    """Format a few names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -37,7 +37,7 @@ class Verdict(_Plain):
             trouble later; note: good to know; ok: as it should be.
         what: one sentence, without a full stop at its end.
         expected, got: "" if the sentence says it all.
-        mend: the statement or command that fixes it, or what to do; "" if there is nothing to fix.
+        mend: the statement or command that fixes it; "" if there is nothing to fix.
     """
 
     severity: Severity
@@ -48,7 +48,6 @@ class Verdict(_Plain):
 
     @classmethod
     def from_error(cls, error: CdcError, severity: Severity = "error") -> Self:
-        """Return an error as a verdict."""
         where = " at ".join(str(part) for part in (error.journal, error.offset) if part is not None)
         place = ", ".join(part for part in (where, error.table or "", error.setting or "") if part)
         return cls(
@@ -61,23 +60,12 @@ class Verdict(_Plain):
 
 
 class Finding(Verdict):
-    """Verdict of a check, under its name.
-
-    Attributes:
-        area: what was examined.
-        check: name of the check.
-    """
-
     area: Area
     check: str
 
 
 class Diagnosis(_Plain):
-    """All findings about a source, by area, the worst of each area first.
-
-    Attributes:
-        seconds: how long the examination took.
-    """
+    """All findings about a source, by area, the worst of each area first."""
 
     source: str
     findings: tuple[Finding, ...]
@@ -85,23 +73,20 @@ class Diagnosis(_Plain):
 
     @property
     def worst(self) -> Severity:
-        """Return the worst severity among the findings."""
         return max(
             (finding.severity for finding in self.findings), key=SEVERITIES.index, default="ok"
         )
 
     @property
     def exit_code(self) -> int:
-        """Return 0 for only ok and notes, 1 for warnings, 2 for errors."""
+        """0 for only ok and notes, 1 for warnings, 2 for errors."""
         return EXIT_CODES[self.worst]
 
     def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
-        """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings by area, within it by severity, else in their order."""
     return tuple(
         sorted(
             findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))
@@ -110,20 +95,16 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def ok(what: str) -> Verdict:
-    """State that something is as it should be."""
     return Verdict(severity="ok", what=what)
 
 
 def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    """State something good to know."""
     return Verdict(severity="note", what=what, expected=expected, got=got, mend=mend)
 
 
 def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    """State what will cause trouble later."""
     return Verdict(severity="warning", what=what, expected=expected, got=got, mend=mend)
 
 
 def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    """State why a pipeline does not work, or will not work soon."""
     return Verdict(severity="error", what=what, expected=expected, got=got, mend=mend)

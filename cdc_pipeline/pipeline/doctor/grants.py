@@ -73,7 +73,7 @@ def _select(context: Context) -> Iterator[Verdict]:
 
 
 def _named_tables(context: Context) -> set[str]:
-    """Return captured tables known by name: configured, or recorded and not dropped since."""
+    """Captured tables known by name: configured, or recorded and not dropped since."""
     named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():
@@ -123,14 +123,12 @@ def _least(context: Context) -> str:
 
 
 def _select_on(context: Context) -> str:
-    """Return the GRANT statements for what is captured, limited to its databases if they are
-    known."""
     places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
     return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
 
 
 def _databases(context: Context) -> list[str]:
-    """Return the databases of the patterns if each names one."""
+    """Those of the patterns if each names one."""
     found = {pattern.exact_schema for pattern in context.included}
     return [] if None in found else sorted(name for name in found if name is not None)
 

@@ -1,5 +1,3 @@
-"""Check the lake: whether a run can use it, what storage it is on, and what was left in it."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -85,7 +83,6 @@ def _disk(context: Context) -> Iterator[Verdict]:
 
 
 def _store(context: Context) -> Iterator[Verdict]:
-    """Check settings of an object store."""
     lake = context.paths.lake
     if not is_object(lake):
         return
@@ -122,7 +119,6 @@ def _store(context: Context) -> Iterator[Verdict]:
 
 
 def _left_behind(context: Context) -> Iterator[Verdict]:
-    """Report unfinished loads, and scratch folders of examinations that were killed."""
     state, name = context.paths.state, context.config.name
     for folder, load in context.open_loads():
         tables = listed(list(load.sources))
@@ -153,7 +149,6 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
 
 
 def _retention(context: Context) -> Iterator[Verdict]:
-    """Check that tables keep what cuts promise."""
     cut, sink = context.cut, context.config.sink
     differing = []
     for name in sorted(cut.tables) if cut is not None else ():

@@ -91,7 +91,6 @@ def _jars(context: Context) -> Iterator[Verdict]:
 
 
 def not_complete(jar_set: str) -> Iterator[Verdict]:
-    """Check that a set of jars is in the cache with the right checksums."""
     found = complete_jars(jar_set)
     title = JAR_SETS[jar_set].title
     if found is None:
@@ -142,13 +141,13 @@ def _memory(context: Context) -> Iterator[Verdict]:
 
 
 def memory_bytes(text: str) -> int:
-    """Parse a JVM memory setting such as ``2g`` into bytes; 0 if it is none."""
+    """Of a JVM memory setting such as ``2g``; 0 if it is none."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     return int(match[1]) * _UNITS[match[2]] if match else 0
 
 
 def _memory_bytes() -> tuple[int, int]:
-    """Return total and free memory of machine or container, in bytes; (0, 0) if unknown."""
+    """Total and free memory of machine or container; (0, 0) if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -33,13 +33,10 @@ _XA_OLD_S: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """Journals that the server has, oldest first, and what it keeps."""
-
     journals: Sequence[JournalInfo]
     keeps: JournalRetention
 
     def after(self, journal: str) -> list[JournalInfo]:
-        """Return the journals after the given one."""
         number = journal_number(journal)
         return [info for info in self.journals if journal_number(info.journal) > number]
 
@@ -52,7 +49,7 @@ def _log(context: Context) -> _Log:
 
 
 def _growth(context: Context) -> float | None:
-    """Return bytes a second over all ended journals; None if there is too little data."""
+    """Bytes a second over all ended journals; None if there is too little data."""
     journals = context.live.journals()
     if len(journals) < 2:
         return None
@@ -126,7 +123,6 @@ def _keep_longer(context: Context, keeps: JournalRetention) -> str:
 
 
 def _needed(context: Context) -> Iterator[Verdict]:
-    """Check what each consumer of the log needs against what the server will purge."""
     log, rate = _log(context), _growth(context)
     consumers = list(_consumers(context))
     if not consumers:
@@ -177,7 +173,7 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
 
 
 def _left_s(context: Context, log: _Log, journal: str, rate: float | None) -> float | None:
-    """Return the seconds until a journal may be purged; None for never."""
+    """Seconds until a journal may be purged; None for never."""
     behind = log.after(journal)
     found = []
     if log.keeps.expire_s is not None:
@@ -218,7 +214,6 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:
 
 
 def _archive(context: Context) -> Iterator[Verdict]:
-    """Check that the archive beside the server joins its log."""
     from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.live_config.archive_directory

@@ -147,7 +147,7 @@ def _replica_id(context: Context) -> Iterator[Verdict]:
 
 
 def _replication(context: Context) -> Iterator[Verdict]:
-    """Check a server that is itself a replica; what it logs is a matter of `whole_log`."""
+    """What a replica logs is a matter of `whole_log`."""
     from cdc_pipeline.source.live.server_checks import is_replica
 
     server, found = context.server, context.variables

@@ -47,7 +47,7 @@ def _row_metadata(context: Context) -> Iterator[Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """A variable and its accepted values, `value` among them; a server without it is accepted."""
+    """A server without the variable is accepted."""
 
     variable: str
     good: tuple[str, ...]
@@ -189,8 +189,7 @@ def _names(context: Context) -> Iterator[Verdict]:
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:
-    """Return the statement that sets a global variable permanently; PERSIST exists since MySQL
-    8.0."""
+    """PERSIST exists since MySQL 8.0."""
     if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
         return (
             f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's "

@@ -27,7 +27,7 @@ _MISSED_RUNS: Final = 2
 
 
 def _cursor(context: Context) -> Iterator[Verdict]:
-    """Compare the stored cursor with the last cut (K3: the cut decides if they differ)."""
+    """K3: the cut decides if stored cursor and last cut differ."""
     name = context.config.name
     cursors = context.cursors or MemoryCursorStore(source=name)
     cut = context.cut
@@ -101,7 +101,7 @@ def _unfinished(context: Context) -> Iterator[Verdict]:
 
 
 def _targets(context: Context) -> Iterator[Verdict]:
-    """Check that no other program wrote to a target (K3: a table must be as the last cut says)."""
+    """K3: a table must be as the last cut says."""
     cut = context.cut
     if cut is None:
         return
@@ -123,7 +123,7 @@ def _targets(context: Context) -> Iterator[Verdict]:
 
 
 def _suspended(context: Context) -> Iterator[Verdict]:
-    """Report suspended tables (K4: such a table stops, the others go on)."""
+    """K4: such a table stops, the others go on."""
     found = context.cursor.suspended if context.cursor is not None else {}
     for name, held in sorted(found.items()):
         yield error(
@@ -150,7 +150,7 @@ def _quarantine(context: Context) -> Iterator[Verdict]:
 
 
 def _lock(context: Context) -> Iterator[Verdict]:
-    """Report who holds the source's lock (K16: one run writes at a time)."""
+    """K16: one run writes at a time."""
     context.sink  # noqa: B018  (the lake can be read)
     holder = lock_holder(context.paths.lock)
     if holder:
@@ -160,7 +160,6 @@ def _lock(context: Context) -> Iterator[Verdict]:
 
 
 def _dump_errors(context: Context) -> Iterator[Verdict]:
-    """Report runs that could not read the log."""
     context.sink  # noqa: B018  (the lake can be read)
     found = build_dump_errors(context.config).read()
     most = getattr(context.config.source, "dump_errors_max", None)
@@ -180,7 +179,6 @@ def _dump_errors(context: Context) -> Iterator[Verdict]:
 
 
 def _plan(context: Context) -> Iterator[Verdict]:
-    """Plan a run, with all that it checks before it reads."""
     context.source  # noqa: B018  (it answers)
     context.sink  # noqa: B018
     made = plan(

@@ -133,7 +133,7 @@ def _keys(context: Context) -> Iterator[Verdict]:
 
 
 def _exact_views(context: Context) -> Iterator[Verdict]:
-    """Check for loads that need an exact view (K17: a change applied twice would leave a mark)."""
+    """K17: a change applied twice would leave a mark."""
     mode = context.variables.get("gtid_mode", "OFF").upper()
     if context.server.flavor != "mysql" or mode == "ON":
         return
@@ -241,7 +241,7 @@ def _versioned(context: Context) -> Iterator[Verdict]:
 
 
 def _partial(context: Context) -> Iterator[Verdict]:
-    """Report partial tables (K19: their earlier rows are missing)."""
+    """K19: their earlier rows are missing."""
     cursor = context.cursor
     source = context.config.name
     targets = cursor.targets if cursor is not None else {}
@@ -276,7 +276,6 @@ def _partial(context: Context) -> Iterator[Verdict]:
 
 
 def _load(source: str, names: Sequence[str]) -> str:
-    """Return the command that loads tables; without names it loads all that need it."""
     named = "" if len(names) > _NAMED_MAX else "".join(f" --table {quote(name)}" for name in names)
     return f"cdc-pipeline snapshot {source}{named}"
 

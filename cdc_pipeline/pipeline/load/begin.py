@@ -42,13 +42,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A load that is ready to begin.
-
-    Attributes:
-        state: to be recorded.
-        schemas: of the source tables at the low mark, by name.
-        view: open, at exactly the low mark; None if no table needs it.
-    """
+    """`view`: open, at exactly the low mark; None if no table needs it."""
 
     state: LoadState
     schemas: Mapping[str, TableSchema]
@@ -58,8 +52,7 @@ class Started:
 class LoadBegin:
     """Search for the place where a load begins.
 
-    Attributes:
-        viewless: source tables without an exact view, if the last `start` failed for that reason.
+    `viewless`: source tables without an exact view, if the last `start` failed for that reason.
     """
 
     def __init__(
@@ -73,11 +66,10 @@ class LoadBegin:
 
     @contextmanager
     def start(self, chosen: LoadSelection) -> Iterator[Started]:
-        """Yield the begin of a load of some tables; the view is open within the context.
+        """The view is open within the context.
 
         Raises:
             LoadError: the tables change all the time, or XA transactions stay open.
-            CdcError: as capture and server answered.
         """
         with ExitStack() as stack:
             yield self._start(chosen, stack)
@@ -115,7 +107,7 @@ class LoadBegin:
         return mark.position
 
     def _cursor(self, chosen: LoadSelection) -> CursorState:
-        """Return the main cursor, at the log's end and without open XA transactions."""
+        """The main cursor, at the log's end and without open XA transactions."""
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
             cursor = self._main.capture(loading=chosen.targets)
@@ -145,7 +137,7 @@ class LoadBegin:
             time.sleep(_POLL_S)
 
     def _schemas_at(self, low: Position, chosen: LoadSelection) -> dict[str, TableSchema] | None:
-        """Return the tables' columns at the low mark; None if a DDL lies behind it."""
+        """None if a DDL lies behind the low mark."""
         names = set(chosen.sources)
         placed = self._source.live.catalog(
             lambda database, table: table_name(database, table) in names, since=low
@@ -166,7 +158,7 @@ class LoadBegin:
         return {name: found[name] for name in sorted(names)}
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
-        """Return source tables with a target that a change applied twice would corrupt."""
+        """Source tables with a target that a change applied twice would corrupt."""
         routes = Routes(self._config)
         found = []
         for name, schema in schemas.items():

@@ -35,8 +35,6 @@ _PASSES_MAX: Final = 10
 
 
 class ChunkLoad:
-    """Reader of the remaining rows of a load's tables."""
-
     def __init__(
         self,
         config: PipelineConfig,
@@ -56,7 +54,7 @@ class ChunkLoad:
 
     @property
     def high(self) -> Position:
-        """Return the log's end when the last view was open: the tables are whole from there on."""
+        """The log's end when the last view was open: the tables are whole from there on."""
         begin = self._side.state.cursor.position
         if not self._progress.high_journal:
             return begin
@@ -67,14 +65,7 @@ class ChunkLoad:
         )
 
     def run(self, started: Started | None) -> None:
-        """Read everything that is left.
-
-        Args:
-            started: of a load that begins; None if it resumes.
-
-        Raises:
-            CdcError: the same call resumes where this one stopped.
-        """
+        """Read everything that is left; `started`: of a load that begins, None if it resumes."""
         schemas = None if started is None else dict(started.schemas)
         if started is not None and started.view is not None:
             try:
@@ -164,7 +155,7 @@ class ChunkLoad:
                     return  # the rest of it is not needed
 
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
-        """Read one batch of chunks; return whether there may be more."""
+        """Return whether there may be more."""
         is_more, rows, progress, taken = True, 0, self._progress, set[str]()
         with self._side.reading() as batch:
             while rows < self._config.snapshot.chunk_rows:
@@ -197,7 +188,6 @@ class ChunkLoad:
         *,
         chunk: Chunk | None = None,
     ) -> Progress:
-        """Stage rows together with the progress."""
         name = schema.full_name
         known = progress.tables.get(name, TableProgress())
         rows = known.rows
@@ -235,11 +225,7 @@ class ChunkLoad:
                 )
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Check that tables are still as they were read.
-
-        Raises:
-            TableChangedError: a table has changed since.
-        """
+        """Raises TableChangedError if a table has changed since it was read."""
         now = self._source.schemas(schemas)
         for name, schema in schemas.items():
             if now.get(name) != schema:
@@ -252,8 +238,7 @@ class ChunkLoad:
 
         A table that contradicts the side lake even then leaves the load.
 
-        Raises:
-            TableChangedError, SchemaError: the error concerns no table of the load.
+        Raises the error if it concerns no table of the load.
         """
         name = error.table or ""
         if name not in self._side.state.sources:
@@ -274,7 +259,6 @@ class _TableGoneError(TableChangedError):
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
-    """Combine parts up to a number of rows."""
     found: list[SelectedRows] = []
     for part in parts:
         found.append(part)

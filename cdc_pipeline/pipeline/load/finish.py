@@ -39,7 +39,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """Targets that have their new content, and the first main cut that has it."""
+    """`cut`: the first main one with the new content."""
 
     names: tuple[str, ...]
     cut: Cut
@@ -118,7 +118,7 @@ class Finish:
         self._check()
 
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
-        """Swap under the lock; None if the main lake has moved on."""
+        """None if the main lake has moved on."""
         side = self._side
         reach("load_swapping")
         if (
@@ -135,7 +135,7 @@ class Finish:
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:
-        """Return targets that can still be replaced."""
+        """Targets that can still be replaced."""
         _, cut = self._main.state()
         states = {} if cut is None else cut.cursor.targets
         there = {

@@ -76,14 +76,10 @@ def load(
     """Load tables, or resume loads that were killed.
 
     Args:
-        config: the pipeline; its source is a live server.
         cursors: where the cursor is read from; and written to, without `runs`.
-        tables: source tables or targets, ``schema.table``, to load whether they need it or not; by
-            default all that need it (`pipeline/plan/needs_load.py`).
+        tables: source tables or targets to load whether they need it or not; by default all that
+            need it (`pipeline/plan/needs_load.py`).
         restart: start again the loads of these tables that earlier processes left.
-        observer: receives the progress.
-        run_id: of the orchestrator's run, kept in the records.
-        runs: how runs of the main lake are started; in this process by default.
 
     Raises:
         ConfigError: a table that cannot be loaded, or an archive as source.
@@ -186,11 +182,7 @@ class _Loader:
         return self._report(tables, began_s, began_cpu_s)
 
     def _check_matched(self) -> None:
-        """Fail if patterns match nothing, as a run does at its end; everything else is done.
-
-        Raises:
-            NothingMatchedError: see `pipeline/plan/unmatched.py`.
-        """
+        """As a run does at its end; everything else is done."""
         cursor, _ = self._main.state()
         error = nothing_matched(self._config, self._source.tables(), cursor)
         if error is not None:
@@ -233,7 +225,7 @@ class _Loader:
     def _choose_again(
         self, left: Mapping[str, CdcError], tables: Sequence[str] | None
     ) -> LoadSelection:
-        """Return those tables, left over or in need of a load, that the source still has."""
+        """Those tables, left over or in need of a load, that the source still has."""
         _, cut = self._main.state()
         known = self._source.tables()
         wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
@@ -250,13 +242,13 @@ class _Loader:
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
-        """Hold the lock under which loads are searched for and begun."""
+        """The lock under which loads are searched for and begun."""
         with ExitStack() as stack:
             self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
             yield
 
     def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
-        """Return unfinished loads of these targets, or all; remove those that are over."""
+        """Of these targets, or all; those that are over are removed."""
         _, cut = self._main.state()
         pending = self._main.pending()
         found = []
@@ -309,7 +301,7 @@ class _Loader:
             self._load(side, started)
 
     def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
-        """Begin a load; without an exact view, only of the tables that need none."""
+        """Without an exact view, only of the tables that need none."""
         begin = LoadBegin(
             self._config, main=self._main, source=self._source, observer=self._observer
         )
@@ -348,7 +340,7 @@ class _Loader:
         self._load(side, None)
 
     def _other_rules(self, side: LoadLake) -> str:
-        """Return why rows already read no longer fit the configuration; "" if they do."""
+        """Why rows already read no longer fit the configuration; "" if they do."""
         cut = side.cut
         if cut is None:
             return ""

@@ -37,35 +37,25 @@ T = TypeVar("T")
 
 
 class MainLake:
-    """The pipeline's own lake.
-
-    Args:
-        runs: how it is read from and written to.
-    """
-
     def __init__(self, config: PipelineConfig, *, runs: Runs, observer: RunObserver) -> None:
         self.config = config
         self._runs = runs
         self._observer = observer
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
-        """Return the source's cursor and the last cut, without the lock."""
+        """The source's cursor and the last cut, without the lock."""
         cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
     def pending(self) -> BatchRecord | None:
-        """Return a batch that is recorded and not finished."""
         return build_sink(self.config).pending_record()
 
     def capture(self, *, loading: Collection[str] = ()) -> CursorState:
         """Capture to the end of the log; return the cursor afterwards.
 
-        Args:
-            loading: targets to be reloaded: one that stops the source's runs is suspended.
-
-        Raises:
-            CdcError: see `capture.capture`; suspended tables are no error here.
+        `loading`: targets to be reloaded: one that stops the source's runs is suspended.
+        Suspended tables are no error.
         """
         self._observer.load_stepped("capturing the source")
         while True:
@@ -85,7 +75,6 @@ class MainLake:
 
     @property
     def name(self) -> str:
-        """Return the source's name."""
         return self.config.name
 
     def _capture(self) -> None:
@@ -97,8 +86,7 @@ class MainLake:
     def wait_for_lock(self, act: Callable[[], T]) -> T:
         """Run `act`, which takes the source's lock, once the lock is free.
 
-        Raises:
-            LockError: another run holds it for longer than `snapshot.lock_wait_s`.
+        Raises LockError if another run holds it for longer than `snapshot.lock_wait_s`.
         """
         return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
 
@@ -166,11 +154,7 @@ class MainLake:
             ).suspend(held)
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
-        """Run `work` with a batch of the locked source.
-
-        Raises:
-            UnfinishedBatchError: there is a recorded batch to finish first.
-        """
+        """Raises UnfinishedBatchError if there is a recorded batch to finish first."""
         return self._runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
 
     def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:

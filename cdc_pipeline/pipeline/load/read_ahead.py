@@ -36,19 +36,13 @@ TRIES_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A range of a table to be read."""
-
     schema: TableSchema
     bounds: KeyRange
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The rows of a range, of one view.
-
-    Attributes:
-        high: the end of the log after the view was opened.
-    """
+    """The rows of a range, of one view; `high`: the end of the log after the view was opened."""
 
     schema: TableSchema
     bounds: KeyRange
@@ -60,11 +54,7 @@ class Chunk:
 
 
 class ChunkReader:
-    """Reader of one server's tables. Use it as a context manager.
-
-    Args:
-        average_bytes: of a row, by source table; 0 or absent where unknown.
-    """
+    """Readers of one server's tables; `average_bytes`: of a row, 0 or absent where unknown."""
 
     def __init__(
         self,
@@ -96,17 +86,14 @@ class ChunkReader:
         self._stack.close()
 
     def rows_per_chunk(self, schema: TableSchema) -> int:
-        """Return the number of rows that a chunk of a table is to have."""
         average = self._average_bytes.get(schema.full_name, 0)
         by_bytes = self._snapshot.chunk_bytes // average if average else self._snapshot.chunk_rows
         return max(1, min(self._snapshot.chunk_rows, by_bytes))
 
     def chunks(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Chunk]:
-        """Yield the rest of some tables, one after the other, each in key order.
+        """The rest of some tables, one after the other, each in key order.
 
-        Raises:
-            TableChangedError: a table is not what its schema says.
-            CdcError: as the server answered.
+        Raises TableChangedError if a table is not what its schema says.
         """
         work = self._work(tables)
         ahead: deque[Future[Chunk]] = deque()
@@ -149,7 +136,7 @@ class ChunkReader:
 
 
 def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chunk:
-    """Read one chunk, in a view of its own."""
+    """In a view of its own."""
     try:
         reader.begin_view()
         high = end_mark(server).position

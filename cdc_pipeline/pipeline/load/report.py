@@ -18,15 +18,11 @@ class LoadedTarget(_Plain):
     """A target that was loaded.
 
     Attributes:
-        load_id: of its load.
-        sources: its source tables.
         rows: of the new content; -1 unknown.
-        rows_read, chunks: of its source tables.
-        rows_quarantined: of its source tables, waiting in the quarantine.
-        delta_version: with the new content.
+        rows_read, chunks, rows_quarantined: of its source tables.
         low, high: the place whose seq the rows carry, and the end of the log when the last row was
             read.
-        cut: the first that has the new content.
+        cut, delta_version: the first with the new content.
     """
 
     load_id: str
@@ -42,12 +38,8 @@ class LoadedTarget(_Plain):
 
 
 class LoadReport(_Plain):
-    """Result of `load`.
-
-    Attributes:
-        reason: why these tables, or why none.
-        resumed: ids of earlier processes' loads that were resumed.
-        restarted: why tables were started again within this load, by target.
+    """`reason`: why these tables, or why none; `resumed`: ids of earlier processes' loads;
+    `restarted`: why tables were started again within this load, by target.
     """
 
     source: str

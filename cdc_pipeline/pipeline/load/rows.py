@@ -36,7 +36,6 @@ class ReadPosition:
     Attributes:
         journal, offset: the place whose seq they carry.
         seq: of the first row of a read, packed, without row ordinal.
-        time_us: when the rows were read.
     """
 
     journal: str
@@ -46,13 +45,7 @@ class ReadPosition:
 
 
 class RowPath:
-    """Stager of any table's rows in a batch.
-
-    Args:
-        targets: those that follow.
-        place: of the rows.
-        as_staged: returns a target as the batch gets it; by default as it is.
-    """
+    """Stager of any table's rows in a batch; `as_staged`: a target as the batch gets it."""
 
     def __init__(
         self,
@@ -68,8 +61,7 @@ class RowPath:
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
         """Stage changes of one table in every target; return how many were quarantined.
 
-        Args:
-            first: how many rows of this table were read at this place before.
+        `first`: how many rows of this table were read at this place before.
 
         Raises:
             UnrepresentableValueError: a value stops the table.

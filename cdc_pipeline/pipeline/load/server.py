@@ -25,7 +25,7 @@ from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
 class LoadSource:
-    """Server of a load; the standby if the primary is unreachable. Use it as a context manager."""
+    """Server of a load; the standby if the primary is unreachable."""
 
     def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
         chosen = choose(config).config.source
@@ -49,28 +49,21 @@ class LoadSource:
 
     @property
     def live(self) -> LiveSource:
-        """Return the server's log."""
         return self._live
 
     @property
     def server(self) -> ServerConnection:
-        """Return the control connection."""
         return self._live.server
 
     def tables(self) -> list[str]:
-        """Return names of the base tables that the account can see."""
         return self.server.tables()
 
     def proved(self, position: Position) -> Position:
-        """Return a place at or before `position` up to which everything is committed.
-
-        Raises:
-            CdcError: see `marks.wait_committed`.
-        """
+        """A place at or before `position` up to which everything is committed."""
         return wait_committed(self.server, position)
 
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
-        """Return the present columns of tables; tables missing or unknown are left out."""
+        """Present columns of tables; tables missing or unknown are left out."""
         try:
             found = read_catalog(
                 self.server, lambda database, table: table_name(database, table) in names
@@ -80,7 +73,7 @@ class LoadSource:
             raise self.server.unexpected(error) from None
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return the catalog's estimates: rows of tables, and bytes of an average row."""
+        """The catalog's estimates: rows of tables, and bytes of an average row."""
         found = {}
         for name in names:
             try:
@@ -99,11 +92,7 @@ class LoadSource:
         return found
 
     def check_log(self, side: LoadLake) -> None:
-        """Check that the log still reaches back to the side lake's position.
-
-        Raises:
-            LoadError: it does not.
-        """
+        """Raises LoadError unless the log still reaches back to the side lake's position."""
         at = side.cursor.position
         try:
             self._live.validate_position(at)

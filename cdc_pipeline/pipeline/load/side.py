@@ -48,7 +48,7 @@ _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
 
 def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) -> PipelineConfig:
-    """Return the configuration of a load's side lake: the same rules, only the load's tables."""
+    """The same rules, only the load's tables."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
@@ -65,7 +65,7 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
 
 
 def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
-    """Return policies that ignore a renamed table's rows, except in a rebuild from the log."""
+    """Policies that ignore a renamed table's rows, except in a rebuild from the log."""
 
     def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
         return policy.model_copy(update={"rename_table": "keep"})
@@ -80,7 +80,6 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
 
 
 def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
-    """Return the error of a load whose changes can no longer be replayed."""
     return LoadError(
         "the log that the snapshot needs is gone: what changed while its tables were read "
         "cannot be replayed",
@@ -94,11 +93,7 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
 
 
 class LoadLake(SideLake):
-    """The side lake of one load.
-
-    Attributes:
-        left: why targets cannot be loaded by this load, by name.
-    """
+    """The side lake of one load; `left`: why targets cannot be loaded by it, by name."""
 
     def __init__(
         self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str
@@ -120,14 +115,14 @@ class LoadLake(SideLake):
 
     @property
     def stands_at_begin(self) -> bool:
-        """Return whether nothing was captured yet."""
+        """Whether nothing was captured yet."""
         return self.cursor.position.order == self.state.cursor.position.order
 
     def _find_leftover(self) -> None:
-        """Return targets that no longer follow the source, or lost rows that were read.
+        """Targets that no longer follow the source, or lost rows that were read.
 
-        The log itself creates the tables of a rebuild: they are checked for wholeness only at its
-        end.
+        The log itself creates the tables of a rebuild: they are checked for wholeness only at
+        its end.
         """
         cut = self.cut
         if cut is None or self.state.kind == "rebuild":
@@ -159,24 +154,23 @@ class LoadLake(SideLake):
         self.left.setdefault(target, error)
 
     def leave_source(self, source: str, error: CdcError) -> None:
-        """Record that a source table's targets cannot be loaded by this load."""
         for name in self.targets_of(source):
             self._leave(name, error)
 
     def targets_of(self, source: str) -> list[str]:
-        """Return the load's targets that a source table leads to."""
         routes = Targets(self.config, None).routes_of(*split_table_name(source))
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:
-        """Return whether this load loads no target of a source table any more."""
+        """Whether this load loads no target of a source table any more."""
         return all(name in self.left for name in self.targets_of(source))
 
     # -- rows that are read ------------------------------------------------------------------------
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """Publish the first batch: all targets, empty, with the source's columns at the low
-        mark."""
+        mark.
+        """
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
@@ -191,13 +185,12 @@ class LoadLake(SideLake):
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
-        """Yield a batch for rows that are read; it is discarded unless it is committed."""
+        """A batch for rows that are read; it is discarded unless it is committed."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
 
     def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
-        """Publish a batch of rows that were read."""
         states = targets.states(created)
         cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
         self._find_leftover()
@@ -253,19 +246,13 @@ class SideBatch:
 
     @property
     def staged_rows(self) -> int:
-        """Return the number of rows staged in all targets."""
         return self._batch.rows.staged_rows
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
-        """Stage rows of one table, of which `first` rows were read before.
-
-        Raises:
-            CdcError: see `RowPath.take`.
-        """
+        """`first` rows of the table were read before."""
         self.quarantined += self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
-        """Record the batch and finish it."""
         self._side.folder.write_progress(self._batch.number, progress)
         cut = self._side.publish(self._batch, self._targets)
         self._side.folder.tidy_progress(self._batch.number)
@@ -276,7 +263,7 @@ class SideBatch:
 
 
 def _comes_once(target: Target) -> bool:
-    """Return whether each row of the source table, read once, is one row of the target.
+    """Whether each row of the source table, read once, is one row of the target.
 
     The source's own key decides that.
     """

@@ -36,10 +36,7 @@ _SUPERSEDED = "a new snapshot replaced the table"
 def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
     """Swap the side lake's tables into some targets' place; return the main lake's new cut.
 
-    Args:
-        main: of the main lake, whose cursor is where the side lake's is.
-        names: of the targets.
-        is_whole: see `content.replacement`.
+    The main lake's cursor is where the side lake's is; `is_whole`: see `content.replacement`.
 
     Raises:
         LoadError: a target could not take its new content; the rest of the batch is done.
@@ -110,7 +107,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
 def given_up(
     config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
 ) -> list[Target]:
-    """Return targets that follow loaded tables after a rename.
+    """Targets that follow loaded tables after a rename.
 
     They are not loaded themselves: their source is the dropped table of their own name.
     """
@@ -134,7 +131,7 @@ def given_up(
 def _superseded(
     main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int
 ) -> tuple[QuarantineMark, ...]:
-    """Return marks that give up quarantined rows of the old content."""
+    """Marks that give up quarantined rows of the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
     entries = read_entries(
@@ -187,7 +184,7 @@ def _plain(entry: Entry) -> dict[str, object]:
 
 
 def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:
-    """Return the side lake's prepared XA transactions that the main lake has not parked."""
+    """The side lake's prepared XA transactions that the main lake has not parked."""
     parked = {(xa.xid, file.table, file.rows) for xa in main.open_xa for file in xa.files}
     return [
         xa

@@ -59,9 +59,7 @@ class CursorChange(BaseModel):
     """Plan of a `set` or `rebuild`.
 
     Attributes:
-        old: the cursor that a run would resume from now; for `rebuild` the stored one. None: there
-            is none.
-        new: the cursor afterwards.
+        old: the cursor that a run would resume from now; for `rebuild` the stored one.
         consequences: what it means, one sentence each.
         nothing_to_do: `new` is where it is already.
     """
@@ -80,10 +78,7 @@ class CursorChange(BaseModel):
 
 
 class _Move(NamedTuple):
-    """What lies between two places, to be read again or to be skipped.
-
-    Each with how much, in words ("" unknown).
-    """
+    """What lies between two places, each with how much, in words ("" unknown)."""
 
     is_back: bool
     is_forward: bool
@@ -104,10 +99,6 @@ def plan_set(
     config: PipelineConfig, *, cursors: CursorStore, to: Start, who: str, why: str = ""
 ) -> CursorChange:
     """Plan to move the cursor to `to`. Queries the source; writes nothing.
-
-    Args:
-        who: the person, for the record.
-        why: their reason.
 
     Raises:
         PositionError, SourceError: `to` is not between two transactions of this source's log.
@@ -261,10 +252,7 @@ def _change(
 def _target_after(
     target: TargetState, position: Position, move: _Move, *, is_renumbered: bool
 ) -> TargetState:
-    """Return a target's state with the cursor at `position`.
-
-    It is partial after a gap; a suspended one is never ahead of the cursor.
-    """
+    """Partial after a gap; a suspended one is never ahead of the cursor."""
     update: dict[str, object] = {"partial": True} if move.is_forward else {}
     at = target.suspended
     if at is not None and is_renumbered:
@@ -287,7 +275,7 @@ def _target_after(
 
 
 def _renumbered(old: CursorState, source: Source) -> str:
-    """Return why the journals are not those of the old cursor's numbering; "" if they are."""
+    """Why the journals are not those of the old cursor's numbering; "" if they are."""
     identity = source.identity
     if not old.identity.same_server(identity):
         return f"the source is another server: {identity} in place of {old.identity}"
@@ -305,7 +293,7 @@ def _renumbered(old: CursorState, source: Source) -> str:
 
 
 def _move(old: CursorState, position: Position) -> _Move:
-    """Return what lies between the old cursor and `position`, in one numbering."""
+    """In one numbering."""
     if not old.gtid_set:
         order = old.position.order
         return _Move(is_back=position.order < order, is_forward=position.order > order)
@@ -317,10 +305,7 @@ def _move(old: CursorState, position: Position) -> _Move:
 
 
 def _counted(transactions: Any, before: Any) -> str:
-    """Describe the transactions.
-
-    A GTID position of MariaDB names the last of each domain and not how many.
-    """
+    """A GTID position of MariaDB names the last of each domain and not how many."""
     if not transactions:
         return ""
     if isinstance(transactions, MariadbGtidSet):
@@ -385,10 +370,9 @@ def _describe(cursor: CursorPlace | None) -> str:
 
 
 def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> CursorChange:
-    """Plan to rebuild the cursor from the last cut. Queries no server.
+    """From the last cut, without querying a server.
 
-    Raises:
-        LakeStateError: there is no cut to check the stored cursor against.
+    Raises LakeStateError if there is no cut to check the stored cursor against.
     """
     sink = build_sink(config)
     cut, stored = sink.last_cut(), cursors.read()

@@ -18,7 +18,7 @@ from cdc_pipeline.position.short_cursor import whole_cursor
 
 
 class CutSummary(BaseModel):
-    """Return the last cut."""
+    """The last cut."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -34,9 +34,7 @@ class CursorView(BaseModel):
     """The cursor of a source.
 
     Attributes:
-        cursor: as stored, with the parts that it leaves to its cut if the lake has that cut; None
-            if there is none.
-        where, written_at_us, run_id: the place that it was read from.
+        cursor: as stored, with the parts that it leaves to its cut if the lake has that cut.
         agrees: the stored cursor is what the next run resumes from.
         next_run: what the next run would do about it, and why.
         stops: the next run would stop on it; `next_run` holds the error.
@@ -59,11 +57,7 @@ class CursorView(BaseModel):
 
 
 def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
-    """Return the present cursor of `config`.
-
-    Raises:
-        CursorError, LakeStateError: cursor or lake cannot be read.
-    """
+    """Raises CursorError or LakeStateError if cursor or lake cannot be read."""
     sink = build_sink(config)
     cut, pending = sink.last_cut(), sink.pending_record()
     cursor = cursors.read()

@@ -41,7 +41,7 @@ class DiscoveredTable(BaseModel):
         key: the columns that identify its rows, in the order of the table.
         notable: columns whose type in the lake differs from the source's, as ``name: type ->
             type``, or is not known.
-        verdict: whether a run captures it; ``refused`` if a run would suspend it or stop.
+        verdict: ``refused`` if a run would suspend the table or stop.
         how: in words: the targets with mode and key, or why not.
     """
 
@@ -59,7 +59,7 @@ class DiscoveredTable(BaseModel):
 
 
 class Discovery(BaseModel):
-    """The tables of a source's server that its account can see, by name."""
+    """By name; of what the account can see."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -70,7 +70,7 @@ class Discovery(BaseModel):
 
 
 def discover(config: PipelineConfig) -> Discovery:
-    """Return the tables of the server of `config`, its standby's if the primary does not answer.
+    """From the standby if the primary does not answer.
 
     Raises:
         ConfigError: the source is an archive, which has no catalog.
@@ -150,7 +150,7 @@ def _verdict(config: PipelineConfig, table: TableFacts) -> tuple[Verdict, str]:
 
 
 def _left_out(config: PipelineConfig, table: TableFacts) -> str:
-    """Return why a table is not captured; "" if it is."""
+    """Why a table is not captured; "" if it is."""
     database, name = split_table_name(table.name)
     filtered = TableFilter(config)
     if not table.has_rows:
@@ -167,7 +167,7 @@ def _left_out(config: PipelineConfig, table: TableFacts) -> str:
 
 
 def _notable(column: ColumnFacts) -> str:
-    """Return how a column's type changes on its way into the lake; "" if it stays the same."""
+    """How a column's type changes on its way into the lake; "" if it stays the same."""
     if column.column is None:
         return f"{column.name}: {column.type_text} is not known"
     delta = delta_type(column.column)

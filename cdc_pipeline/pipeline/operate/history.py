@@ -29,12 +29,10 @@ class PastBatch(BaseModel):
     """One published batch.
 
     Attributes:
-        number: its cut's.
         kind: as cuts name it; `what` is the same in words.
         start, end: what it covers of the log, as ``JOURNAL:OFFSET``.
         transactions: with changes of captured tables.
         changed: row changes by table; tables without any are left out.
-        suspended: tables that are suspended in its cut.
         notes: what was decided or done by hand, in words.
     """
 
@@ -54,11 +52,7 @@ class PastBatch(BaseModel):
 
 
 def past_batches(config: PipelineConfig, *, limit: int) -> list[PastBatch]:
-    """Return the newest batches of a source that its lake still names, newest first.
-
-    Raises:
-        LakeStateError: a cut is damaged.
-    """
+    """Those that the lake still names, newest first; raises LakeStateError if a cut is damaged."""
     paths = LakePaths(config.sink.lake_path, config.name)
     found = []
     for number in reversed(list_numbers(paths.cuts)[-limit:]):

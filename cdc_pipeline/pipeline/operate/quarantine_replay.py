@@ -45,10 +45,7 @@ _DISCARDED_NOTE = "quarantine_discarded"
 class SettleResult:
     """Result for rows that were to be settled.
 
-    Attributes:
-        done: ids of those that were replayed or discarded.
-        left: why each of the others stays, by id.
-        batch_number: of the batch that did it; None if nothing was done.
+    `done`: ids of those that were replayed or discarded; `left`: why each of the others stays.
     """
 
     done: list[str] = field(default_factory=list)
@@ -63,7 +60,7 @@ def entries_of(
     ids: Collection[str] = (),
     only_open: bool = True,
 ) -> list[Entry]:
-    """Return rows in quarantine, oldest first.
+    """Rows in quarantine, oldest first.
 
     Raises:
         ConfigError: one of `ids` does not exist.
@@ -167,10 +164,7 @@ def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tu
 
 
 class _Replay:
-    """Judged open rows of one source table.
-
-    `staged` holds what can be applied, in order, with its targets.
-    """
+    """Judged open rows of one source table; `staged`: what can be applied, in order."""
 
     def __init__(self, cut: Cut, targets: Targets, table: str, *, even_if_deleted: bool) -> None:
         self.staged: list[tuple[list[Target], DecodedRows]] = []
@@ -200,7 +194,7 @@ class _Replay:
             settled.done += [entry.id for entry, _ in found]
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
-        """Return why none of the table's rows can be replayed; "" if they can."""
+        """Why none of the table's rows can be replayed; "" if they can."""
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.spec.mode for target in following}

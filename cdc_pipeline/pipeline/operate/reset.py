@@ -25,11 +25,8 @@ RESET_NOTE: Final = "reset"
 
 
 class ResetReport(BaseModel):
-    """What a reset did.
-
-    Attributes:
-        targets: of the named tables, that need a snapshot now.
-        cut: the cut that records it; None if all of them needed one already.
+    """`targets`: of the named tables, that need a snapshot now; `cut`: the one that records the
+    reset, None if all of them needed a snapshot already.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,11 +38,9 @@ class ResetReport(BaseModel):
 
 
 def targets_to_reset(config: PipelineConfig, tables: tuple[str, ...]) -> dict[str, TargetState]:
-    """Return the targets of source tables, or of targets' own names, in the last cut. Locks and
-    writes nothing.
+    """Of source tables, or of targets' own names, in the last cut. Locks and writes nothing.
 
-    Raises:
-        ConfigError: the lake has no such table.
+    Raises ConfigError if the lake has no such table.
     """
     cut = build_sink(config).last_cut()
     return _targets(config, cut, tables)
@@ -60,11 +55,7 @@ def reset(
     why: str = "",
     run_id: str = "",
 ) -> ResetReport:
-    """Mark the targets of `tables` as partial, in a cut of their own.
-
-    Args:
-        tables: names of source tables or targets.
-        who: the person, for the record; `why` is their reason.
+    """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
 
     Raises:
         ConfigError: the lake has no such table.

@@ -26,8 +26,6 @@ from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
 
 class TableStatus(BaseModel):
-    """One target."""
-
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     delta_version: int
@@ -47,7 +45,6 @@ class SourceStatus(BaseModel):
     """State of a source according to its lake, or to lake and cursor.
 
     Attributes:
-        kind: of the source: a live server or an archive.
         state: ``ready``; ``suspended`` if some tables are; ``unfinished`` if a recorded batch waits
             to be finished; ``no_cut`` if the lake has no cut and the cursor was not read;
             ``never_run`` if there is no cursor either.
@@ -56,8 +53,8 @@ class SourceStatus(BaseModel):
         oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
             suspended table.
         open_xa: prepared XA transactions whose rows are parked (K8).
-        lag_s: seconds since the commit time of the last applied transaction at the source; -1
-            unknown, or the source is an archive, which is as old as its journals.
+        lag_s: since the commit time of the last applied transaction at the source; -1 unknown, or
+            the source is an archive, which is as old as its journals.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -85,20 +82,15 @@ class SourceStatus(BaseModel):
 
     @property
     def suspended(self) -> list[str]:
-        """Return the suspended tables, sorted."""
         return sorted(name for name, table in self.tables.items() if table.suspended is not None)
 
     @property
     def needing_snapshot(self) -> list[str]:
-        """Return the tables that need a snapshot, sorted."""
         return sorted(name for name, table in self.tables.items() if table.needs_snapshot)
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
-    """Return the state of one source.
-
-    Args:
-        cursors: where its cursor is; without it, the state is that of the last cut.
+    """Without `cursors`, the state is that of the last cut.
 
     Raises:
         LakeStateError: the lake's records are damaged, or contradict the cursor.
@@ -173,16 +165,14 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
 
 
 def _of_cut(cut: Cut | None) -> Reconciled:
-    """Return the cursor that the last cut carries."""
     if cut is None:
         return Reconciled(None, "the lake has no cut: no run has applied anything yet", False)
     return Reconciled(cut.cursor, f"the lake is at cut {cut.batch_number}", False)
 
 
 def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
-    """Return why a target needs a load, and the command for it.
-
-    Both are empty if it needs none, or if its table is gone.
+    """Why a target needs a load, and the command for it; both empty if it needs none or its
+    table is gone.
     """
     state = cut.cursor.targets[name]
     parted = why_parted(config, state)

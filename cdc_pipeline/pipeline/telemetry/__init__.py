@@ -15,10 +15,9 @@ from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 
 
 def watched(config: PipelineConfig, observer: RunObserver | None, *, run_id: str) -> RunObserver:
-    """Return an observer of one capture: the caller's, and those that the configuration asks for.
+    """The caller's observer, and those that the configuration asks for, of one capture.
 
-    Raises:
-        RuntimeSetupError: a client that the configuration asks for is not installed.
+    Raises RuntimeSetupError if a client that the configuration asks for is not installed.
     """
     found = [] if observer is None else [observer]
     # Late: most captures need neither.

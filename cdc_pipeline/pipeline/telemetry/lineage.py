@@ -38,13 +38,10 @@ _BUCKETS: Final = {"s3a": "s3", "gs": "gs", "abfss": "abfss"}
 
 
 class LineageObserver(RunObserver):
-    """Sends the events of one capture.
+    """Sends the events of one capture; `run_id`: the orchestrator's, the events' own if it is no
+    UUID.
 
-    Args:
-        run_id: of the orchestrator's run; the events' own if it is no UUID.
-
-    Raises:
-        RuntimeSetupError: the client is not installed, or refuses its transport.
+    Raises RuntimeSetupError if the client is not installed, or refuses its transport.
     """
 
     def __init__(self, config: PipelineConfig, lineage: OpenLineageConfig, *, run_id: str) -> None:
@@ -64,23 +61,19 @@ class LineageObserver(RunObserver):
         self._has_started = False
 
     def planned(self, plan: CapturePlan) -> None:
-        """See `RunObserver`."""
         self._plan = plan
         self._start()
 
     def published(self, cut: Cut) -> None:
-        """See `RunObserver`."""
         self._tables = dict(cut.tables)
         for name, table in cut.tables.items():
             self._rows[name] = self._rows.get(name, 0) + table.row_changes
 
     def ended(self, report: CaptureReport) -> None:  # noqa: ARG002
-        """See `RunObserver`."""
         self._start()
         self._emit("COMPLETE")
 
     def failed(self, error: BaseException) -> None:
-        """See `RunObserver`."""
         self._start()
         is_stopped = not isinstance(error, Exception)
         self._emit("ABORT" if is_stopped else "FAIL", error=error)
@@ -184,7 +177,7 @@ class LineageObserver(RunObserver):
 
 
 def _dataset(path: Path | LakeUri) -> tuple[str, str]:
-    """Return the namespace and the name of a folder, as OpenLineage's naming has them."""
+    """Namespace and name of a folder, as OpenLineage's naming has them."""
     if not isinstance(path, LakeUri):
         return "file", str(path)
     return f"{_BUCKETS[path.scheme]}://{path.authority}", "/".join(path.parts)

@@ -22,10 +22,10 @@ class Distance:
     """Where the lake stands beside its source. None is unknown, or has no meaning.
 
     Attributes:
-        lag_s: 0 at the end of the log, else the age of the last applied transaction, in seconds;
+        lag_s: 0 at the end of the log, else the age of the last applied transaction;
             None for an archive, which is as old as its journals.
         unread_bytes: of the log after the cursor.
-        headroom_s: seconds until the source may purge what is needed; None if it purges nothing.
+        headroom_s: until the source may purge what is needed; None if it purges nothing.
     """
 
     lag_s: float | None = None
@@ -41,7 +41,7 @@ class Retention:
         oldest_journal: "" if it lists none.
         journals_before: the number of older journals; None if the needed one is gone.
         kept_s: how long a journal is kept after its end, 0 for ever; None if that is not shown.
-        headroom_s: seconds until the needed journal may be purged; None if never, or unknown.
+        headroom_s: until the needed journal may be purged; None if never, or unknown.
     """
 
     oldest_journal: str
@@ -51,13 +51,11 @@ class Retention:
 
 
 def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
-    """Measure a source beside its lake. Queries the server, or reads the archive's folder.
+    """Queries the server, or reads the archive's folder.
 
-    Args:
-        source_time_us: commit time of the last applied transaction; -1 unknown.
+    `source_time_us`: commit time of the last applied transaction; -1 unknown.
 
-    Raises:
-        SourceError, ServerUnreachableError: the source cannot be read.
+    Raises SourceError or ServerUnreachableError if the source cannot be read.
     """
     config = choose(config).config
     with closing(build_source(config)) as source:
@@ -86,14 +84,10 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
 
 
 def age_s(server: LiveSourceConfig, time_us: int) -> float:
-    """Return how long ago a moment of a server is by the server's own clock, in seconds; 0 if that
-    was set back since.
+    """Age of a moment (microseconds since 1970 UTC) by the server's own clock; 0 if that was set
+    back since.
 
-    Args:
-        time_us: microseconds since 1970 UTC.
-
-    Raises:
-        ServerUnreachableError: the server cannot be asked.
+    Raises ServerUnreachableError if the server cannot be asked.
     """
     with closing(ServerConnection(server)) as connection:
         return max(0.0, _now_s(connection) - time_us / 1e6)
@@ -104,11 +98,8 @@ def _now_s(connection: ServerConnection) -> float:
 
 
 def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> Retention:
-    """Return how long a server keeps what is needed: a journal stays for
-    ``binlog_expire_logs_seconds`` after its end, by the server's own clock.
-
-    Args:
-        source: of the same server.
+    """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's own
+    clock.
     """
     journals = [info.journal for info in source.journals()]
     oldest = journals[0] if journals else ""

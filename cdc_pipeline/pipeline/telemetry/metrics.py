@@ -40,8 +40,7 @@ _OPERATIONS: Final = ("inserted", "updated", "deleted")
 class MetricsObserver(RunObserver):
     """Counts what one capture does, and writes the file when it ends.
 
-    Args:
-        file: replaced by a rename, so that no reader sees half of it.
+    The file is replaced by a rename, so that no reader sees half of it.
     """
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
@@ -53,7 +52,6 @@ class MetricsObserver(RunObserver):
         self._cut: Cut | None = None
 
     def published(self, cut: Cut) -> None:
-        """See `RunObserver`."""
         self._batches += 1
         self._cut = cut
         for name, table in cut.tables.items():
@@ -63,11 +61,9 @@ class MetricsObserver(RunObserver):
                     self._rows[name, operation] += rows
 
     def ended(self, report: CaptureReport) -> None:
-        """See `RunObserver`."""
         self._write(report.cursor, has_succeeded=True)
 
     def failed(self, error: BaseException) -> None:  # noqa: ARG002
-        """See `RunObserver`."""
         self._write(None, has_succeeded=False)
 
     def _write(self, cursor: CursorState | None, *, has_succeeded: bool) -> None:

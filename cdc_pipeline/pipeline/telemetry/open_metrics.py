@@ -18,10 +18,8 @@ _SAMPLE: Final = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?P<labels>\{.*\}) (?P<v
 class Metric:
     """One metric family.
 
-    Attributes:
-        name: ends with the unit, if there is one; a counter's samples end with ``_total``.
-        help: one sentence.
-        samples: values by their labels (`labelled`).
+    `name` ends with the unit, if there is one; a counter's samples end with ``_total``; they are
+    by their labels (`labelled`).
     """
 
     name: str
@@ -32,18 +30,17 @@ class Metric:
 
     @property
     def sample_name(self) -> str:
-        """Return what each sample begins with."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Return labels as the text has them: ``{source="shop"}``."""
+    """``{source="shop"}``."""
     inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
     return f"{{{inside}}}"
 
 
 def as_text(metrics: Iterable[Metric]) -> str:
-    """Return the exposition; metrics without samples are left out."""
+    """The exposition; metrics without samples are left out."""
     lines: list[str] = []
     for metric in metrics:
         if not metric.samples:
@@ -58,8 +55,7 @@ def as_text(metrics: Iterable[Metric]) -> str:
 
 
 def values_of(text: str) -> dict[str, dict[str, float]]:
-    """Return the samples of a text that `as_text` made, by name, then by labels; {} if it is
-    none."""
+    """Samples of a text that `as_text` made, by name, then by labels; {} if it is none."""
     found: dict[str, dict[str, float]] = {}
     if not text.endswith("# EOF\n"):
         return found
@@ -71,7 +67,7 @@ def values_of(text: str) -> dict[str, dict[str, float]]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as it stands between quotes; other line ends would end the line too."""
+    """Other line ends would end the line too."""
     one_line = re.sub("[\r\v\f\x1c-\x1e\x85\u2028\u2029]", " ", text)
     return "".join(_ESCAPES.get(character, character) for character in one_line)
 

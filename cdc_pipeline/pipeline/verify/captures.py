@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SourceState:
-    """The source's state in the lake: the last cut, and the cursor, which may be later in the
-    log."""
+    """The last cut, and the cursor, which may be later in the log."""
 
     cut: Cut
     cursor: CursorState
@@ -92,26 +91,21 @@ class ChangeLog(RelayObserver):
         self.seen.add(cut.batch_number)
 
     def is_whole(self, table: str, *, after: int, upto: int) -> bool:
-        """Return whether every change of a target in batches (after, upto] was seen as staged
-        rows."""
+        """Whether every change of a target in batches (after, upto] was seen as staged rows."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(
             table in self.not_whole.get(n, ()) for n in numbers
         )
 
     def is_quiet(self, table: str, *, after: int, upto: int) -> bool:
-        """Return whether all batches in (after, upto] were seen and none of them changed a
-        target."""
+        """Whether all batches in (after, upto] were seen and none of them changed a target."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(table in self.touched[n] for n in numbers)
 
 
 class Captures:
-    """Captures of one verification or repair.
-
-    Args:
-        lock_wait_s: how long another run may hold the source's lock.
-        on_waiting: called with the name of that run.
+    """Captures of one verification or repair; `on_waiting` gets the name of the run that holds
+    the lock.
     """
 
     def __init__(
@@ -139,10 +133,10 @@ class Captures:
         self._taking = take
 
     def run(self, upto: Position | None = None) -> SourceState:
-        """Capture to the end of the log or to a place, and return the source's state afterwards.
+        """Capture to the end of the log or to a place; suspended tables are no error.
 
         Raises:
-            CdcError: as `capture`, but not because tables are suspended.
+            CdcError: as `capture`.
             LockError: another run holds the source for longer than `lock_wait_s`.
             LakeStateError: nothing was captured yet.
         """
@@ -156,7 +150,7 @@ class Captures:
         return self.source_state()
 
     def recent(self) -> SourceState:
-        """Return the source's state after a capture of the last minute.
+        """After a capture of the last minute.
 
         An earlier C0 is as good; only more keys may have changed since.
         """
@@ -165,14 +159,11 @@ class Captures:
         return self.source_state()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Change the lake, as `Runs.change`."""
         return self._wait_for_lock(lambda: self._runs.change(work))
 
     def source_state(self) -> SourceState:
-        """Return the source's present state.
-
-        Raises:
-            LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
+        """Raises LakeStateError if nothing was captured yet, or cursor and lake contradict each
+        other.
         """
         stored = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = self._sink.last_cut()

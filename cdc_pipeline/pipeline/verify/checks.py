@@ -41,7 +41,7 @@ class CheckResult(BaseModel):
     """Result of one check.
 
     Attributes:
-        table: target, ``schema.table``; "" for the whole source.
+        table: target; "" for the whole source.
         passed: None if the check cannot decide.
         text: one sentence for people.
         values: figures, by name with their unit.
@@ -57,13 +57,13 @@ class CheckResult(BaseModel):
 
 
 class IntervalResult(CheckResult):
-    """Return the result for a history; `found` describes its versions."""
+    """Of a history; `found` describes its versions."""
 
     found: Intervals
 
 
 def checks_of(verified: TableVerified) -> list[CheckResult]:
-    """Return the count and checksum results of a verified table, without querying anything."""
+    """Of a verified table, without querying anything."""
     name = verified.target
     if verified.status == "not_compared":
         reason = f"not compared: {verified.reason}"
@@ -109,7 +109,7 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
 
 
 def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = None) -> CheckResult:
-    """Check that each key occurs once among a target's live rows. Starts Spark."""
+    """Each key occurs once among a target's live rows. Starts Spark."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if cut is None or of is None or not of.spec.key:
@@ -131,7 +131,7 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
 
 
 def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) -> IntervalResult:
-    """Check that the versions of each key in a history do not overlap and only the last is current.
+    """The versions of each key in a history do not overlap and only the last is current.
 
     A gap means that a row was deleted and inserted again: it is counted, and is not a fault.
     Starts Spark.
@@ -167,7 +167,7 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
 
 
 def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
-    """Return each table's row count at the last cut, from Delta's log, without Spark.
+    """Each table's row count at the last cut, from Delta's log, without Spark.
 
     The count is there to be compared with the source's own; it cannot pass or fail by itself.
     """
@@ -192,7 +192,7 @@ def check_lag(
     *,
     lag_max_s: float = _LAG_MAX_S,
 ) -> CheckResult:
-    """Measure how far the lake is behind the source, without Spark; queries the server.
+    """How far the lake is behind the source, without Spark; queries the server.
 
     The lag is zero if the cursor is at the end of the log, else the age of the last cut's last
     transaction.
@@ -240,10 +240,9 @@ def check_lag(
 def check_retention(
     config: PipelineConfig, cursor: CursorState | None, *, headroom_min_s: float = 24 * 3600.0
 ) -> CheckResult:
-    """Return how soon the source may purge what the pipeline still needs, without Spark.
+    """How soon the source may purge what the pipeline still needs, without Spark.
 
-    Queries the server: it keeps a journal for ``binlog_expire_logs_seconds`` after the journal's
-    end.
+    The server keeps a journal for ``binlog_expire_logs_seconds`` after the journal's end.
     """
     needed = needed_position(cursor)
     if needed is None or not isinstance(config.source, LiveSourceConfig):
@@ -282,7 +281,7 @@ def check_retention(
 
 
 def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[CheckResult]:
-    """Check that each table's version in the last cut has all its files (K15); no Spark."""
+    """Each table's version in the last cut has all its files (K15); no Spark."""
     cut = sink.last_cut()
     found = []
     for name in sorted(cut.tables) if cut is not None else ():

@@ -11,7 +11,7 @@ from cdc_pipeline.sink.verify.sides import Sides
 
 
 def display(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
-    """Format some rows returned by `read_differences`."""
+    """Format rows returned by `read_differences`."""
     names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(
@@ -25,7 +25,7 @@ def display(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
 
 
 def text_of(value: Any) -> str | None:
-    """Format one value as text; bytes as hex."""
+    """Bytes as hex."""
     if value is None:
         return None
     if isinstance(value, bytes):

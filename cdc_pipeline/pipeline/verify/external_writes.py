@@ -30,7 +30,6 @@ _RESTORED_NOTE = "restored"
 
 
 def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, ExternalWrite]:
-    """Return those targets that differ from the last cut."""
     cut, pending = sink.last_cut(), sink.pending_record()
     if cut is None:
         return {}
@@ -50,7 +49,7 @@ def describe(
     scratch: Scratch,
     keys_shown: int,
 ) -> ExternalChange:
-    """Describe the change; starts Spark to list keys if the rows of the cut still exist."""
+    """Starts Spark to list keys if the rows of the cut still exist."""
     made = ExternalChange(
         versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
     )

@@ -27,10 +27,8 @@ _NUMBERS: Final = frozenset({"number", "bits"})
 
 
 def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping[str, str]) -> bool:
-    """Return whether values of these Delta types can select rows by these source columns.
-
-    Args:
-        schema: of the source table, with its masks (`Masks.schema`).
+    """Whether values of these Delta types can select rows by these columns of the (masked)
+    source.
     """
     by_name = {column.name: column for column in schema.columns}
     return bool(columns) and all(
@@ -48,12 +46,7 @@ def _leads_back(column: Column, kind: str) -> bool:
 def conditions(
     schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]
 ) -> Iterator[str]:
-    """Yield conditions that select the rows with n keys, a limited number of keys each.
-
-    Args:
-        columns: of the source.
-        keys: values of each column, (n,).
-    """
+    """Conditions that select the rows with these keys (n of each column), a limited number each."""
     by_name = {column.name: column for column in schema.columns}
     names = [quoted(name) for name in columns]
     rows = list(

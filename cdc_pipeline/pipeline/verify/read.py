@@ -48,8 +48,7 @@ class Reading:
     """Result of one read for a comparison.
 
     Attributes:
-        sides: the two sides of the comparison, without the rows of the source.
-        rows, ranges: that were read.
+        sides: without the rows of the source.
         unreadable: rows that the policies keep out of the lake.
         changed: keys that changed meanwhile.
         is_whole: every changed key is known, even one that appeared and disappeared between the
@@ -59,8 +58,7 @@ class Reading:
             place is used for it.
         before, after: the cuts that bracket the read.
         target: as it is known after the read, with a rescue column if a value needed one.
-        shards: values of the shard column, of all source tables of the target; empty if it has no
-            such column.
+        shards: values of the shard column, of all source tables of the target.
     """
 
     sides: Sides
@@ -78,7 +76,7 @@ class Reading:
 
     @property
     def proved(self) -> tuple[Kind, ...]:
-        """Return the differences that are proved.
+        """The differences that are proved.
 
         The seq of the lake's own row proves that it did not change. A missing key is proved only
         if every change is known: otherwise it may have been inserted and deleted in between.
@@ -91,7 +89,7 @@ class Reading:
 
     @property
     def open(self) -> tuple[Kind, ...]:
-        """Return the differences that have to be checked again."""
+        """The differences that have to be checked again."""
         return ("left_out",) if self.is_whole else ("left_out", "missing")
 
 
@@ -100,9 +98,7 @@ class ReadRequest:
     """Selection of the source rows to read.
 
     Attributes:
-        rows_per_range: of a full read.
-        share: of the ranges that are read, chosen at random; 1 for all.
-        seed: of that choice.
+        share: of the ranges that are read, chosen at random by `seed`; 1 for all.
         keys: values of the target's key columns (n,): only the rows with these keys are read, if
             the values can be mapped back to the source.
         exact: whether all rows are read in one view at an exact place.
@@ -116,8 +112,6 @@ class ReadRequest:
 
 
 class TableReading:
-    """Reader of one source table for one target."""
-
     def __init__(
         self,
         config: PipelineConfig,
@@ -139,15 +133,13 @@ class TableReading:
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
         """Read between two captures; the rows are in the scratch folder under ``source``.
 
-        Args:
-            is_fresh: ignore earlier captures, because a DDL may follow them.
+        `is_fresh`: ignore earlier captures, because a DDL may follow them.
 
         Raises:
             DisturbedError: a DDL came in between; read again.
             LeftError: the target no longer follows the table.
             TableReadInterruptedError, ServerSettingError: no view at an exact place
                 (`ReadRequest.exact` ``always``).
-            CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
         self._scratch.drop("unread")
@@ -215,7 +207,7 @@ class TableReading:
     def _read_rows(
         self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
     ) -> tuple[int, int, Mark | None]:
-        """Write rows to the scratch folder; return their count, ranges and exact place."""
+        """Return the count of rows and ranges, and the exact place."""
         schema = view.schema
         count = ranges = 0
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
@@ -263,7 +255,7 @@ class TableReading:
     def _selections(
         self, reader: TableReader, schema: TableSchema, request: ReadRequest, *, in_view: bool
     ) -> Iterator[tuple[KeyRange | None, str]]:
-        """Yield the range and condition of each SELECT."""
+        """The range and condition of each SELECT."""
         if request.keys is not None:
             wanted = self._conditions(schema, request.keys)
             if wanted is not None:
@@ -282,7 +274,7 @@ class TableReading:
     def _conditions(
         self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
     ) -> Iterator[str] | None:
-        """Return conditions for rows by the target's keys; None if none can be made."""
+        """None if none can be made."""
         assert self._targets is not None
         masked = self._targets.masks.schema(schema)
         renamed = {
@@ -348,7 +340,7 @@ class TableReading:
 
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
-    """Return the columns that identify rows: the key (a changelog: the source's), or () for all."""
+    """Columns that identify rows: the key (a changelog: the source's), or () for all."""
     if MODES[target.spec.mode].has_key:
         return target.spec.key
     key = target.spec.sources[source_table].key_in_target

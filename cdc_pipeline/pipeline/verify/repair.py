@@ -59,10 +59,9 @@ _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
 
 
 class RepairBatch:
-    """A batch of repaired rows, in the source's lock.
+    """A batch of repaired rows, not recorded yet, in the source's lock.
 
     Attributes:
-        batch: not recorded yet.
         seq: of the first place at the cursor's position, packed; `last_seq` is the last one that
             is older than any transaction.
         time_us: of the rows.
@@ -76,15 +75,12 @@ class RepairBatch:
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
     def first_place(self, there: Iterable[int | None]) -> int:
-        """Return the number of the first free place.
-
-        Args:
-            there: the last seqs that rows of the lake have at the position, if any.
+        """Number of the first free place, behind the last seqs that rows of the lake have at the
+        position.
         """
         return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
 
     def publish(self, text: str, *, table: str) -> Cut:
-        """Record and finish the batch with a note, and return its cut."""
         at = self.batch.cursor.position
         note = Note(kind="repaired", text=text, journal=at.journal, offset=at.offset, table=table)
         return self.batch.publish(kind="repair", notes=[note])
@@ -101,8 +97,7 @@ def repair_batch(
 ) -> Iterator[RepairBatch | None]:
     """Lock the source and begin a repair; None if the source has moved on from `proved_at`.
 
-    Raises:
-        as `admin_batch`.
+    Raises as `admin_batch`.
     """
     with admin_batch(
         sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
@@ -113,11 +108,7 @@ def repair_batch(
 
 
 def check_room(first: int, count: int, *, table: str) -> None:
-    """Check that `count` places from `first` on are older than the next transaction.
-
-    Raises:
-        LakeStateError: they are not.
-    """
+    """Raises LakeStateError if `count` places from `first` on reach the next transaction."""
     if first + count > LOAD_SEQS:
         raise LakeStateError(
             "there is no room for more repairs at this position of the log",
@@ -128,12 +119,8 @@ def check_room(first: int, count: int, *, table: str) -> None:
 
 @dataclass
 class Repaired:
-    """Repairs made to one target.
-
-    Attributes:
-        counts: keys by action: inserted, updated, deleted.
-        batches: their numbers.
-        keys: some of those that differed.
+    """Repairs made to one target: `counts`: keys by action (inserted, updated, deleted);
+    `batches`: their numbers; `keys`: some of those that differed.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -142,10 +129,9 @@ class Repaired:
 
 
 def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
-    """Return why keys of these kinds cannot be repaired in a target of this mode; "" if they can.
+    """Why keys of these kinds cannot be repaired in a target of this mode; "" if they can.
 
-    Args:
-        unread: the table has no key, and some rows of the source cannot be compared.
+    `unread`: the table has no key, and some rows of the source cannot be compared.
     """
     spec = MODES[mode]
     if spec.rows_are_changes:
@@ -177,8 +163,7 @@ def apply_repair(
 ) -> tuple[int, Counter[str]] | None:
     """Apply differences proved at the second cut; return batch number and keys by action.
 
-    Returns:
-        None if the source has moved on since: compare again.
+    None if the source has moved on since: compare again.
 
     Raises:
         LockError: a run is writing.
@@ -215,7 +200,7 @@ def apply_repair(
 def _there(
     sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch
 ) -> Iterator[int | None]:
-    """Yield seqs at the batch's position that rows of the lake have, the last one among them.
+    """Seqs at the batch's position that rows of the lake have, the last one among them.
 
     Rows deleted from a mirror leave no place behind, so that only rows with the same keys
     matter.
@@ -229,11 +214,7 @@ def _there(
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:
-    """Return rows read by `read_differences` as staged rows.
-
-    Args:
-        base: seq of the place; `first` is the number of the first row there.
-    """
+    """`base`: seq of the place; `first`: number of the first row there."""
     kinds = np.array(rows.column("_kind").to_pylist())
     more = rows.column("_more").to_numpy()
     if not sides.key:
@@ -273,7 +254,7 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
 
 
 def _seqs(base: int, places: Any, coming: Any) -> pa.Array:
-    """Combine seq parts; `base` must have no bits set for the place and the image."""
+    """`base` must have no bits set for the place and the image."""
     words = np.empty((len(places), 2), np.uint64)
     low = np.uint64(base & (1 << 64) - 1)
     words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming.astype(np.uint64)

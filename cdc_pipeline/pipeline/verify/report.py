@@ -17,7 +17,7 @@ class _Plain(BaseModel):
 
 
 class Step(NamedTuple):
-    """Current step of a verification; `rows`: source rows read so far."""
+    """`rows`: source rows read so far."""
 
     target: str
     what: Literal["capturing", "reading", "comparing", "repairing"]
@@ -32,7 +32,6 @@ class Difference(_Plain):
             values differ; ``duplicate``: the lake has the key more than once; ``ambiguous``: the
             source has.
         key: the values that identify the row, as text; hashed if the lake has them hashed.
-        columns: those that differ.
         rows: how many rows more (missing) or less (extra) the source has; 1 if the table has a key.
     """
 
@@ -47,11 +46,9 @@ class ExternalChange(_Plain):
 
     Attributes:
         versions: of these commits, with Delta's names of the operations.
-        what: the disagreement in words.
         restorable: the rows of the last cut still exist: `--repair` restores them.
         counts: keys by kind, comparing the cut's rows with the present ones: ``missing`` were
             removed, ``extra`` were added.
-        restored: the rows were restored.
     """
 
     versions: dict[int, str] = Field(default_factory=dict)
@@ -84,13 +81,11 @@ class TableVerified(_Plain):
             each proved; ``unsettled``: some keys changed in every round, no key is known to differ.
         proves: what a status of equal means for this table's mode.
         cut, place: the last cut that was compared, and its place in the source's log.
-        rows_source, rows_lake: rows of the first comparison; keys that changed meanwhile are
-            compared later.
+        rows_source, rows_lake: of the first comparison; keys that changed meanwhile come later.
         rows_equal: rows of the source that the lake has unchanged.
         ranges: key ranges that were read, each in one view.
         parts, parts_differing: of the first comparison, by checksum.
         counts: keys by kind of difference.
-        unsettled: keys.
         strays: rows of a merged table that belong to none of its source tables.
         unreadable: rows of the source that the policies keep out of the lake: left out, or in
             quarantine.
@@ -134,8 +129,6 @@ class TableVerified(_Plain):
 
 
 class VerifyReport(_Plain):
-    """Result of `verify` for a source."""
-
     source: str
     tables: dict[str, TableVerified] = Field(default_factory=dict)
     seconds: float = 0.0
@@ -144,7 +137,7 @@ class VerifyReport(_Plain):
 
     @property
     def status(self) -> Status:
-        """Return the worst status of the tables: different, then unsettled, then not_compared."""
+        """The worst status of the tables: different, then unsettled, then not_compared."""
         found = {table.status for table in self.tables.values()}
         order: tuple[Status, ...] = ("different", "unsettled", "not_compared")
         return next((status for status in order if status in found), "equal")

@@ -46,14 +46,8 @@ _ROUNDS_MAX: Final = 5
 
 
 class RepairReport(BaseModel):
-    """Result of a repair.
-
-    Attributes:
-        rows_written: rows of the server that were brought into each target.
-        rows_deleted: 0, since rows that the server does not have stay.
-        rows_left: rows that could not be written in any round: they are as the log has them.
-        rounds: reads of the server.
-        batches: numbers of the batches.
+    """`rows_deleted` is 0: rows that the server does not have stay. `rows_left` could not be
+    written in any round: they are as the log has them.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -78,12 +72,7 @@ def repair(
     run_id: str = "",
     runs: Runs | None = None,
 ) -> RepairReport:
-    """Read rows of a table again.
-
-    Args:
-        table: source table, ``schema.table``.
-        where: condition in the server's SQL that selects the rows.
-        observer, run_id, runs: as in `load.load`.
+    """Read the rows of a source table that fulfil `where`, in the server's SQL, again.
 
     Raises:
         ConfigError: the server does not show the table, or refuses the condition.
@@ -126,7 +115,6 @@ class _Reread:
         )
 
     def run(self, where: str) -> RepairReport:
-        """Read and write the rows in ranges of a bounded number of rows."""
         self._observer.load_stepped("capturing the source")
         source_state = self._captures.run()
         with LoadSource(self._config, role="verify") as source:
@@ -151,11 +139,7 @@ class _Reread:
         return schema
 
     def _targets(self, schema: TableSchema, cut: Cut) -> list[str]:
-        """Return the names of the table's targets.
-
-        Raises:
-            LoadError: one of them cannot take rows this way.
-        """
+        """Raises LoadError if a target cannot take rows this way."""
         targets = Targets(self._config, cut)
         following = targets.following(schema.database, schema.table)
         others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
@@ -176,7 +160,6 @@ class _Reread:
     def _range(
         self, bounds: KeyRange, where: str, targets: Sequence[str], report: RepairReport
     ) -> RepairReport:
-        """Bring the rows of one range in; return the report with what was done."""
         rows: list[SelectedRows] = []
         before = self._captures.recent()
         for number in range(1, _ROUNDS_MAX + 1):
@@ -205,7 +188,7 @@ class _Reread:
     def _read(
         self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
     ) -> tuple[list[SelectedRows], SourceState | None]:
-        """Return the rows of one view, and the cut of the same moment; None if there is none.
+        """Rows of one view, and the cut of the same moment; None if there is none.
 
         Raises:
             DisturbedError: the table was altered meanwhile; read again.
@@ -237,7 +220,7 @@ class _Reread:
         cursors: CursorStore,
         run_id: str,
     ) -> Cut | None:
-        """Write the rows in one batch; return its cut, or None if the source has moved on."""
+        """None if the source has moved on."""
         with repair_batch(
             self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id
         ) as repair:

@@ -28,7 +28,7 @@ from cdc_pipeline.sink.staging.fitting import fitted
 
 
 def recorded_of(target: Target) -> RecordedTarget:
-    """Return a target as its staged rows are read, with ``_cdc_rescued`` if it has one."""
+    """A target as its staged rows are read, with ``_cdc_rescued`` if it has one."""
     return with_rescued_column(
         RecordedTarget(
             table=target.name,
@@ -43,7 +43,6 @@ class SourceRows:
     """Converter of one source table's rows for one of its targets.
 
     Attributes:
-        supplied_columns: names of the target's columns whose values the rows supply.
         unreadable: rows that the policies keep out of the lake.
         unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
     """
@@ -57,11 +56,11 @@ class SourceRows:
 
     @property
     def target(self) -> Target:
-        """Return the target as known now: with a rescue column once a value needed it."""
+        """As known now: with a rescue column once a value needed it."""
         return self._targets.named(self._name)
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
-        """Return inserts of the source table as the target stages them; None if none is left.
+        """Inserts of the source table as the target stages them; None if none is left.
 
         Raises:
             UnrepresentableValueError: a value stops the table, by its policies.
@@ -70,7 +69,7 @@ class SourceRows:
         return self._staged(self._judged(self._targets.masks.apply(rows)))
 
     def take_unread(self, key: Sequence[str]) -> pa.Table | None:
-        """Return the keys (``k0 ...``) of rows left out since the last call; None if none."""
+        """Keys (``k0 ...``) of rows left out since the last call; None if none."""
         rows, self._unread = self._unread, []
         made = [staged.table for staged in map(self._staged, rows) if staged is not None]
         if not made or not key:

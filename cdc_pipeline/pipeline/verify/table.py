@@ -40,11 +40,8 @@ _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
 @dataclass(frozen=True)
 class Piece:
-    """Keys that a round has settled, or could not settle.
-
-    Attributes:
-        reading: the read that found them.
-        kinds: the kinds of the folder that count.
+    """Keys that a round has settled, or could not settle; `kinds`: those of the folder that
+    count.
     """
 
     reading: Reading
@@ -61,7 +58,6 @@ class Piece:
 
     @property
     def wanted(self) -> Wanted:
-        """Return these keys as the input of another round."""
         assert self.found.folder is not None
         return Wanted(self.found.folder, self.kinds)
 
@@ -74,7 +70,6 @@ class RoundsResult:
         different: keys that are proved to differ, by round.
         unsettled: keys of the last round for which nothing is proved.
         stale: rows of the lake that are older images of unreadable ones.
-        last: the last read and its comparison.
     """
 
     rows_source: int = 0
@@ -103,7 +98,7 @@ class RoundsResult:
 
 
 class TableComparison:
-    """Comparison of one source table with one target; `scratch` keeps the findings."""
+    """`scratch` keeps the findings."""
 
     def __init__(
         self,
@@ -123,14 +118,11 @@ class TableComparison:
     ) -> RoundsResult:
         """Compare all rows, or the keys of a piece.
 
-        Args:
-            request: of the first round.
-            by_key: the target finds rows by a key; without one everything is compared at an exact
-                place.
+        `request` is that of the first round. Without `by_key` everything is compared at an exact
+        place.
 
         Raises:
             DisturbedError: every attempt met a DDL.
-            CdcError: as capture, reader and Spark.
         """
         settled = RoundsResult()
         if not by_key:
@@ -162,11 +154,7 @@ class TableComparison:
         return settled
 
     def round(self, request: ReadRequest, wanted: Piece | None) -> tuple[Reading, ComparisonResult]:
-        """Read once and compare.
-
-        Raises:
-            DisturbedError: every attempt met a DDL.
-        """
+        """Read once and compare; raises DisturbedError if every attempt met a DDL."""
         for attempt in range(_DISTURBED_MAX):
             try:
                 reading = self._reading.read(request, is_fresh=attempt > 0)
@@ -190,7 +178,7 @@ class TableComparison:
         return reading, found
 
     def request_for(self, piece: Piece) -> ReadRequest:
-        """Return how to read the keys of a piece again: by their values, if that is worth it."""
+        """By the keys' values, if that is worth it."""
         sides = piece.sides
         if not sides.key or piece.keys > _KEYS_MAX:
             return ReadRequest(exact="if possible")

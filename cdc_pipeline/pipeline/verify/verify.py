@@ -74,12 +74,10 @@ class VerifyOptions:
     """Options of a verification.
 
     Attributes:
-        tables: targets or source tables, ``schema.table``; () for all that are not partial or
-            suspended.
+        tables: targets or source tables; () for all that are not partial or suspended.
         repair: make the lake equal to the source, and verify again.
-        share: of the key ranges to read, chosen at random; a sample proves nothing about rows that
-            only the lake has.
-        seed: of that choice.
+        share: of the key ranges to read, chosen at random by `seed`; a sample proves nothing about
+            rows that only the lake has.
         rows_per_range: rows that one view reads.
         keys_shown: differing keys that are named, of each table.
         who: makes the repairs, for the record.
@@ -105,11 +103,7 @@ def verify(
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair differences if requested.
 
-    Args:
-        cursors: where the cursor is read from and committed to, if captures run in this process.
-        runs: how captures and repairs are run instead.
-        observer: receives the progress of captures.
-        on_step: receives the current step.
+    Captures run in this process with `cursors`, or as `runs` say; `observer` hears of them.
 
     Raises:
         ConfigError: the source is an archive, a table is not known, or the share is zero.
@@ -159,8 +153,6 @@ def _nobody(_step: Step) -> None:
 
 
 class _Verification:
-    """Values shared by the steps of one verification."""
-
     def __init__(
         self,
         config: PipelineConfig,
@@ -179,7 +171,6 @@ class _Verification:
         self._on_step = on_step
 
     def tables(self) -> dict[str, TableVerified]:
-        """Compare every requested target."""
         source_state = self._first_state()
         external_writes = self._external_writes(source_state.cut)
         if external_writes:
@@ -211,7 +202,7 @@ class _Verification:
     # -- which tables ------------------------------------------------------------------------------
 
     def _first_state(self) -> SourceState:
-        """Return the lake's state before external writes are judged; finish a waiting batch."""
+        """Before external writes are judged; finish a waiting batch."""
         if self._sink.last_cut() is not None and self._sink.pending_record() is None:
             names = self._names(self._captures_cut())
             if find_external_writes(self._sink, names):
@@ -224,11 +215,7 @@ class _Verification:
         return cut
 
     def _names(self, cut: Cut) -> list[str]:
-        """Return the requested targets.
-
-        Raises:
-            ConfigError: one is not known.
-        """
+        """Raises ConfigError if a requested target is not known."""
         if not self._options.tables:
             return sorted(cut.cursor.targets)
         chosen = []
@@ -250,7 +237,6 @@ class _Verification:
         return sorted(set(chosen))
 
     def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
-        """Report tables with external writes, and restore them if requested."""
         found = find_external_writes(self._sink, self._names(cut))
         kept = {
             name: describe(
@@ -351,7 +337,8 @@ class _Verification:
         self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired
     ) -> None:
         """Apply what is proved of these keys if the source has not moved on; else read them
-        again."""
+        again.
+        """
         for piece in pieces[-1:] if not by_key else pieces:
             reading, found = piece.reading, piece.found
             for _ in range(_REPAIRS_MAX):
@@ -385,7 +372,7 @@ class _Verification:
     # -- in words ----------------------------------------------------------------------------------
 
     def _why_not(self, name: str, cut: Cut) -> str:
-        """Return why a table is not compared; "" if it is."""
+        """Why a table is not compared; "" if it is."""
         state, table = cut.cursor.targets[name], cut.tables.get(name)
         if state.suspended is not None:
             held = state.suspended

@@ -40,7 +40,7 @@ Exact = Literal["no", "if possible", "always"]
 
 
 class DisturbedError(CdcError):
-    """The table or its columns changed during the read, so that the read is invalid."""
+    """The table or its columns changed during the read: what was read is invalid."""
 
 
 class LeftError(CdcError):
@@ -49,11 +49,6 @@ class LeftError(CdcError):
 
 class ProvenView:
     """A read of one source table between two cuts.
-
-    Args:
-        source_table: ``schema.table``.
-        targets: names of those that the rows are for.
-        before: the first cut.
 
     Attributes:
         low: place up to which everything is proved to be committed: that of `before`, or an
@@ -64,7 +59,6 @@ class ProvenView:
     Raises:
         DisturbedError: the table was altered since `before`.
         LeftError: a target no longer follows the table.
-        CdcError: as the server answered.
     """
 
     def __init__(
@@ -88,7 +82,7 @@ class ProvenView:
 
     @property
     def is_proved(self) -> bool:
-        """Return whether everything up to the first cut is committed."""
+        """Whether everything up to the first cut is committed."""
         return self.low == self.before.position
 
     def begin(self, reader: TableReader, exact: Exact) -> Mark | None:
@@ -114,11 +108,7 @@ class ProvenView:
             return None
 
     def end(self, place: Mark | None) -> tuple[SourceState, bool]:
-        """Return the cut behind the views, and whether the rows are exactly of its moment.
-
-        Args:
-            place: of the view, from `begin`.
-        """
+        """The cut behind the views, and whether the rows are exactly of its moment."""
         after, exact = self._bracket(place)
         return after, exact or (self.is_proved and self._is_quiet(after))
 
@@ -139,7 +129,6 @@ class ProvenView:
                 )
 
     def _bracket(self, place: Mark | None) -> tuple[SourceState, bool]:
-        """Return the cut behind the views, and whether it is exactly at their place."""
         if place is None:
             return self._captures.run(), False
         if place.position.order <= self.before.position.order:
@@ -151,7 +140,7 @@ class ProvenView:
         return after, after.position.order == place.position.order
 
     def _is_quiet(self, after: SourceState) -> bool:
-        """Return whether the log shows no change of the table between the two cuts."""
+        """Whether the log shows no change of the table between the two cuts."""
         first, last = self.before.cut.batch_number, after.cut.batch_number
         changes = self._captures.changes
         return all(changes.is_quiet(name, after=first, upto=last) for name in self._targets)
@@ -189,7 +178,7 @@ class ProvenView:
 
 @contextmanager
 def changes_void_it() -> Iterator[None]:
-    """Return the error for a table that was altered during the read, which makes it invalid."""
+    """A table that was altered during the read makes it invalid."""
     try:
         yield
     except TableChangedError as error:
@@ -199,7 +188,7 @@ def changes_void_it() -> Iterator[None]:
 
 
 def _essence(cut: Cut, name: str) -> tuple[object, ...]:
-    """Return the parts of a target that row changes do not affect."""
+    """The parts of a target that row changes do not affect."""
     table = cut.tables[name]
     app_id = cut.cursor.targets[name].app_id
     return (
