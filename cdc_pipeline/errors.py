@@ -11,15 +11,12 @@ Rules:
   columns.
 - The docstring of each class says what it means in its first paragraph, then why it happens in one
   that begins with ``Cause:``, and how to put it right in one that begins with ``Fix:``. The error
-  reference is made of them (`reference`).
+  reference (docs/reference/errors.md) is made of them.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc_pipeline.text.printable import printable_lines
@@ -121,63 +118,6 @@ class CdcError(Exception):
             lines.append(f"  {label:<{LABEL_WIDTH}}{first}")
             lines += [f"  {'':<{LABEL_WIDTH}}{line}" for line in more]
         return printable_lines("\n".join(lines))  # also shown in logs and on Dagster's pages
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorReference:
-    """What the error reference says about one class of errors.
-
-    Attributes:
-        code: as in ``--json``.
-        name: of the class, and its `parent`.
-        meaning, cause, fix: sentences; Markdown with single backticks for code.
-        retryable: whether the same run can succeed if it is started again.
-        needs_reload: whether only a snapshot of the table helps.
-    """
-
-    code: str
-    name: str
-    parent: str
-    meaning: str
-    cause: str
-    fix: str
-    retryable: bool
-    needs_reload: bool
-
-
-def reference() -> list[ErrorReference]:
-    """Return the reference of every error that users can meet, sorted by code.
-
-    Classes of other modules are known once these are imported, and count if they state a cause:
-    the others never leave the package.
-    """
-    found = (_reference_of(one) for one in _below(CdcError))
-    return sorted((one for one in found if one.cause), key=lambda one: one.code)
-
-
-def _below(error: type[CdcError]) -> Iterator[type[CdcError]]:
-    for one in error.__subclasses__():
-        if one.__module__.startswith("cdc_pipeline.") and not one.__name__.startswith("_"):
-            yield one
-        yield from _below(one)
-
-
-def _reference_of(error: type[CdcError]) -> ErrorReference:
-    parts = {"cause": "", "fix": ""}
-    meaning, *rest = inspect.cleandoc(error.__doc__ or "").split("\n\n")
-    for paragraph in rest:
-        label, _, text = paragraph.partition(": ")
-        if label.lower() in parts:
-            parts[label.lower()] = " ".join(text.split())
-    return ErrorReference(
-        code=error.code(),
-        name=error.__name__,
-        parent=error.__base__.__name__ if error.__base__ is not None else "",
-        meaning=" ".join(meaning.split()),
-        retryable=error.retryable,
-        needs_reload=error.needs_reload,
-        **parts,
-    )
 
 
 # -- configuration and machine ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from cdc_pipeline.cli.app import cli
-from tools.pages.markdown import as_markdown, code, made_from, table
+from tools.pages.markdown import as_markdown, code, made_from
 
 INTRO = """\
 # Commands
@@ -18,12 +18,12 @@ Every command with its arguments and options, as `--help` shows them.
 
 - **Exit codes**: 0 done, 1 failed, 2 wrong usage or configuration. Commands that have others say
   so; those of a group hold for each of its commands.
-- **Output**: results go to standard output, progress, notes and errors to standard error. With
-  `--json`, standard output holds exactly one JSON document, even for an error.
-- **Ranges** have one form everywhere: `--from` and `--until` take a journal with or without an
-  offset (`binlog.000007:4`), a time with a zone (`2026-01-31T08:00:00Z`), or a GTID.
-- **Completion** of commands, options and the names of sources: add the line of your shell to its
-  configuration.
+- **Output**: results go to standard output; progress, notes and errors to standard error. Every
+  command takes `--json`: standard output then holds exactly one JSON document, even for an error.
+- **Positions** have one form everywhere: a journal with or without an offset (`binlog.000007:4`), a
+  time with a zone (`2026-01-31T08:00:00Z`), or a GTID.
+- **Completion** of commands, options and the names of sources is a line in your shell's
+  configuration:
 
 ```sh
 eval "$(_CDC_PIPELINE_COMPLETE=bash_source cdc-pipeline)"     # ~/.bashrc
@@ -56,19 +56,20 @@ def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def _described(command: click.Command, context: click.Context, title: str) -> Iterator[str]:
     yield f"## {title}\n"
-    group = isinstance(command, click.Group)
-    usage = "..." if group else " ".join(command.collect_usage_pieces(context))
-    yield f"```text\n{context.command_path} {usage}\n```\n"
+    if not isinstance(command, click.Group):
+        arguments = " ".join(command.collect_usage_pieces(context)).replace("[OPTIONS]", "").strip()
+        yield f"`{context.command_path} {arguments}".rstrip() + "`\n"
     if command.help:
         yield _prose(command.help)
     options = [
-        one
-        for one in command.get_params(context)
-        if isinstance(one, click.Option) and not one.hidden
+        _option(option, context)
+        for option in command.get_params(context)
+        if isinstance(option, click.Option)
+        and not option.hidden
+        and not {"--help", "--json"} & {*option.opts}
     ]
-    rows = [_row(one, context) for one in options if "--help" not in one.opts]
-    if rows:
-        yield table(("option", "default", "what it does"), rows)
+    if options:
+        yield "\n".join(options) + "\n"
 
 
 def _prose(text: str) -> str:
@@ -82,15 +83,18 @@ def _prose(text: str) -> str:
     )
 
 
-def _row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
+def _option(option: click.Option, context: click.Context) -> str:
     names = ", ".join(code(name) for name in (*option.opts, *option.secondary_opts))
     if not option.is_flag:
         names += f" {code(option.make_metavar(context))}"
-    shown = option.default if option.show_default else None
-    default = "" if shown is None or callable(shown) else code(str(shown))
+    default = option.default if option.show_default else None
+    facts = [] if default is None or callable(default) else [f"default {code(str(default))}"]
+    if option.required:
+        facts.append("required")
+    if option.envvar and option.show_envvar:
+        facts.append(code(str(option.envvar)))
     told = "more than once" in (option.help or "")
     more = " Can be repeated." if option.multiple and not told else ""
-    if option.envvar and option.show_envvar:
-        more += f" Environment: `{option.envvar}`."
-    required = " Required." if option.required else ""
-    return names, default, as_markdown(option.help or "") + required + more
+    help_text = " ".join(as_markdown(option.help or "").split())
+    described = f"{names} ({', '.join(facts)})" if facts else names
+    return f"- {described}: {help_text}{more}"

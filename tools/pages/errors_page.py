@@ -1,95 +1,55 @@
-"""docs/reference/errors.md, from the classes of errors and the places that raise them."""
+"""docs/reference/errors.md, from the classes of errors: a line each for meaning, cause and fix."""
 
 from __future__ import annotations
 
-import ast
 import inspect
+import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from cdc_pipeline import errors
 from cdc_pipeline.errors import CdcError, ConfigError
-from tools.pages.markdown import as_markdown, made_from, paragraphs, table
+from tools.pages.markdown import made_from, paragraphs
 
-PACKAGE = Path(errors.__file__).parent
 INTRO = """\
 # Errors
 
-Search this page for the words of an error. Each class has its cause, then every message with the
-next step that it gives; `…` stands for names and values of the moment. With `--json` an error is an
-object with `error` (the class), `what`, `journal`, `offset`, `table`, `setting`, `expected`, `got`,
-`next_step` and `retryable`.
+Errors by their code. An error says at once what happened, where, what was expected, what was found
+and, as `next`, what to do; with `--json` it is an object with `error` (the class), `code`, `what`,
+`journal`, `offset`, `table`, `setting`, `expected`, `got`, `next_step` and `retryable`.
 
-- *retryable*: the same run, started again unchanged, can succeed. Dagster does so by itself.
-- *needs a snapshot*: reading the log again cannot help, but
-  `cdc-pipeline snapshot SOURCE --table NAME` can.
+- *retryable*: the same run can succeed if it is started again unchanged. Dagster does so itself.
+- *needs a snapshot*: reading the log again cannot help;
+  `cdc-pipeline snapshot SOURCE --table NAME` does.
 - *exit code 2*: the configuration or the command is wrong. Every other error exits with 1.
 """
+_RULES = re.compile(r" \((?:K\d+|SPEC \w+)(?:, K\d+)*(?:: [^)]*)?\)")
 
 
 def errors_page() -> str:
     """Return the whole page."""
-    raised = _raised()
-    parts = [INTRO, made_from("cdc_pipeline/errors.py and the messages of cdc_pipeline")]
-    for one in classes():
-        parts += [f"## {one.__name__}\n", *(f"{text}\n" for text in _described(one))]
-        if one.__name__ in raised:
-            parts.append(table(("message", "next step"), raised[one.__name__]))
-    return "\n".join(parts)
-
-
-def classes() -> list[type[CdcError]]:
-    """Return all classes of errors.py, in the order of that file."""
     found = [
-        one
-        for _, one in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(one, CdcError) and one is not CdcError
+        error
+        for _, error in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(error, CdcError) and error is not CdcError
     ]
-    return sorted(found, key=lambda one: inspect.getsourcelines(one)[1])
+    described = [
+        "\n".join(_described(error)) for error in sorted(found, key=lambda one: one.code())
+    ]
+    return "\n".join([INTRO, made_from("cdc_pipeline/errors.py"), *described])
 
 
-def _described(one: type[CdcError]) -> Iterator[str]:
-    for text in paragraphs(one):
+def _described(error: type[CdcError]) -> Iterator[str]:
+    meaning, *labelled = (_RULES.sub("", text) for text in paragraphs(error))
+    facts = [f"`{error.__name__}`"]
+    if error.retryable:
+        facts.append("*retryable*")
+    if error.needs_reload:
+        facts.append("*needs a snapshot*")
+    if issubclass(error, ConfigError):
+        facts.append("*exit code 2*")
+    yield f"## {error.code()}\n\n{meaning} ({', '.join(facts)})\n"
+    for text in labelled:
         label, colon, rest = text.partition(": ")
         if colon and label in ("Cause", "Fix"):
-            yield f"**{label}:** {rest}"
-        elif label != "Attributes":
-            yield text
-    facts = []
-    if one.retryable:
-        facts.append("retryable")
-    if one.needs_reload:
-        facts.append("needs a snapshot")
-    if issubclass(one, ConfigError):
-        facts.append("exit code 2")
-    base = one.__bases__[0]
-    if base is not CdcError:
-        facts.append(f"a kind of [{base.__name__}](#{base.__name__.lower()})")
-    if facts:
-        yield f"*{', '.join(facts)}*"
-
-
-def _raised() -> dict[str, list[tuple[str, str]]]:
-    """Return the messages of each class, with their next steps, each pair once."""
-    found: dict[str, dict[tuple[str, str], None]] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-                what = _text(node.args[0])
-                steps = [_text(one.value) for one in node.keywords if one.arg == "next_step"]
-                if node.func.id.endswith("Error") and what.strip("… "):
-                    found.setdefault(node.func.id, {})[(what, "".join(steps))] = None
-    return {name: sorted(pairs) for name, pairs in found.items()}
-
-
-def _text(node: ast.expr) -> str:
-    """Return a text of the code, with … for what is filled in."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return as_markdown(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(one) for one in node.values)
-    if isinstance(node, ast.IfExp):
-        return " or: ".join(filter(None, (_text(node.body), _text(node.orelse))))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _text(node.left) + _text(node.right)
-    return "" if isinstance(node, ast.Constant) else "…"
+            yield f"- **{label}**: {rest}"
+    yield ""
