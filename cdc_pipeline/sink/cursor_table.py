@@ -70,11 +70,8 @@ _NEXT_STEP = (
 class DeltaCursorStore:
     """The cursor of one source in its own Delta table.
 
-    Args:
-        path: the table's folder, `LakePaths.cursors`.
-        source: name that the cursor must carry.
-        entries_kept: rows that a rewrite keeps.
-        before: called by `read` if the table has no cursor yet; what it returns is taken over.
+    A rewrite keeps `entries_kept` rows; what `before` returns is taken over if there is no
+    cursor yet.
     """
 
     def __init__(
@@ -93,11 +90,7 @@ class DeltaCursorStore:
         self._guard = CursorGuard(source)
 
     def read(self) -> StoredCursor | None:
-        """Return the latest cursor; if there is no table, or no row, that of `before`.
-
-        Raises:
-            CursorError: the table is damaged, of a newer form, or another source's.
-        """
+        """Raises CursorError: the table is damaged, of a newer form, or another source's."""
         entries = self.history(1)
         found = self._guard.checked(entries[0].cursor if entries else None)
         return self._before() if found is None else found
@@ -105,7 +98,6 @@ class DeltaCursorStore:
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
-        """Append `cursor`; see `CursorStore.write`."""
         from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -150,12 +142,11 @@ class DeltaCursorStore:
             self._vacuum()
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """Return the newest cursors that are kept; see `CursorStore.history`."""
         table = self._open()
         return [] if table is None else [self._entry(row) for row in self._rows(table, limit)]
 
     def _wait_for_disk(self, *, after: int) -> None:
-        """Make a written cursor durable. Raise CursorError if the disk fails."""
+        """Raise CursorError if the disk fails."""
         if is_object(self.path):
             return
         commits = Commits(self.path, after, log_files(self.path / LOG_FOLDER)[0])
@@ -195,7 +186,6 @@ class DeltaCursorStore:
         return table
 
     def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-        """Return the newest rows, newest first."""
         from deltalake.exceptions import DeltaError
 
         if limit < 1:
@@ -235,8 +225,9 @@ class DeltaCursorStore:
         )
 
     def _vacuum(self) -> None:
-        """Remove files that rewrites replaced longer ago than the table's retention. A failure only
-        costs disk space."""
+        """Remove files that rewrites replaced longer ago than the table's retention. A failure
+        only costs disk space.
+        """
         from deltalake.exceptions import DeltaError
 
         table = self._open()

@@ -47,8 +47,6 @@ from cdc_pipeline.sink.spark.time_limit import time_limit
 
 
 class _DeltaTables:
-    """The Delta tables of one source; see `protocol.Tables`."""
-
     def __init__(self, paths: LakePaths, *, config: SinkConfig, spark: SparkProvider) -> None:
         self._paths = paths
         self._config = config
@@ -57,35 +55,31 @@ class _DeltaTables:
 
     @property
     def spark_started(self) -> bool:
-        """Whether the Spark session runs."""
         return self._spark.started
 
     def lack_of_executors(self) -> str:
-        """Return why Spark's executors cannot work for this process; empty if they can, and do so
-        from then on. Starts the session."""
+        """Why Spark's executors cannot work for this process; "" if they can, and do so from
+        then on. Starts the session.
+        """
         lack = lack_of_executors(self._spark.session(), self._paths)
         self._has_executors = not lack
         return lack
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
-        """Return the result of `work` for each task, computed on the executors."""
         return run_tasks(self._spark.session(), tasks, work)
 
     def recover(self) -> None:
-        """Undo commits that a power cut may have torn (K21)."""
         if undo_unsynced(self._paths) and self._spark.started:
             forget_logs(self._spark.session())
 
     def cancel(self) -> None:
-        """Stop Spark's running jobs."""
         self._spark.cancel()
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
-        """Compare one table with a cut (K3). Raises LakeStateError."""
+        """Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
 
     def take_back(self, cut: Cut, table: str) -> int | None:
-        """Remove a table that no cut names, or return the version to restore one to."""
         version = take_back(self._paths, cut, table)
         if table not in cut.tables and self._spark.started:
             forget_logs(self._spark.session())
@@ -94,7 +88,6 @@ class _DeltaTables:
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
     ) -> dict[str, LakeStateError]:
-        """Return the tables that differ from a cut, each with its error."""
         boot = boot_id() if is_locked else ""
         return table_checks.failing_targets(self._paths, cut, pending, boot=boot)
 
@@ -106,7 +99,6 @@ class _DeltaTables:
         check_lock: Callable[[], None],
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
-        """Merge the targets that lack the batch, several at a time."""
         logs: dict[str, TableLog] = {}
         failures: dict[str, CdcError] = {}
         number = record.batch_number
@@ -166,13 +158,7 @@ class _DeltaTables:
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """Wait until all that the batch's targets have and the previous cut does not name is on the
-        disk (K21). Failed targets are included: a later cut may build on what they have.
-
-        Returns:
-            The targets that are not durable, each with its error; what they have of the batch is
-            undone before the next try.
-        """
+        """Failed targets are included: a later cut may build on what they have."""
         commits = {}
         for target in record.targets:
             table = self._paths.table(target.table)
@@ -188,11 +174,7 @@ class _DeltaTables:
     def register(
         self, record: BatchRecord, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """Register the tables that the batch created in the session's catalog, if configured.
-
-        Returns:
-            The catalog's refusals, by target.
-        """
+        """The catalog's refusals, by target."""
         refused: dict[str, CdcError] = {}
         made = [
             t.table
@@ -210,7 +192,6 @@ class _DeltaTables:
         return refused
 
     def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
-        """Probe the lake, and Delta and the catalog if the failures point to them."""
         probe_lake(self._paths)
         if not is_proved and any(failure.retryable for failure in failures):
             probe_delta(self._spark.session(), self._paths)
@@ -218,13 +199,12 @@ class _DeltaTables:
             check_answers(self._spark.session())
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        """Return the cut with each table at its newest version, if only maintenance lies between
-        (K15)."""
         return over_maintenance(self._paths, cut)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """Remove the log files that the tables' newest checkpoints cover; those are durable, and
-        named by a cut (K21)."""
+        """Remove the log files that the newest checkpoints cover; those are durable, and named
+        by a cut (K21).
+        """
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)
@@ -235,12 +215,9 @@ class _DeltaTables:
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
-        """Return what a batch records in order to get a table's content: a version, and its files'
-        figures."""
         return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Count the rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import seq_literal
 
@@ -250,19 +227,12 @@ class _DeltaTables:
         return RowsWithin(int(count), None if highest is None else int(highest))
 
     def forget(self, target: RecordedTarget) -> None:
-        """Remove the names of a loaded table's files from the target's folder."""
         if target.content is not None:
             forget(self._paths, target.content, target.table)
 
 
 class DeltaSink(LakeSink):
-    """The Delta side of one source.
-
-    Args:
-        source: the source's name.
-        config: lake path, threads, Spark settings.
-        spark: a shared session; by default the sink creates its own.
-    """
+    """The Delta side of one source; by default it creates its own session."""
 
     def __init__(
         self,
@@ -277,8 +247,6 @@ class DeltaSink(LakeSink):
         super().__init__(paths, tables=tables, cut_retention=config.cut_retention)
 
     def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:
-        """Return the rows of a target as an Arrow table; all columns, or those named. Starts
-        Spark."""
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import quoted
 
@@ -286,7 +254,6 @@ class DeltaSink(LakeSink):
         return frame.select(*map(quoted, columns)).toArrow() if columns else frame.toArrow()
 
     def count(self, table: str) -> int:
-        """Return the number of rows of a target. Starts Spark."""
         from cdc_pipeline.sink.read.read import table_frame
 
         return int(table_frame(self.spark.session(), self.paths.table(table)).count())
@@ -299,8 +266,9 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
-    """Return the version of a target that the previous cut names; -1 if there is none, or if its
-    folder now holds another log."""
+    """The version of a target that the previous cut names; -1 if there is none, or if its folder
+    now holds another log.
+    """
     there = previous.cursor.targets.get(target.table) if previous is not None else None
     if previous is None or there is None or target.table not in previous.tables:
         return -1

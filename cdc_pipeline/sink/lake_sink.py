@@ -47,13 +47,7 @@ _RECORDS_KEPT: Final = 1000
 
 
 class LakeSink:
-    """Applies the batches of one source to tables of some kind.
-
-    Args:
-        paths: the source's paths in its lake.
-        tables: the tables.
-        cut_retention: how long a cut stays readable.
-    """
+    """Applies the batches of one source to tables of some kind."""
 
     def __init__(
         self,
@@ -70,30 +64,23 @@ class LakeSink:
 
     @property
     def paths(self) -> LakePaths:
-        """Where the source's state and tables lie."""
         return self._paths
 
     @property
     def spark_started(self) -> bool:
-        """Whether this sink's Spark session runs."""
         return self._tables.spark_started
 
     def lack_of_executors(self) -> str:
-        """Return why executors cannot work for this process; empty if they can, and do so from then
-        on. Starts Spark, if the sink has one."""
+        """Starts Spark, if the sink has one."""
         return self._tables.lack_of_executors()
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
-        """Return the result of `work` for each task, computed on executors."""
         return self._tables.run_tasks(tasks, work)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the source's lock: be its only writer.
-
-        Raises:
-            LockError: another process holds it.
-            SinkError: the lake's disk refuses a file, while the context lasts.
+        """Raises LockError: another process holds it; SinkError: the lake's disk refuses a file,
+        while the context lasts.
         """
         check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self._tables.cancel) as check:
@@ -110,57 +97,39 @@ class LakeSink:
                 self._known = None
 
     def check_reachable(self) -> None:
-        """Check that the lake can be read, before an empty listing is taken for a new lake. Raise
-        CdcError."""
+        """Called before an empty listing is taken for a new lake. Raises CdcError."""
         check_reachable(self.paths.lake)
 
     # -- state -------------------------------------------------------------------------------------
 
     def last_cut(self) -> Cut | None:
-        """Return the newest cut; None in a new lake. Raise LakeStateError if it is damaged."""
         return state.last_cut(self.paths, self._numbers())
 
     def cuts(self) -> list[int]:
-        """Return the numbers of the cuts that are kept, ascending."""
         return list(self._numbers().cuts)
 
     def read_cut(self, number: int) -> Cut:
-        """Return one cut. Raises LakeStateError if it is absent or damaged."""
         return state.read_cut(self.paths, number)
 
     def pending_record(self) -> BatchRecord | None:
-        """Return the batch that was recorded and has no cut. Raise LakeStateError if records and
-        cuts contradict each other."""
         return state.pending_record(self.paths, self._numbers())
 
     def check_target(self, cut: Cut, table: str) -> None:
-        """Compare one table with a cut (K3). Raises LakeStateError."""
         self._tables.check(cut, table, self.pending_record())
 
     def take_back(self, cut: Cut, table: str) -> int | None:
-        """Remove a suspended target's table if no cut names it, or return the version to restore it
-        to; None if there is nothing to take back.
-
-        Raises:
-            LockError: the sink is not locked.
-            LakeStateError: the table is not the target's, or its log is damaged.
+        """Raises LockError: the sink is not locked; LakeStateError: the table is not the
+        target's, or its log is damaged.
         """
         self._check_locked()
         return self._tables.take_back(cut, table)
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """Return the tables that differ from a cut and the pending batch (K3), each with its
-        error."""
         is_locked = self._lock_check is not None
         return self._tables.failing(cut, self.pending_record(), is_locked=is_locked)
 
     def discard_unrecorded(self) -> int:
-        """Remove staged files that no pending record needs, and remains of interrupted writes;
-        return how many.
-
-        Raises:
-            LockError: the sink is not locked.
-        """
+        """Raises LockError: the sink is not locked."""
         self._check_locked()
         pending = self.pending_record()
         keep = None if pending is None else self.paths.staging(pending.batch_number)
@@ -177,24 +146,18 @@ class LakeSink:
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that none of these cursors refers to (K8); return
-        how many files."""
         self._check_locked()
         return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing -----------------------------------------------------------------------------------
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """Return the parking of prepared transactions, with those that the cursor holds."""
         self._check_locked()
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, check_lock=self._check_locked)
 
     def begin(self, number: int) -> StagedBatch:
-        """Start staging batch `number`.
-
-        Raises:
-            LockError: the sink is not locked.
-            LakeStateError: it is not the batch after the last cut, or it is already recorded.
+        """Raises LockError: the sink is not locked; LakeStateError: it is not the batch after
+        the last cut, or it is already recorded.
         """
         self._check_locked()
         following = self._numbers().last_cut + 1
@@ -217,12 +180,6 @@ class LakeSink:
     ) -> Cut:
         """Merge the targets of a recorded batch and publish its cut; completed steps are not
         repeated. A target that fails is suspended in the cut (K4).
-
-        Args:
-            record: the batch.
-            recovered: the batch is resumed: a failure that should have passed by now suspends too.
-            given_up: targets that are suspended without a try, each with its cause.
-            on_merged: called after each table with the number of merged ones, and of all.
 
         Raises:
             LockError: the sink is not locked.
@@ -284,19 +241,14 @@ class LakeSink:
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
-        """Return what a batch in another lake records to get a table of this one (K17)."""
         return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Count the rows of a target whose seq (K1) is within [low, high]."""
         return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove staged files of batches up to a cut, records older than the newest 1000, and cuts
-        whose retention is over (K15).
-
-        Raises:
-            LockError: the sink is not locked.
+        """Records are kept for the newest 1000 batches (K15). Raises LockError: the sink is not
+        locked.
         """
         self._check_locked()
         if self.paths.staging_root.is_dir():
@@ -311,11 +263,7 @@ class LakeSink:
     def _check_suspendable(
         self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool
     ) -> None:
-        """Check that the targets themselves failed, and would fail again.
-
-        Raises:
-            CdcError: one of the failures, if it may pass by the next try or is the machine's.
-        """
+        """Raises one of the failures, if it may pass by the next try or is the machine's."""
         found = list(failures.values())
         for failure in found:
             if is_of_the_machine(failure) or (failure.retryable and not recovered):
@@ -326,7 +274,7 @@ class LakeSink:
             raise found[0] from (broken if isinstance(broken, CdcError) else None)
 
     def _numbers(self) -> state.Numbers:
-        """Return the numbers of the cuts; under the lock they are listed once."""
+        """Under the lock they are listed once."""
         if self._lock_check is None:
             return state.Numbers.listed(self.paths)
         if self._known is None:
@@ -346,7 +294,7 @@ def _is_loaded(record: BatchRecord, name: str) -> bool:
 
 
 def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]]:
-    """Return the targets of each source table, in the batch and in the previous cut."""
+    """The targets of each source table, in the batch and in the previous cut."""
     found: dict[str, set[str]] = {}
     for target in record.targets:
         for source in target.spec.sources or (target.table,):
@@ -360,7 +308,8 @@ def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]
 def _fed_by(
     damaged: Sequence[tuple[QuarantineFile, CdcError]], record: BatchRecord, previous: Cut | None
 ) -> dict[str, CdcError]:
-    """Return the targets whose rows for the quarantine cannot be read any more: they read the log
-    again."""
+    """The targets whose rows for the quarantine cannot be read any more: they read the
+    log again.
+    """
     sources = _sources_of(record, previous)
     return {name: error for file, error in damaged for name in sorted(sources.get(file.table, ()))}

@@ -28,13 +28,8 @@ def next_cut(
     there: Mapping[str, TableVersion],
     failing: Mapping[str, CdcError],
 ) -> Cut:
-    """Return the cut of a batch.
-
-    Args:
-        record: the batch.
-        previous: the cut before it; None before the first.
-        there: the present version of each target that has the batch.
-        failing: the targets that do not have it, each with the cause.
+    """`there` has the present version of each target that has the batch, `failing` the cause of
+    each that does not.
     """
     tables = (
         {}
@@ -83,7 +78,7 @@ def next_cut(
 
 
 def _unchanged(table: CutTable) -> CutTable:
-    """Return a table of the previous cut, without the counts of that cut's own batch."""
+    """Without the counts of that cut's own batch."""
     counts = {
         "rows_inserted": 0,
         "rows_updated": 0,
@@ -97,8 +92,9 @@ def _unchanged(table: CutTable) -> CutTable:
 def _states_before(
     record: BatchRecord, previous: Cut | None, failing: Mapping[str, CdcError]
 ) -> dict[str, TargetState]:
-    """Return the states of all targets before the batch acts: those of the previous cut, with what
-    the record says of suspensions, exactness and the label partial."""
+    """Before the batch acts: those of the previous cut, with what the record says of
+    suspensions, exactness and the label partial.
+    """
     states: dict[str, TargetState] = {}
     if previous is not None and record.kind == "cursor_set":
         # A moved cursor may relabel tables (K19): its record has the label of each. Rows may come
@@ -132,7 +128,7 @@ def _suspended(state: TargetState, left: Suspension) -> TargetState:
 
 
 def _unmade(target: RecordedTarget) -> TargetState:
-    """Return the state of a target whose table was never made."""
+    """Of a target whose table was never made."""
     return TargetState(
         table=target.table,
         app_id=target.app_id,
@@ -146,7 +142,6 @@ def _unmade(target: RecordedTarget) -> TargetState:
 def _table_after(
     record: BatchRecord, target: RecordedTarget, now: TableVersion, previous: Cut | None
 ) -> CutTable:
-    """Return a target that has the batch, as the cut names it."""
     tables = {} if previous is None else previous.tables
     before = None if target.table in record.dropped else tables.get(target.table)
     moved = tables.get(target.content.renamed_from) if target.content is not None else None
@@ -172,7 +167,6 @@ def _table_after(
 def _state_after(
     record: BatchRecord, target: RecordedTarget, now: TableVersion, before: TargetState | None
 ) -> TargetState:
-    """Return the state of a target that has the batch."""
     planned = record.cursor_after.targets.get(target.table, before)
     is_loaded = target.content is not None
     # A shard that joins later may make a whole target partial (K19).
@@ -195,8 +189,9 @@ def _stays_exact(
     before: TargetState | None,
     planned: TargetState | None,
 ) -> bool:
-    """Return whether a target is exact after a batch that it has (K12). Catching up may bring rows
-    that it already has."""
+    """Whether a target that has the batch is exact (K12). Catching up may bring rows that it
+    already has.
+    """
     was = (
         target.exact
         if before is None or before.table_version < 0

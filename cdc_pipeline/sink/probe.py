@@ -41,7 +41,6 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 @contextmanager
 def scratch(paths: LakePaths) -> Iterator[Path]:
-    """Yield a folder in the source's state that is removed afterwards."""
     folder = paths.state / f"{SCRATCH_PREFIX}{uuid.uuid4().hex[:12]}"
     absent = (
         []
@@ -60,10 +59,9 @@ def scratch(paths: LakePaths) -> Iterator[Path]:
 def probe_lake(paths: LakePaths) -> float:
     """Put if absent, replace, lock and remove a scratch file; return the seconds that it took.
 
-    Raises:
-        SinkError: the lake lacks a guarantee that the pipeline needs.
-        RuntimeSetupError: it cannot be written, or its store ignores conditional writes.
-        LakeUnreachableError: the store does not answer.
+    Raises SinkError: the lake lacks a guarantee that the pipeline needs; RuntimeSetupError: it
+    cannot be written, or its store ignores conditional writes; LakeUnreachableError: the store
+    does not answer.
     """
     began_s = time.monotonic()
     with scratch(paths) as folder:
@@ -97,13 +95,9 @@ def probe_lake(paths: LakePaths) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """The file system of a folder.
-
-    Attributes:
-        kind: such as ext4; "" if the system does not report it.
-        is_remote: other machines may use it too.
-        in_memory: it is lost when the machine stops.
-        in_container: it is a layer of a container, and lost with that.
+    """`kind` is such as ext4, "" if the system does not report it. Other machines may use one
+    that `is_remote`; one `in_memory` is lost when the machine stops, one `in_container` with
+    that.
     """
 
     kind: str
@@ -124,7 +118,7 @@ class FileSystem:
 
 
 def file_system(path: Path) -> FileSystem:
-    """Return the file system of a folder, or of its nearest parent that exists."""
+    """Of a folder, or of its nearest parent that exists."""
     place = next(folder for folder in (path, *path.parents) if folder.exists()).resolve()
     used = shutil.disk_usage(place)
     kind, longest = "", -1
@@ -142,23 +136,15 @@ def file_system(path: Path) -> FileSystem:
 
 @dataclass(frozen=True, slots=True)
 class SparkProbe:
-    """A session that wrote and read a scratch table.
-
-    Attributes:
-        versions: of Spark, Delta and Java, by name.
-        seconds: of each step: start, write, read.
-    """
+    """Versions of Spark, Delta and Java, and seconds of each step: start, write, read."""
 
     versions: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
-    """Start a session; write a scratch Delta table in the lake and read it back.
-
-    Raises:
-        RuntimeSetupError: Spark does not start.
-        SinkError: Delta does not write or read there.
+    """Write and read a scratch Delta table. Raises RuntimeSetupError: Spark does not start;
+    SinkError: Delta does not write or read there.
     """
     from pyspark import SparkContext
 
@@ -183,10 +169,8 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
 
 
 def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
-    """Write a scratch Delta table in the lake and read it back; return the seconds of each.
-
-    Raises:
-        SinkError: Delta does not write or read there.
+    """Write and read a scratch Delta table; return the seconds of each. Raises SinkError: Delta
+    does not write or read there.
     """
     marks = [time.monotonic()]
     with scratch(paths) as folder:

@@ -54,20 +54,14 @@ OnMerged = Callable[[int, int], None]
 
 
 class RowsWithin(NamedTuple):
-    """Rows of a table within a range of the order of all changes.
-
-    Attributes:
-        rows: how many.
-        highest: their highest seq; None if there are none.
-    """
+    """Rows of a table within a range of the order of all changes, and their highest seq."""
 
     rows: int
     highest: int | None
 
 
 class Sink(Protocol):
-    """Applies batches of one source to its targets, each exactly once; see the theory of
-    operation."""
+    """Applies batches of one source to its targets, each exactly once."""
 
     @property
     def paths(self) -> LakePaths:
@@ -75,75 +69,68 @@ class Sink(Protocol):
 
     @property
     def spark_started(self) -> bool:
-        """Whether this sink's Spark session runs; False if it has none."""
+        """False if it has none."""
 
     def lack_of_executors(self) -> str:
-        """Return why all work must be done in this process; empty if executors can share it, and
-        do so from then on."""
+        """Why all work must be done in this process; "" if executors can share it, and do from
+        then on.
+        """
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
-        """Return the result of `work` for each task, computed on executors, which import `work`.
-
-        Raises:
-            RuntimeSetupError: an executor failed.
+        """The result of `work` for each task, computed on executors, which import `work`. Raises
+        RuntimeSetupError: an executor failed.
         """
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the source's lock: be its only writer.
 
-        Raises:
-            LockError: another process holds it.
-            SinkError: the lake's disk refuses a file, while the context lasts.
+        Raises LockError: another process holds it; SinkError: the lake's disk refuses a file,
+        while the context lasts.
         """
 
     def last_cut(self) -> Cut | None:
-        """Return the newest cut; None in a new lake. Raises LakeStateError if it is damaged."""
+        """None in a new lake. Raises LakeStateError if it is damaged."""
 
     def cuts(self) -> list[int]:
-        """Return the numbers of the cuts that are kept, ascending."""
+        """The numbers of those that are kept, ascending."""
 
     def read_cut(self, number: int) -> Cut:
-        """Return one cut. Raises LakeStateError if it is absent or damaged."""
+        """Raises LakeStateError if it is absent or damaged."""
 
     def pending_record(self) -> BatchRecord | None:
-        """Return the batch that was recorded and has no cut.
-
-        Raises:
-            LakeStateError: records and cuts contradict each other.
+        """The batch without a cut. Raises LakeStateError: records and cuts contradict
+        each other.
         """
 
     def check_target(self, cut: Cut, table: str) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
 
     def take_back(self, cut: Cut, table: str) -> int | None:
-        """Prepare a suspended target to read its part of the log again: remove its table if no cut
-        names it, or return the version to restore it to; None if there is nothing to take back.
+        """Prepare a suspended target to read its part of the log again: remove its table if no
+        cut names it, or return the version to restore it to; None if there is nothing to take
+        back.
 
-        Raises:
-            LakeStateError: the table is not the target's, or its log is damaged.
+        Raises LakeStateError: the table is not the target's, or its log is damaged.
         """
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """Return the tables that differ from a cut and the pending batch (K3), each with its
-        error."""
+        """The tables that differ from a cut and the pending batch (K3)."""
 
     def discard_unrecorded(self) -> int:
-        """Remove files that no pending record needs, and remains of interrupted writes; return how
-        many."""
+        """Remove files that no pending record needs, and remains of interrupted writes; return
+        how many.
+        """
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that none of these cursors refers to (K8); return
-        how many files."""
+        """Remove parked rows of XA transactions that no cursor refers to (K8); return how many
+        files.
+        """
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """Return the parking of prepared transactions, with those that the cursor holds."""
+        """Of prepared transactions, with those that the cursor holds."""
 
     def begin(self, number: int) -> StagedBatch:
-        """Start staging batch `number`.
-
-        Raises:
-            LakeStateError: it is not the next one, or is already recorded.
-        """
+        """Start staging. Raises LakeStateError: not the next number, or already recorded."""
 
     def finish(
         self,
@@ -156,7 +143,6 @@ class Sink(Protocol):
         """Apply a recorded batch and publish its cut.
 
         Args:
-            record: the batch.
             recovered: the batch is resumed: a failure that may pass suspends too.
             given_up: targets that are suspended without a try, each with its cause.
             on_merged: called after each table with the number of merged ones, and of all.
@@ -165,17 +151,9 @@ class Sink(Protocol):
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
-        """Return what a batch in another source's state records in order to get a table of this one
-        (K17).
-
-        Args:
-            cut, table: the table at a cut.
-            lake: the lake that gets it, which contains this sink's own.
-            seq: the place in the log of rows that were read (K1); `ts_us` is its time at the
-                source, -1 if unknown.
-
-        Raises:
-            LakeStateError: the table cannot be read.
+        """What a batch of `lake`, which contains this sink's own, records to get a table at a
+        cut (K17). The rows were read at the place `seq` of the log (K1) and the source's time
+        `ts_us`, -1 if unknown. Raises LakeStateError: the table cannot be read.
         """
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
@@ -186,7 +164,7 @@ class Sink(Protocol):
 
 
 class TableVersion(Protocol):
-    """The state of a table: its version, and the transaction id of its last batch (-1 if none)."""
+    """The transaction id is that of the table's last batch, -1 if none."""
 
     @property
     def version(self) -> int: ...
@@ -197,12 +175,8 @@ class TableVersion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The result of applying a batch.
-
-    Attributes:
-        there: the targets that have the batch, each with its state.
-        failures: the targets that do not, each with its cause.
-        is_proved: a target got the batch just now, which proves that applying works.
+    """The targets that have the batch, each with its state, and those that do not, each with its
+    cause. `is_proved`: one got the batch just now, which proves that applying works.
     """
 
     there: Mapping[str, TableVersion]
@@ -231,7 +205,7 @@ class Tables(Protocol):
         """Stop running work, because the lock is lost. Called in another thread."""
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
-        """Compare one table with a cut. Raises LakeStateError."""
+        """Raises LakeStateError."""
 
     def take_back(self, cut: Cut, table: str) -> int | None:
         """Remove a table that no cut names, or return the version to restore one to."""
@@ -239,8 +213,9 @@ class Tables(Protocol):
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
     ) -> dict[str, LakeStateError]:
-        """Return the tables that differ from a cut, each with its error. The holder of the lock may
-        remember what it has compared."""
+        """The tables that differ from a cut. The holder of the lock may remember what it has
+        compared.
+        """
 
     def apply(
         self,
@@ -251,14 +226,16 @@ class Tables(Protocol):
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         """Bring the targets of a batch, except some, to the state after it; never do a step
-        twice. `check_lock` is called where a step follows that acts (K16), `on_merged` after each
-        target."""
+        twice. `check_lock` is called where a step follows that acts (K16), `on_merged` after
+        each target.
+        """
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
         """Wait until what the batch's cut will name survives a power cut; return failures by
-        target."""
+        target.
+        """
 
     def register(
         self, record: BatchRecord, there: Mapping[str, TableVersion]
@@ -266,12 +243,10 @@ class Tables(Protocol):
         """Register new tables in the catalog, if there is one; return its refusals by target."""
 
     def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
-        """Check that the targets themselves failed, and not the machine, lake or catalog; raise if
-        those did."""
+        """Raise if the machine, the lake or the catalog failed, and not the targets themselves."""
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        """Return the cut with each table at its newest version, if only maintenance lies
-        between."""
+        """Each table at its newest version, if only maintenance lies between (K15)."""
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Remove what only earlier states need, now that a cut names the present one."""
@@ -279,10 +254,10 @@ class Tables(Protocol):
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
-        """Return what a batch records to get a table's content; see `Sink.content_of`."""
+        """See `Sink.content_of`."""
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Count the rows of a table whose seq (K1) is within [low, high]."""
+        """See `Sink.rows_within`."""
 
     def forget(self, target: RecordedTarget) -> None:
         """Remove what an abandoned replacement left in the target's place."""

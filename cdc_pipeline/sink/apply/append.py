@@ -38,7 +38,6 @@ _CREATED_VERSION: Final = 0  # of a table that only its CREATE has committed to
 
 
 def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Return whether no row of the target can have a key of the batch's rows."""
     if not target.all_present or target.partial_key_updates:
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
@@ -63,8 +62,7 @@ def append(
     lake: Path,
     run: RunTasks | None = None,
 ) -> None:
-    """Append the staged rows, reduced, in one commit with the transaction id `version`; `run`
-    computes tasks on executors, if there are some."""
+    """Append the staged rows, reduced, in one commit; `run` computes tasks on executors."""
     settings.small_batch()
     commit = TableCommit(session, path)
     if commit.has_transaction(there.app_id, version, there=there):
@@ -99,8 +97,9 @@ def add_appended(
     codec: str,
     run: RunTasks | None,
 ) -> bool:
-    """Write the staged rows of a plain table with Arrow and add their files to the commit. Return
-    False, with nothing written, if Spark must do it."""
+    """Write the staged rows of a plain table with Arrow and add their files to the commit.
+    False, with nothing written, if Spark must do it.
+    """
     types = plain_types(target, there, codec=codec)
     if types is None or needs_shaping(target) or commit.version != there.version:
         return False

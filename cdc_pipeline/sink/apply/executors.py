@@ -28,7 +28,6 @@ _TASKS: Final = 8  # more than one machine may answer
 
 
 def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
-    """Return why executors cannot work for this process, in one sentence; empty if they can."""
     with _token(paths) as token:
         try:
             answers = run_tasks(session, [""] * _TASKS, partial(_answer, token=token))
@@ -48,7 +47,6 @@ def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
 
 @contextmanager
 def _token(paths: LakePaths) -> Iterator[Path]:
-    """Yield a file in the lake that holds its own name, for the time of the context."""
     token = paths.staging_root / f"token-{uuid.uuid4().hex}" / "token"
     storage = storage_of(token)
     storage.make_folder(token.parent)
@@ -61,8 +59,9 @@ def _token(paths: LakePaths) -> Iterator[Path]:
 
 
 def _answer(_task: str, *, token: Path) -> str:
-    """Return the package's version on an executor, and what it reads in the lake, after importing
-    what decoding needs there."""
+    """The package's version on an executor, and what it reads in the lake, after importing what
+    decoding needs there.
+    """
     from cdc_pipeline.binlog.rows import rows  # noqa: F401  (with all that it needs)
 
     try:

@@ -44,11 +44,8 @@ if TYPE_CHECKING:
 class ExternalWrite:
     """A table that differs from the last cut.
 
-    Attributes:
-        error: how it differs.
-        versions: commits of other programs after the cut's version, by operation.
-        newest: the table's Delta version now; -1 if the table is gone.
-        is_restorable: the table can be restored to what the cut says.
+    `versions` are other programs' commits after the cut's, by operation; `newest` is the table's
+    version now, -1 if the table is gone.
     """
 
     table: str
@@ -61,8 +58,7 @@ class ExternalWrite:
 def find_external_write(
     paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None
 ) -> ExternalWrite | None:
-    """Return what other programs did to a target since the last cut; None if nothing. Needs no
-    JVM."""
+    """What other programs did to a target since the last cut. Needs no JVM."""
     try:
         table_checks.check_target(paths, cut, name, pending)
         return None
@@ -95,10 +91,11 @@ def find_external_write(
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Return whether the batch has restored the table's rows.
+    """Whether the batch has restored the table's rows.
 
-    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier batch
-    may have its number: it counts if it put the same rows back, and nothing has come after it.
+    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier
+    batch may have its number: it counts if it put the same rows back, and nothing has come after
+    it.
     """
     commit = newest_change(path, there.version)
     return (
@@ -111,7 +108,6 @@ def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: 
 def restore(
     session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog
 ) -> None:
-    """Restore the rows of version `target.restores`, once."""
     if is_restored(path, record, target, there):
         return
     with old_commits_readable(session):

@@ -40,15 +40,9 @@ _ROW: Final = "_cdc_row"
 def rows_with_keys(
     path: Path, version: int, keys: pa.Table, *, lowest_seq: int
 ) -> list[tuple[DataFile, NDArray[np.int64]]] | None:
-    """Return the rows of a version of the table in `path` that have one of the keys: row numbers by
-    file.
-
-    Args:
-        keys: the key columns under the table's names, no NULL in them, each key once.
-        lowest_seq: of the batch's changes.
-
-    Raises:
-        LakeStateError: a file of the log is damaged.
+    """The rows of a version that have one of the keys: row numbers by file. No key is NULL or
+    occurs twice; `lowest_seq` is of the batch's changes. Raises LakeStateError: a file of the
+    log is damaged.
     """
     adds = active_adds(path, version)
     if adds is None:
@@ -102,8 +96,6 @@ def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
 
 
 def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
-    """Return the numbers of the rows of a file that have one of the keys; None if its key columns
-    are not as the table's."""
     found = [np.zeros(0, np.int64)]
     first = 0
     try:

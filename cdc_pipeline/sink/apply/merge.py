@@ -67,10 +67,8 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
-    """Return whether the batch is fully applied to the target. Needs no JVM.
-
-    Raises:
-        LakeStateError: another table lies in the target's place.
+    """Whether the batch is fully applied. Needs no JVM. Raises LakeStateError: another table
+    lies in the target's place.
     """
     path = paths.table(target.table)
     there = read_table_log(path)
@@ -98,9 +96,9 @@ def _has_batch(
 
 
 def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
-    """Raises:
-    LakeStateError: another program has written to the table since the batch: the cut would name
-        what it wrote. Of a table that a load replaces, or that is new, nothing else shows that.
+    """Raises LakeStateError: another program has written to the table since the batch: the cut
+    would name what it wrote. Of a table that a load replaces, or that is new, nothing else shows
+    that.
     """
     commit = newest_change(path, there.version)
     if commit is not None and "cdc_app_id" not in commit.user_metadata:
@@ -115,9 +113,7 @@ def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
 
 
 def _check_order(record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
-    """Raises:
-    LakeStateError: the table has a later batch.
-    """
+    """Raises LakeStateError: the table has a later batch."""
     newest = there.transaction_version // STEPS_PER_BATCH
     has_id = target.restores < 0  # RESTORE commits none
     if newest > record.batch_number or (newest == record.batch_number and not has_id):
@@ -143,9 +139,9 @@ def apply_target(
     run: RunTasks | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. `session_of` is called if Spark is needed. A new
-    table gets `properties`; the settings in `fixed` are the configuration's own. For `check_lock`
-    see `replace_content`. `run` computes tasks on executors, if there are some.
+    from several threads for different targets. A new table gets `properties`; the settings in
+    `fixed` are the configuration's own. For `check_lock` see `replace_content`. `run` computes
+    tasks on executors.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -242,7 +238,8 @@ def _without_spark(
     run: RunTasks | None,
 ) -> TableLog | None:
     """Create a target, if the batch does, and apply its staged rows, with commits that are made
-    here. Return its new state; None if what is left to do is Spark's."""
+    here. None if what is left to do is Spark's.
+    """
     if target.replaces or target.content is not None or target.restores >= 0 or has_steps(target):
         return None
     note = commit_note(target.app_id, record.batch_number)
@@ -274,8 +271,7 @@ def _without_spark(
 
 
 def _facts_of_last_images(target: RecordedTarget, files: list[Path]) -> KeyFacts | None:
-    """Return the facts of the batch's keys if its rows may be applied without the mode's own
-    statement; None if not."""
+    """None if the rows need the mode's own statement."""
     if not SINK_MODES[target.spec.mode].is_last_image or not target.spec.key:
         return None
     facts = KeyFacts(target, files)
@@ -294,7 +290,6 @@ def _apply_rows(
     settings: MergeSettings,
     run: RunTasks | None,
 ) -> None:
-    """Apply the target's staged rows in one commit with the id of the MERGE step."""
     mode = SINK_MODES[target.spec.mode]
     facts = KeyFacts(target, files) if target.spec.key and MODES[target.spec.mode].has_key else None
     version = transaction_version(record.batch_number, MERGE_STEP)

@@ -34,13 +34,7 @@ _EXECUTORS_BYTES_MIN: Final = 4 << 20
 
 @dataclass(frozen=True)
 class MirrorFiles:
-    """How the staged rows of a target become data files.
-
-    Attributes:
-        path: the table's folder.
-        types, properties, codec: see `write_data_files`.
-        is_reduced: no key occurs twice in the staged rows.
-    """
+    """How the staged rows of a target become data files; `is_reduced`: no key occurs twice."""
 
     target: RecordedTarget
     path: Path
@@ -50,13 +44,8 @@ class MirrorFiles:
     is_reduced: bool
 
     def write(self, *, lake: Path, run: RunTasks | None) -> list[dict[str, Any]]:
-        """Write the target's staged rows; return the ``add`` actions.
-
-        Args:
-            run: computes tasks on executors; None if there are none.
-
-        Raises:
-            pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
+        """The ``add`` actions of the target's staged rows; `run` computes tasks on executors.
+        Raises pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
         """
         staged = self.target.files
         if run is None or sum(file.size_bytes for file in staged) < _EXECUTORS_BYTES_MIN:
@@ -71,7 +60,6 @@ class MirrorFiles:
         return [add for text in found for add in json.loads(text)]
 
     def write_here(self, files: list[Path]) -> list[dict[str, Any]]:
-        """Write the rows of staged files in this process."""
         pieces: Iterable[pa.Table] = staged_pieces(files)
         if not self.is_reduced:
             pieces = [last_rows(read_staged(files), Layout(self.target))]
@@ -88,7 +76,6 @@ class MirrorFiles:
 
 
 def _groups(files: Sequence[StagedFile]) -> list[list[StagedFile]]:
-    """Group consecutive files to about the work of a task."""
     groups: list[list[StagedFile]] = []
     size_bytes = 0
     for file in files:
@@ -101,5 +88,4 @@ def _groups(files: Sequence[StagedFile]) -> list[list[StagedFile]]:
 
 
 def _write(task: str, *, how: MirrorFiles, lake: Path) -> str:
-    """Write the rows of the staged files that a task names, on an executor."""
     return json.dumps(how.write_here([lake / name for name in json.loads(task)]))

@@ -32,8 +32,7 @@ _KEY_TYPES: Final = re.compile(
 
 
 def may_reduce_in_memory(target: RecordedTarget) -> bool:
-    """Return whether `last_rows` yields the rows that Spark would, within the memory that a batch
-    may use."""
+    """Whether `last_rows` yields what Spark would, within the memory that a batch may use."""
     types = {column.name: column.delta_type for column in target.spec.columns}
     return (
         sum(file.rows for file in target.files) <= ROWS_MAX
@@ -45,8 +44,7 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
 def plain_types(
     target: RecordedTarget, there: TableLog, *, codec: str
 ) -> dict[str, pa.DataType] | None:
-    """Return the Arrow types of the columns of a plain table by name, our own last; None if its
-    files are Spark's to write."""
+    """By column name, our own last; None if the table's files are Spark's to write."""
     if not there.is_plain or codec not in CODECS:
         return None
     found: dict[str, pa.DataType] = {}
@@ -59,8 +57,9 @@ def plain_types(
 
 
 def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
-    """Return the rows of the table after n staged inserts and updates, in which each key occurs at
-    most once."""
+    """The table's rows after n staged inserts and updates, in which each key occurs at
+    most once.
+    """
     op = staged.column("_op").to_numpy()
     gone = np.isin(op, (DELETE, LEAVE))
     if gone.any():
@@ -83,7 +82,6 @@ def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
 
 
 def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
-    """Yield the staged rows in order, one row group after the other."""
     for file in files:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             for group in range(opened.num_row_groups):
@@ -91,14 +89,13 @@ def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
 
 
 def read_staged(files: list[Path]) -> pa.Table:
-    """Return the staged rows; columns that a file lacks are NULL."""
+    """Columns that a file lacks are NULL."""
     tables = [read_parquet(file) for file in files]
     tables = [_plain(table) for table in tables]
     return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return the table without dictionaries, which Spark accepts in no Arrow table."""
     fields = [
         f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f
         for f in table.schema
@@ -107,7 +104,6 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
-    """Return the row of each key with the highest seq."""
     order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
     rows = rows.take(order)
     keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))

@@ -52,12 +52,11 @@ _Columns = tuple[TargetColumn, ...]
 
 
 def has_steps(target: RecordedTarget) -> bool:
-    """Return whether a DDL changes the target in this batch."""
     return bool(target.schema_steps or target.add_columns)
 
 
 def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
-    """Return whether all steps are done in the table. Needs no JVM."""
+    """Needs no JVM."""
     before, steps = _steps(target)
     if not steps:
         return True
@@ -76,9 +75,8 @@ def run_steps(
 ) -> None:
     """Do the steps that the table does not have yet.
 
-    Raises:
-        LakeStateError: the table's columns match no state on the way.
-        UnsupportedDdlError: a row fails a check.
+    Raises LakeStateError: the table's columns match no state on the way; UnsupportedDdlError: a
+    row fails a check.
     """
     before, steps = _steps(target)
     if not steps or are_done(there, record, target):
@@ -130,9 +128,10 @@ def run_steps(
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
-    """Return the steps and the columns before them; records of earlier versions hold added columns
+    """The steps and the columns before them; records of earlier versions hold added columns
     instead. A changelog's rows are changes: no default is filled into them, and nothing is
-    checked."""
+    checked.
+    """
     if not target.add_columns:
         steps_of = target.schema_steps
         if MODES[target.spec.mode].rows_are_changes:
@@ -159,14 +158,12 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
 
 
 def _made_of_columns(step: FillColumns) -> FillColumns | None:
-    """Return the part of a fill that computes from existing columns; None if it only sets defaults
-    of new ones."""
+    """The part of a fill that computes from existing columns."""
     values = tuple(value for value in step.values if value[0] not in step.defaults)
     return step.model_copy(update={"values": values}) if values else None
 
 
 def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
-    """Return the lists of columns on the way; one more than there are steps that change any."""
     path = [before]
     for step in steps:
         if not isinstance(step, (*_DML, CheckRows)):
@@ -175,8 +172,7 @@ def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
 
 
 def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
-    """Return how many steps of a path the present columns have behind them; None if they are not on
-    it."""
+    """How many steps of a path the present columns have behind them."""
     moving = {c.name.lower() for a, b in pairwise(path) for c in set(a) ^ set(b)}
 
     def shown(columns: list[TargetColumn] | _Columns) -> list[tuple[str, str]]:
@@ -215,8 +211,7 @@ def _change(
     within: str = "",
     place: str = "",
 ) -> None:
-    """Apply one step of structure to the table's columns, or to the fields `within` one
-    (``name.``)."""
+    """Apply one step of structure to the columns, or to the fields `within` one (``name.``)."""
     table, name = table_at(path), f"{within}{quoted(getattr(step, 'name', ''))}"
     if isinstance(step, AddColumn):
         if "timestamp_ntz" in step.delta_type:
@@ -236,8 +231,7 @@ def _change(
 
 
 def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
-    """Return whether a step is already done in the before images, which it changes first: it may be
-    repeated."""
+    """Whether a step is done in the before images, which it changes first: it may be repeated."""
     fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
     there = {
         field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields
@@ -250,8 +244,9 @@ def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
 
 
 def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
-    """Switch on a feature; the planner of the step has checked that it is permitted. The table's
-    properties are read again, since each statement may change them."""
+    """The planner of the step has checked that the feature is permitted. The properties are read
+    again, since each statement may change them.
+    """
     name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:

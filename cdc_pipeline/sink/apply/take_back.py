@@ -30,11 +30,9 @@ from cdc_pipeline.sink.durable.power_cut import set_back
 
 
 def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
-    """Remove a suspended target's table, or return the version to restore it to; None if there is
-    nothing to take back.
-
-    Raises:
-        LakeStateError: another table lies in the target's place, or its log is damaged.
+    """Remove a suspended target's table, or return the version to restore it to; None if there
+    is nothing to take back. Raises LakeStateError: another table lies there, or its log is
+    damaged.
     """
     path, state, table = paths.table(name), cut.cursor.targets[name], cut.tables.get(name)
     there = read_table_log(path)
@@ -52,12 +50,11 @@ def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
 def check_taken_back(paths: LakePaths, record: BatchRecord, target: RecordedTarget) -> None:
     """Check that nothing has come to a target since its catch-up began.
 
-    A run that has lost its lease and went on may commit the batch that left the target behind after
-    another run has looked, and before that one applies the same changes.
+    A run that has lost its lease and went on may commit the batch that left the target behind
+    after another run has looked, and before that one applies the same changes.
 
-    Raises:
-        ConcurrentWriterError: such a commit is there.
-        LakeStateError: the last cut or the table's log is damaged.
+    Raises ConcurrentWriterError: such a commit is there; LakeStateError: the last cut or the
+    table's log is damaged.
     """
     if (
         record.kind != "catch_up"
@@ -79,7 +76,6 @@ def check_taken_back(paths: LakePaths, record: BatchRecord, target: RecordedTarg
 
 
 def _has_left_behind(path: Path, there: TableLog, cut: Cut, name: str) -> bool:
-    """Return whether a table has commits of batches that left its target behind."""
     state, table = cut.cursor.targets[name], cut.tables.get(name)
     if state.suspended is None:
         return False

@@ -64,7 +64,7 @@ _UNKNOWN_PROPERTIES: Final = re.compile(
 
 
 def suits(target: RecordedTarget, there: TableLog) -> bool:
-    """Return whether this module may apply the target's rows."""
+    """Whether this module may apply the target's rows."""
     odd = [
         name
         for name, value in there.properties.items()
@@ -91,12 +91,8 @@ def upsert(
     there: TableLog,
     version: int,
 ) -> None:
-    """Apply the staged rows in one commit with the transaction id `version`.
-
-    Args:
-        predicate: SQL text that every row with one of the batch's keys satisfies; None if nothing
-            is known.
-        there: the table's log.
+    """Apply the staged rows in one commit; every row with one of the batch's keys satisfies
+    `predicate` (SQL).
     """
     app_id = there.app_id
     settings.small_batch()
@@ -147,11 +143,8 @@ def add_upserted(
     *,
     codec: str,
 ) -> bool:
-    """Look up keys and write rows of a plain table with Arrow, and add the result to the commit.
-    Return False, with nothing added, if Spark must do it.
-
-    Args:
-        rows: the last staged row of each key.
+    """Look up keys and write rows (the last of each key) of a plain table with Arrow, and add
+    the result to the commit. False, with nothing added, if Spark must do it.
     """
     types = plain_types(target, there, codec=codec)
     if types is None or commit.version != there.version:
@@ -185,8 +178,9 @@ def _row_locations(
     *,
     with_seq: bool = False,
 ) -> pa.Table:
-    """Return where the target has the rows' keys, with columns ``_row`` (index in `rows`),
-    ``file``, ``index`` (of the row in it), and with `with_seq` ``seq``."""
+    """Where the target has the rows' keys: ``_row`` (index in `rows`), ``file``, ``index`` (of
+    the row in it), and with `with_seq` ``seq``.
+    """
     if frame is None:
         return pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
     layout = Layout(target)
@@ -207,7 +201,7 @@ def _row_locations(
 
 
 def _is_older(file: DataFile, seq: int) -> bool:
-    """Return whether statistics prove that all rows of a file have a seq below `seq`."""
+    """Whether statistics prove that all rows of a file have a seq below `seq`."""
     highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
     return isinstance(highest, int) and highest < seq
 
@@ -225,7 +219,7 @@ def _by_file(
 
 
 def _new_rows(session: SparkSession, rows: pa.Table, target: RecordedTarget) -> Any:
-    """Return the rows of the target as a frame in one partition."""
+    """In one partition."""
     from pyspark.sql import functions
 
     operation = pc.if_else(pc.equal(rows.column("_op"), INSERT), "insert", "update")

@@ -41,13 +41,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of the snapshot.
-
-    Attributes:
-        name: the file's name, without its folders.
-        action: its action in the log, statistics as text.
-        statistics: the same, parsed; {} if there are none.
-    """
+    """`action` is the file's in the log, its statistics as text."""
 
     name: str
     action: dict[str, Any]
@@ -55,17 +49,13 @@ class DataFile:
 
     @property
     def rows(self) -> int | None:
-        """Rows in the file, those marked as deleted included; None if they were not counted."""
         found = self.statistics.get("numRecords")
         return None if found is None else int(found)
 
 
 def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
-    """Return the ``add`` actions of the files that a version of the table in `path` consists of;
-    None if there are too many or if they cannot be determined.
-
-    Raises:
-        LakeStateError: a file of the log is damaged.
+    """The ``add`` actions of a version's active files; None if they are too many or cannot be
+    determined. Raises LakeStateError: a file of the log is damaged.
     """
     _, checkpoints = log_files(path / LOG_FOLDER)
     start = max((number for number in checkpoints if number <= version), default=-1)

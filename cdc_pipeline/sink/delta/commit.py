@@ -38,24 +38,23 @@ if TYPE_CHECKING:
 
 
 def forget_logs(session: SparkSession) -> None:
-    """Make Delta read the logs of all tables again: some were set back without its knowledge."""
+    """Some were set back without Delta's knowledge."""
     context: Any = session
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def make_active(session: SparkSession) -> None:
-    """Make a session the active one of the calling thread, before Delta's own classes are called.
+    """Make a session the active one of the thread, before Delta's own classes are called.
 
-    Delta takes settings (the note of a commit) from it, and reads a checkpoint's footer in its name
-    alone: without one it fails, though Spark has a default session.
+    Delta takes settings (the note of a commit) from it, and reads a checkpoint's footer in its
+    name alone: without one it fails, though Spark has a default session.
     """
     context: Any = session
     context._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(context._jsparkSession)
 
 
 class TableCommit:
-    """A commit under way on the table in `path`, based on the snapshot that is the latest when it
-    begins."""
+    """A commit under way, based on the snapshot that is the latest when it begins."""
 
     def __init__(self, session: SparkSession, path: Path) -> None:
         context: Any = session
@@ -71,12 +70,11 @@ class TableCommit:
 
     @property
     def version(self) -> int:
-        """Version of the snapshot."""
         return int(self._transaction.readVersion())
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The log's own words for the table as it is; None if there is none."""
+        """The log's own words for the table as it is."""
         if self.version < 0:
             return None
         found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())[
@@ -85,24 +83,23 @@ class TableCommit:
         return found
 
     def transaction_version(self, app_id: str) -> int:
-        """Return the transaction id that the table has under `app_id`; -1 if there is none. Runs a
-        job over the log."""
+        """-1 if there is none. Runs a job over the log."""
         return int(self._transaction.txnVersion(app_id))
 
     def has_transaction(self, app_id: str, version: int, *, there: TableLog) -> bool:
-        """Return whether the snapshot has a transaction id, or a later one. Another commit of
-        `app_id` from now on conflicts. `there` answers without a job if it is of the same
-        version."""
+        """Whether the snapshot has a transaction id, or a later one. Another commit of `app_id`
+        from now on conflicts. `there` answers without a job if it is of the same version.
+        """
         if there.version != self.version or there.app_id != app_id:
             return self.transaction_version(app_id) >= version
         self._transaction.readTxn().addOne(app_id)
         return there.transaction_version >= version
 
     def scan(self, predicate: str | None) -> DataFrame | None:
-        """Return the table's rows in the files that may hold rows for the predicate (SQL text over
-        its columns), with the columns ``_metadata.file_name`` and ``_metadata.row_index``; None if
-        there are no such files. Other writers' changes of these files conflict. `scanned_bytes` is
-        their size."""
+        """The rows in the files that may hold rows for the predicate (SQL text), with the
+        columns ``_metadata.file_name`` and ``_metadata.row_index``; None if there are no such
+        files. Other writers' changes of these files conflict. `scanned_bytes` is their size.
+        """
         from pyspark.sql import DataFrame
 
         snapshot = self._transaction.snapshot()
@@ -121,7 +118,6 @@ class TableCommit:
         return DataFrame(self._log.createDataFrame(snapshot, files, False, none), self._session)
 
     def data_files(self, names: list[str]) -> dict[str, DataFile]:
-        """Return the snapshot's files of these names."""
         from pyspark.sql import DataFrame, functions
 
         listed = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._session)
@@ -137,12 +133,13 @@ class TableCommit:
         return found
 
     def can_mark(self, files: Sequence[DataFile]) -> bool:  # noqa: ARG002
-        """Return whether the deletion vectors of the files can be read: Delta knows all kinds."""
+        """Delta knows all kinds of deletion vectors."""
         return True
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
-        """Mark rows of files (by their numbers in the file) as deleted; return how many were not
-        marked before. Every file must have `rows`."""
+        """Mark rows of files (by their numbers in the file; every file has `rows`) as deleted;
+        return how many were not marked before.
+        """
         now_ms = int(time.time() * 1000)
         writer: Any = None
         newly = 0
@@ -187,21 +184,19 @@ class TableCommit:
         return newly
 
     def read_whole_table(self) -> None:
-        """Declare that the commit depends on all rows of the snapshot: other writers' rows
-        conflict."""
+        """Other writers' rows conflict from now on."""
         self._transaction.readWholeTable()
 
     def add_file(self, add: dict[str, Any]) -> None:
-        """Add a data file that is already written, by the fields of its ``add`` action."""
+        """By the fields of its ``add`` action; the file is already written."""
         self._actions.append(self._action("add", add))
 
     def append(self, rows: DataFrame) -> None:
-        """Write data files with these rows, whose columns match the table's by name."""
+        """The columns match the table's by name."""
         written = self._transaction.writeFiles(rows._jdf)
         self._actions += [written.apply(index) for index in range(written.size())]
 
     def adopt(self, files: list[dict[str, Any]]) -> None:
-        """Add existing files in the table's folder as they are."""
         now_ms = int(time.time() * 1000)
         for file in files:
             self._actions.append(
@@ -209,11 +204,8 @@ class TableCommit:
             )
 
     def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
-        """Commit everything under a transaction id and return the table's new version. `operation`
-        is its name in the table's history.
-
-        Raises:
-            Py4JJavaError: another writer's earlier commit conflicts, or the log cannot be written.
+        """Return the table's new version; `operation` is its name in the table's history. Raises
+        Py4JJavaError: another writer's earlier commit conflicts, or the log cannot be written.
         """
         now_ms = self._some(int(time.time() * 1000))
         actions = self._jvm.org.apache.spark.sql.delta.actions
@@ -261,7 +253,7 @@ class TableCommit:
         return module.create(descriptor, self._log.dataPath()).load(self._bitmap_store())
 
     def _new_bitmap_file(self) -> tuple[Any, str]:
-        """Return the writer of a new bitmap file, and its name as descriptors hold it."""
+        """The writer of a new bitmap file, and its name as descriptors hold it."""
         identity = self._jvm.java.util.UUID.randomUUID()
         store = self._bitmap_store()
         path = store.generateFileNameInTable(

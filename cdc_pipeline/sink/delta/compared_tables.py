@@ -39,8 +39,7 @@ _SETTLED_NS: Final = 2_000_000_000
 
 
 class ComparedTables:
-    """The tables of one source that are known to be as a cut says, since the machine started;
-    `boot` identifies that."""
+    """The tables of one source that are as a cut says, since the boot of the machine."""
 
     def __init__(self, paths: LakePaths, *, boot: str) -> None:
         self._paths = paths
@@ -49,8 +48,9 @@ class ComparedTables:
         self._now: dict[str, str] = {}
 
     def is_known(self, name: str, table: CutTable, app_id: str) -> bool:
-        """Return whether a table is as the cut says because nothing has happened to it since it
-        was compared; if not, note what its folder looks like before it is."""
+        """Whether nothing has happened to a table since it was compared with the cut; if not,
+        note what its folder looks like before it is.
+        """
         seen = _seen(self._paths.table(name))
         if not seen:
             return False
@@ -80,8 +80,7 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _seen(table: Path) -> str:
-    """Return what identifies the state of a table's log folder; "" if it is gone or has just
-    changed."""
+    """What identifies the state of a table's log folder; "" if it is gone or has just changed."""
     try:
         found = os.stat(table / LOG_FOLDER)
     except OSError:

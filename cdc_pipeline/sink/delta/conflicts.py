@@ -31,7 +31,7 @@ class VersionTakenError(MergeError):
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether Delta refused a commit because another one came first."""
+    """Whether Delta refused a commit because another one came first."""
     if isinstance(error, VersionTakenError):
         return True
     text = f"{type(error).__name__} {error}"
@@ -40,11 +40,8 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work`; run it again if another writer's commit came first.
-
-    Raises:
-        Whatever `work` raises.
-        ConcurrentWriterError: another writer's commit came first every time (K16).
+    """Raises what `work` raises; ConcurrentWriterError: another writer's commit came first every
+    time (K16).
     """
     for left in reversed(range(TRIES)):
         try:

@@ -56,8 +56,6 @@ _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 
 
 def plain_type(delta_type: str) -> pa.DataType | None:
-    """Return the Arrow type that holds the values of a Delta type (DDL text) as its Parquet files
-    do; None for nested and other types."""
     found = arrow_of_delta(delta_type)
     return None if found is None or pa.types.is_nested(found) else found
 
@@ -71,21 +69,15 @@ def write_data_files(
     bounded: Iterable[str] = (),
     codec: str = CODEC,
 ) -> list[dict[str, Any]]:
-    """Write rows into new files of the table in `folder`.
+    """Write rows into new files of a table; return the ``add`` actions.
 
     Args:
-        pieces: tables with the columns `types`, in any order and of types that cast to them.
-        properties: the table's: they say how many columns have statistics, and whether these state
-            that bounds are tight.
+        pieces: columns in any order and of types that cast to `types`.
+        properties: how many columns have statistics, and whether bounds are said to be tight.
         bounded: columns that have statistics in any case.
-        codec: one of `CODECS`.
 
-    Returns:
-        the ``add`` action of each file; none if there are no rows.
-
-    Raises:
-        pa.ArrowInvalid: a value does not fit its column.
-        OSError, SinkError: the file system is full.
+    Raises pa.ArrowInvalid: a value does not fit its column; OSError, SinkError: the file system
+    is full.
     """
     schema = pa.schema(list(types.items()), metadata=_PROLEPTIC)
     found = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
@@ -112,7 +104,6 @@ def write_data_files(
 
 
 def _groups(pieces: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows in pieces as large as row groups."""
     waiting: list[pa.Table] = []
     for piece in pieces:
         if not len(piece):
@@ -206,8 +197,6 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
 
 
 class _Bounds:
-    """Lowest and highest value of one column so far, and how many of its values are NULL."""
-
     def __init__(self, kind: pa.DataType) -> None:
         self.nulls = 0
         self._kind = kind
@@ -233,7 +222,6 @@ class _Bounds:
         self._high = found["max"] if self._high is None else max(self._high, found["max"])
 
     def texts(self) -> tuple[str, str] | None:
-        """Return both bounds as JSON text; None if there are none."""
         if not self._has_bounds or self._low is None:
             return None
         low, high = (self._text(self._low, up=False), self._text(self._high, up=True))
@@ -269,14 +257,13 @@ def _object(fields: dict[str, str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return plain values as JSON, with each `Decimal` digit by digit (see `read_statistics`)."""
+    """Plain values as JSON, with each `Decimal` digit by digit (see `read_statistics`)."""
     if isinstance(value, dict):
         return _object({name: json_text(part) for name, part in value.items()})
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
 
 
 def read_statistics(text: str | None) -> dict[str, Any]:
-    """Return the statistics of a data file; {} if there are none. Numbers that are not whole are
-    `Decimal`: a binary fraction could make a bound narrower."""
+    """Numbers that are not whole are `Decimal`: a binary fraction could make a bound narrower."""
     found = json.loads(text or "{}", parse_float=Decimal)
     return found if isinstance(found, dict) else {}

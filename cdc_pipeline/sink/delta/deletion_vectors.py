@@ -45,20 +45,13 @@ _FROM_B85: Final = str.maketrans(_B85, _Z85)
 
 
 def is_readable(vector: Mapping[str, Any] | None) -> bool:
-    """Return whether `rows_of_vector` can read a vector: there is none, or it is in the log or in a
-    file of the table's own folder."""
+    """There is none, or it is in the log or in a file of the table's own folder."""
     return vector is None or vector["storageType"] in ("i", "u")
 
 
 def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return the row numbers (ascending) that a deletion vector of the table in the folder `table`
-    marks.
-
-    Args:
-        vector: its descriptor in the log, of a kind that `is_readable` accepts.
-
-    Raises:
-        LakeStateError: its file is missing or damaged.
+    """The rows, ascending, that a vector (its descriptor in the log; `is_readable`) marks.
+    Raises LakeStateError: its file is missing or damaged.
     """
     text, size_bytes = vector["pathOrInlineDv"], int(vector["sizeInBytes"])
     where = "the log"
@@ -84,18 +77,14 @@ def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
 
 
 def vector_path(table: Path, text: str) -> Path:
-    """Return the file that a descriptor of storage type ``u`` names: a prefix of folders, then a
-    UUID in Z85."""
+    """Storage type ``u``: a prefix of folders, then a UUID in Z85."""
     identity = uuid.UUID(bytes=_z85_bytes(text[-_UUID_CHARACTERS:]))
     return table / text[:-_UUID_CHARACTERS] / f"deletion_vector_{identity}.bin"
 
 
 def write_vectors(table: Path, bitmaps: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Write bitmaps into one new file in the folder `table`; return the descriptor of each, without
-    its cardinality.
-
-    Raises:
-        SinkError: the disk refuses the file.
+    """Write bitmaps into one new file; return each descriptor without its cardinality. Raises
+    SinkError: the disk refuses the file.
     """
     identity = uuid.uuid4()
     text = base64.b85encode(identity.bytes).decode("ascii").translate(_FROM_B85)
@@ -136,10 +125,8 @@ def _in_file(content: bytes, offset: int, size_bytes: int) -> bytes:
 
 
 def bitmap_rows(content: bytes) -> NDArray[np.int64]:
-    """Return the row numbers, ascending, of a 64-bit bitmap array in portable serialization.
-
-    Raises:
-        ValueError, struct.error: it is not one.
+    """The row numbers, ascending, of a 64-bit bitmap array in portable serialization. Raises
+    ValueError, struct.error: it is none.
     """
     magic, count = struct.unpack_from("<IQ", content)
     if magic != _MAGIC:
@@ -158,7 +145,7 @@ def bitmap_rows(content: bytes) -> NDArray[np.int64]:
 
 
 def _roaring_rows(content: bytes, at: int) -> tuple[NDArray[np.int64], int]:
-    """Return the values of the 32-bit bitmap at `at`, and where it ends."""
+    """The values of the 32-bit bitmap at `at`, and where it ends."""
     (cookie,) = struct.unpack_from("<I", content, at)
     at += 4
     if cookie & 0xFFFF == _RUNS:
@@ -210,8 +197,7 @@ def _array(content: bytes, at: int, count: int, kind: str) -> NDArray[Any]:
 
 
 def bitmap_bytes(rows: NDArray[np.int64]) -> bytes:
-    """Return the 64-bit bitmap array of the given row numbers (any order, any number of times),
-    portable serialization."""
+    """The 64-bit bitmap array of row numbers in any order, any number of times."""
     values = np.unique(rows)
     high, first = np.unique(values >> 32, return_index=True)
     stop = np.append(first[1:], len(values))
@@ -222,7 +208,6 @@ def bitmap_bytes(rows: NDArray[np.int64]) -> bytes:
 
 
 def _roaring(values: NDArray[np.int64]) -> bytes:
-    """Return a 32-bit bitmap of ascending values, in containers of 65,536 values each."""
     low = (values & 0xFFFF).astype("<u2")
     keys, first = np.unique(values >> 16, return_index=True)
     sizes = np.diff(np.append(first, len(values)))

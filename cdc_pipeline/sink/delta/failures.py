@@ -41,8 +41,6 @@ _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-
 
 
 def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
-    """Return the error for a target from `error`, which was raised while a batch was applied to
-    it."""
     if isinstance(error, CdcError):
         if not isinstance(error, RuntimeSetupError):  # that concerns the machine, not the table
             error.table = error.table or table
@@ -78,7 +76,6 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
 
 
 def files_gone(error: Exception, *, table: str) -> LakeStateError:
-    """Return the error for a table whose files Spark could not read."""
     return LakeStateError(
         "files of the table are gone or damaged",
         table=table,
@@ -88,8 +85,6 @@ def files_gone(error: Exception, *, table: str) -> LakeStateError:
 
 
 def reading_failed(error: Exception, *, table: str, what: str) -> CdcError:
-    """Return the error for `what` from `error`, which was raised while Spark read a table and
-    changed nothing."""
     if isinstance(error, CdcError):
         return error
     if _FILES_GONE.search(str(error)):
@@ -100,16 +95,14 @@ def reading_failed(error: Exception, *, table: str, what: str) -> CdcError:
 
 
 def is_of_one_table(error: CdcError) -> bool:
-    """Return whether what was being done with a table failed because of that table: the others go
-    on (K22)."""
+    """Whether work on a table failed because of that table: the others go on (K22)."""
     return not (
         isinstance(error, LakeUnreachableError | ServerUnreachableError) or is_of_the_machine(error)
     )
 
 
 def is_of_the_machine(error: CdcError) -> bool:
-    """Return whether an error belongs to no target: a full disk, a lost lock, a machine that is not
-    set up."""
+    """Whether an error belongs to no target: a full disk, a lost lock, a machine not set up."""
     if isinstance(error, LockError | RuntimeSetupError | LakeFullError):
         return True
     return _MACHINE.search(str(error)) is not None

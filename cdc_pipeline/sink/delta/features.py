@@ -36,32 +36,22 @@ PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The features that one pipeline's configuration permits.
-
-    Attributes:
-        features: reader features that may be switched on; None for all.
-    """
+    """The reader features that may be switched on; None for all."""
 
     features: frozenset[str] | None = None
 
     def permits(self, feature: str) -> bool:
-        """Return whether a feature may be switched on. Features that exclude no reader always
-        may."""
         return self.features is None or feature not in READER_FEATURES or feature in self.features
 
     def require(
         self, feature: str, why: str, *, table: str | None = None, way_out: str = ""
     ) -> None:
-        """Check that a feature is permitted.
-
-        Args:
+        """Args:
             feature: name in the Delta protocol, such as ``columnMapping``.
             why: what needs it, as the beginning of a sentence: ``column `at` is a DATETIME``.
-            table: the target that it is needed for.
             way_out: the alternative to permitting it, as an imperative.
 
-        Raises:
-            FeatureNotAllowedError: it is not.
+        Raises FeatureNotAllowedError: it is not permitted.
         """
         if self.permits(feature):
             return
@@ -77,12 +67,7 @@ class Allowed:
         )
 
     def check_types(self, columns: Iterable[tuple[str, str]], *, table: str) -> None:
-        """Require the features that the types of columns (name, Delta type as DDL text) need.
-
-        Raises:
-            FeatureNotAllowedError: the type of a column (the first such) needs a feature that is
-                not permitted.
-        """
+        """For columns (name, Delta type as DDL text). Raises FeatureNotAllowedError."""
         for name, delta_type in columns:
             for feature in features_of_type(delta_type):
                 self.require(
@@ -97,8 +82,7 @@ ALL_ALLOWED: Final = Allowed()
 
 
 def allowed(config: SinkConfig) -> Allowed:
-    """Return what a configuration permits: everything, or the features that all readers of its
-    presets know and those that it names."""
+    """Everything, or what all readers of the presets know and what is named."""
     if config.reader_features == "all":
         return ALL_ALLOWED
     presets = [READER_PRESETS[name] for name in config.reader_features if name in READER_PRESETS]
@@ -107,29 +91,23 @@ def allowed(config: SinkConfig) -> Allowed:
 
 
 def features_of_type(delta_type: str) -> tuple[str, ...]:
-    """Return the reader features that a column of a type (DDL text, nested ones too) requires by
-    itself."""
     text = delta_type.lower()
     found = ("timestampNtz",) if "timestamp_ntz" in text else ()
     return (*found, "variantType") if "variant" in text else found
 
 
 def excluded(*features: str) -> tuple[str, ...]:
-    """Return the readers, by the names of the presets, that cannot read a table with these
-    features."""
+    """The readers (presets) that cannot read a table with these features."""
     needed = READER_FEATURES.intersection(features)
     return tuple(name for name, known in READER_PRESETS.items() if not needed <= known)
 
 
 def creation_properties(permitted: Allowed) -> dict[str, str]:
-    """Return the properties of every new table: deletion vectors, if they are permitted (rows
-    change without rewriting files)."""
+    """Deletion vectors, if permitted: rows change without rewriting files."""
     return dict([PROPERTIES["deletionVectors"]]) if permitted.permits("deletionVectors") else {}
 
 
 def features_of_table(delta_types: Iterable[str], permitted: Allowed) -> tuple[str, ...]:
-    """Return the reader features that a new table with columns of these types has from the start,
-    by name."""
     found = {feature for text in delta_types for feature in features_of_type(text)}
     if permitted.permits("deletionVectors"):
         found.add("deletionVectors")

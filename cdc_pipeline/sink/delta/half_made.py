@@ -29,9 +29,9 @@ _FIRST_COMMIT: Final = f"{0:020d}.json"
 
 
 def is_half_made(path: Path) -> bool:
-    """Return whether the folder of a table has a log in which nothing was ever committed. An empty
-    first commit does not count: a power cut leaves one if the file was never flushed to the
-    disk."""
+    """Whether a log has no commit. An empty first commit counts as none: a power cut leaves one
+    if the file was never flushed to the disk.
+    """
     log = path / LOG_FOLDER
     if not log.is_dir():
         return False
@@ -40,11 +40,8 @@ def is_half_made(path: Path) -> bool:
 
 
 def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> None:
-    """Empty the folder of a new table except for the names in `known`, if it holds only an
-    interrupted CREATE.
-
-    Raises:
-        LakeStateError: the folder holds something else.
+    """Empty the folder of a new table, but for the names in `known`. Raises LakeStateError: it
+    holds more than an interrupted CREATE.
     """
     left, others = [], []
     if path.exists() and not path.is_dir():

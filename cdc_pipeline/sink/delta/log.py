@@ -52,16 +52,11 @@ class TableLog:
     """The latest state of one Delta table.
 
     Attributes:
-        version: latest version.
         app_id: the pipeline's transaction application id, from the table's properties; "" in a
             table that the pipeline did not create.
         transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
         columns: column name -> Delta type as DDL text, "" for nested types.
-        properties: as in the table's metadata.
-        is_plain: only the names and types of its columns decide what its files hold (see
-            `plain_table.is_plain`).
-        takes_plain_commits: its commits need no code of Delta's own (see
-            `plain_table.takes_plain_commits`).
+        is_plain, takes_plain_commits: see `plain_table`.
     """
 
     version: int
@@ -75,10 +70,7 @@ class TableLog:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: its operation as Delta names it, and the user metadata as plain values.
-
-    `restored` is the version whose rows a RESTORE has put back; -1 for any other operation.
-    """
+    """`restored` is the version whose rows a RESTORE has put back."""
 
     version: int
     operation: str
@@ -87,12 +79,11 @@ class Commit:
 
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
-    """Return the state of the Delta table in `path`, at `version` or now; None if there is none, or
-    only the beginning of one (`half_made`).
+    """At `version` or now; None if there is no table, or only the beginning of one
+    (`half_made`).
 
-    Raises:
-        LakeStateError: its log cannot be read.
-        LakeUnreachableError: its object store does not answer.
+    Raises LakeStateError: its log cannot be read; LakeUnreachableError: its object store does
+    not answer.
     """
     if not (path / LOG_FOLDER).is_dir():
         return None
@@ -123,10 +114,10 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
 
 
 def may_be_table(path: Path) -> bool:
-    """Return whether a folder that has a log has a commit in it.
+    """Whether a folder that has a log has a commit in it.
 
-    In an object store True: the library's own function lets no other thread run while it waits for
-    the store, so that leases could not be renewed. Opening the table tells.
+    In an object store True: the library's own function lets no other thread run while it waits
+    for the store, so that leases could not be renewed. Opening the table tells.
     """
     from deltalake import DeltaTable
 
@@ -134,16 +125,13 @@ def may_be_table(path: Path) -> bool:
 
 
 def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
-    """Return the Delta table in `path`, at `version` or now, on a disk or in an object store.
-    Raises what `deltalake` raises: see `unreadable_log`."""
+    """Raises what `deltalake` raises: see `unreadable_log`."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(path), version=version, storage_options=_log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:
-    """Return the error for a table's log that could not be read: damaged, or in a store that did
-    not answer."""
     got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     if is_object(path) and _OF_THE_STORE.search(got):
         return LakeUnreachableError(
@@ -161,18 +149,11 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
 
 
 def _log_options(path: Path) -> dict[str, str] | None:
-    """Return what deltalake needs to open the log of the table in `path`; None on the local
-    disk."""
     return delta_options(path) if is_object(path) else None
 
 
 def reader_features(path: Path) -> tuple[str, ...]:
-    """Return the features that readers of the Delta table in `path` must know, by name; none if
-    there is no table.
-
-    Raises:
-        LakeStateError: its log cannot be read.
-    """
+    """By name; none if there is no table. Raises LakeStateError: its log cannot be read."""
     from deltalake.exceptions import DeltaError
 
     if not (path / LOG_FOLDER).is_dir():
@@ -187,17 +168,12 @@ def reader_features(path: Path) -> tuple[str, ...]:
 
 
 def _ddl_type(text: str) -> str:
-    """Return the DDL text of a type from the log's JSON; "" for nested types."""
     found = json.loads(text)
     return _DDL_NAMES.get(found, found) if isinstance(found, str) else ""
 
 
 def read_commit(path: Path, version: int) -> Commit | None:
-    """Return one commit of the table in `path`; None if the log's retention has removed it.
-
-    Raises:
-        LakeStateError: the commit's file is damaged.
-    """
+    """None if the log's retention has removed it. Raises LakeStateError: the file is damaged."""
     lines = read_commit_lines(path, version)
     if lines is None:
         return None
@@ -224,11 +200,8 @@ def read_commit(path: Path, version: int) -> Commit | None:
 
 
 def newest_change(path: Path, version: int) -> Commit | None:
-    """Return the newest commit up to a version that is more than maintenance; None if the log's
-    retention has removed it.
-
-    Raises:
-        LakeStateError: a commit's file is damaged.
+    """The newest commit up to a version that is more than maintenance; None if the log's
+    retention has removed it. Raises LakeStateError: a commit's file is damaged.
     """
     while (commit := read_commit(path, version)) is not None and commit.operation in MAINTENANCE:
         version -= 1
@@ -236,16 +209,12 @@ def newest_change(path: Path, version: int) -> Commit | None:
 
 
 def commit_file(path: Path, version: int) -> Path:
-    """Return where the table in `path` keeps the commit that made `version`."""
     return path / LOG_FOLDER / f"{version:020d}.json"
 
 
 def read_commit_lines(path: Path, version: int) -> list[str] | None:
-    """Return the actions of one commit, a JSON text each; None if the log's retention has removed
-    it.
-
-    Raises:
-        LakeStateError: the commit's file cannot be read as text.
+    """A JSON text an action; None if the log's retention has removed it. Raises LakeStateError:
+    the file cannot be read as text.
     """
     file = commit_file(path, version)
     try:
@@ -257,8 +226,7 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
 
 
 def last_checkpoint(table: Path) -> int:
-    """Return the version of the newest checkpoint as the log's own note says; -1 if there is none,
-    or it cannot be read."""
+    """Of the newest, as the log's own note says; -1 if there is none, or it cannot be read."""
     try:
         return int(json.loads((table / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -266,16 +234,13 @@ def last_checkpoint(table: Path) -> int:
 
 
 def json_lines(text: str) -> list[str]:
-    """Return the JSON texts of a log's file, a line each.
-
-    They contain names and values of rows unescaped: `splitlines` would also end a line at U+0085
-    and U+2028.
+    """They contain names and values of rows unescaped: `splitlines` would also end a line at
+    U+0085 and U+2028.
     """
     return [line for line in text.split("\n") if line]
 
 
 def damaged_log(file: Path, error: Exception) -> LakeStateError:
-    """Return the error for a file of a table's log that cannot be read."""
     return LakeStateError(
         f"a file of a Delta table's log cannot be read: {file}",
         got=said_by(error),
@@ -284,23 +249,20 @@ def damaged_log(file: Path, error: Exception) -> LakeStateError:
 
 
 def commit_note(app_id: str, batch_number: int) -> str:
-    """User metadata of every commit that a batch makes."""
     return json.dumps({"cdc_app_id": app_id, "cdc_batch": batch_number})
 
 
 def maintenance_note(app_id: str) -> str:
-    """User metadata of the commits by which maintenance changes a table's properties."""
+    """Of the commits by which maintenance changes a table's properties."""
     return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
 
 
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
-    """Return whether a commit changed no row: Delta's own maintenance, or our change of
-    properties."""
+    """Whether a commit changed no row: Delta's own maintenance, or our change of properties."""
     if commit.operation == PROPERTIES_OPERATION:
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 
 
 def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
-    """Return whether a commit was made by a batch (see `commit_note`)."""
     return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}

@@ -65,12 +65,10 @@ _REMOVED_FIELDS: Final = ("partitionValues", "size", "tags", "deletionVector", "
 
 
 def checkpoint_interval(there: TableLog) -> int:
-    """Return how many commits of a table need a checkpoint."""
     return max(1, int(there.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY)))
 
 
 def can_commit(path: Path, there: TableLog) -> bool:
-    """Return whether `PlainCommit` may commit to the table in `path`."""
     return (
         there.takes_plain_commits
         and not is_object(path)
@@ -79,8 +77,9 @@ def can_commit(path: Path, there: TableLog) -> bool:
 
 
 class PlainCommit:
-    """A commit under way on the table in `path`, which `can_commit` accepts, based on the version
-    that `there` describes; `note` is the commit's user metadata."""
+    """A commit under way on a table that `can_commit` accepts, based on the version that `there`
+    describes; `note` is its user metadata.
+    """
 
     def __init__(self, path: Path, there: TableLog, *, note: str) -> None:
         self._path = path
@@ -91,23 +90,19 @@ class PlainCommit:
 
     @property
     def version(self) -> int:
-        """Version that the commit is based on."""
         return self._there.version
 
     def can_mark(self, files: Sequence[DataFile]) -> bool:
-        """Return whether the deletion vectors of the files can be read."""
         return all(is_readable(file.action.get("deletionVector")) for file in files)
 
     def read_whole_table(self) -> None:
-        """Declare that the commit depends on the table's rows."""
+        """The commit depends on the table's rows."""
         self._has_read = True
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
-        """Mark rows of files (by their numbers in the file) as deleted; return how many were not
-        marked before. Every file must have `rows`.
-
-        Raises:
-            LakeStateError: a deletion vector is missing or damaged.
+        """Mark rows of files (by their numbers in the file; every file has `rows`) as deleted;
+        return how many were not marked before. Raises LakeStateError: a deletion vector is
+        missing or damaged.
         """
         newly, grown = 0, []
         for file, rows in marked:
@@ -133,15 +128,11 @@ class PlainCommit:
         return newly
 
     def add_file(self, add: dict[str, Any]) -> None:
-        """Add a data file that is already written, by the fields of its ``add`` action."""
         self._actions.append({"add": add})
 
     def commit(self, *, app_id: str, version: int) -> TableLog:
-        """Commit everything under a transaction id and return the table's new state.
-
-        Raises:
-            VersionTakenError: another writer's commit came first.
-            SinkError: the disk refuses the file.
+        """Return the table's new state. Raises VersionTakenError: another writer's commit came
+        first; SinkError: the disk refuses the file.
         """
         now_ms = int(time.time() * 1000)
         made = self._there.version + 1
@@ -166,12 +157,7 @@ class PlainCommit:
 def put_commit(
     path: Path, version: int, info: dict[str, Any], actions: Sequence[dict[str, Any]]
 ) -> None:
-    """Put a commit as `version` of the table in `path`.
-
-    Raises:
-        VersionTakenError: that version exists.
-        SinkError: the disk refuses the file.
-    """
+    """Raises VersionTakenError: that version exists; SinkError: the disk refuses the file."""
     by: dict[str, Any] = {**info, "engineInfo": "cdc-pipeline", "txnId": str(uuid.uuid4())}
     lines: list[dict[str, Any]] = [{"commitInfo": by}]
     lines += actions
@@ -198,8 +184,7 @@ def _removed(add: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_checkpoint(path: Path, version: int) -> None:
-    """Write a checkpoint of a version. If that fails the commit counts all the same: see the
-    rules."""
+    """If that fails the commit counts all the same: see the rules."""
     from deltalake.exceptions import DeltaError
 
     # What Hadoop has kept as checksum of the note would not fit the new note.

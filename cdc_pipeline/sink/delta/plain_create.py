@@ -1,15 +1,3 @@
-"""Create a plain Delta table without a JVM: the first commit of its log.
-
-Rules:
-- The commit says what Delta's own CREATE TABLE says: protocol, columns and properties are the same,
-  field by field.
-- Only columns of plain types, of which Delta accepts every name; no layout, no defaults of the
-  session. Everything else is created by Spark (`suits`).
-
-Source: Delta's protocol: "Change Metadata", "Protocol Evolution", "Table Features", "Schema
-Serialization Format".
-"""
-
 from __future__ import annotations
 
 import json
@@ -39,10 +27,8 @@ def suits(
     *,
     fixed: Mapping[str, str],
 ) -> bool:
-    """Return whether `create` may create the table in `path`.
-
-    Args:
-        fixed: the configuration's own settings of the session.
+    """Whether `create` may create the table; `fixed` are the configuration's own settings of the
+    session.
     """
     return (
         not is_object(path)
@@ -59,12 +45,8 @@ def suits(
 def create(
     path: Path, columns: Sequence[TargetColumn], properties: Mapping[str, str], *, note: str
 ) -> None:
-    """Create the table in `path`, whose folder is empty or absent; `note` is the commit's user
-    metadata.
-
-    Raises:
-        VersionTakenError: another writer has created it.
-        SinkError: the disk refuses the file.
+    """The folder is empty or absent; `note` is the commit's user metadata. Raises
+    VersionTakenError: another writer has created it; SinkError: the disk refuses the file.
     """
     now_ms = int(time.time() * 1000)
     fields = [

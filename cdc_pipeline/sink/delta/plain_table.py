@@ -68,8 +68,9 @@ _WRITER_VERSION_MAX: Final = 7
 
 
 def takes_plain_commits(table: DeltaTable) -> bool:
-    """Return whether a commit to a table needs only the actions ``txn``, ``add`` and ``remove``,
-    and a plain checkpoint from time to time."""
+    """Whether a commit needs only the actions ``txn``, ``add`` and ``remove``, and a plain
+    checkpoint from time to time.
+    """
     protocol = table.protocol()
     return (
         is_plain(table)
@@ -84,8 +85,7 @@ def takes_plain_commits(table: DeltaTable) -> bool:
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Return whether only the names and types of its columns decide what the data files of a table
-    hold."""
+    """Whether only names and types of its columns decide what a table's data files hold."""
     protocol, metadata = table.protocol(), table.metadata()
     features = set(protocol.writer_features or ()) | set(protocol.reader_features or ())
     switched_on = [

@@ -41,14 +41,9 @@ _NAME_PARTS: Final = "\0"
 
 
 def row_count(path: Path, *, version: int | None = None) -> int | None:
-    """Return the number of rows of the Delta table in `path` at `version`, the latest by default.
-
-    Returns:
-        None if there is no such table or version, if the log's retention has removed what is
-        needed, or if a file has no statistics.
-
-    Raises:
-        LakeStateError: a file of the log is damaged.
+    """At `version`, by default now; None if there is no such version, if the log's retention has
+    removed what is needed, or if a file has no statistics. Raises LakeStateError: a file of the
+    log is damaged.
     """
     replayed = _replayed(path, version)
     if replayed is None:
@@ -65,15 +60,10 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
 
 
 def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ...]] | None:
-    """Return the names of the active files of a version, the latest by default: the path as the log
-    has it, and storage type, path or text, and offset of the deletion vector, each "" if there is
-    none.
-
-    Returns:
-        None if there is no such version, or if the log's retention has removed what is needed.
-
-    Raises:
-        LakeStateError: a file of the log is damaged.
+    """The active files of a version, the latest by default: the path as the log has it, and
+    storage type, path or text, and offset of the deletion vector, each "" if there is none. None
+    if there is no such version, or the log's retention has removed what is needed. Raises
+    LakeStateError: a file of the log is damaged.
     """
     replayed = _replayed(path, version)
     if replayed is None:
@@ -88,9 +78,9 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
 def _replayed(
     path: Path, version: int | None
 ) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
-    """Return what the commits after the newest checkpoint at or below `version` say: the files that
-    they added and that are active, by name with their rows; all names that they mention; and the
-    checkpoint's files."""
+    """What the commits after the newest checkpoint at or below `version` say: active files that
+    they added, by name with their rows; all names that they mention; and the checkpoint's files.
+    """
     newest, checkpoints = log_files(path / LOG_FOLDER)
     if version is None:
         version = newest
@@ -109,8 +99,7 @@ def _replayed(
 
 
 def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
-    """Return the newest version in a log's folder, -1 if there is none, and the files of each
-    complete checkpoint."""
+    """The newest version, -1 if there is none, and the files of each complete checkpoint."""
     newest = -1
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
@@ -132,7 +121,7 @@ def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
 
 
 def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a log's file. Raise LakeStateError if it is damaged."""
+    """Raise LakeStateError if the file is damaged."""
     try:
         for line in lines:
             if line.strip():
@@ -144,8 +133,7 @@ def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
 def _apply(
     actions: Iterator[dict[str, Any]], known: dict[str, int | None], touched: set[str]
 ) -> None:
-    """Apply one commit: drop what it removes from `known`, add what it adds, and put both into
-    `touched`."""
+    """Drop what a commit removes from `known`, add what it adds, and put both into `touched`."""
     added: dict[str, int | None] = {}
     for action in actions:
         if "add" in action:
@@ -159,8 +147,6 @@ def _apply(
 
 
 def file_name(action: dict[str, Any]) -> str:
-    """Return the name of a file, its deletion vector included, from an ``add`` or ``remove``
-    action."""
     vector = action.get("deletionVector") or {}
     parts = (
         action["path"],
@@ -187,7 +173,7 @@ def _rows_of_statistics(text: str | None) -> int | None:
 
 
 def _checkpointed(log: Path, files: tuple[Path, ...]) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the names and rows of the active files in a checkpoint, with those in its sidecars."""
+    """Names and rows of the active files in a checkpoint, with those in its sidecars."""
     for file in files:
         sidecars: list[str] = []
         if file.suffix == ".json":
@@ -216,7 +202,6 @@ def _json_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
 
 
 def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
-    """Read a checkpoint column by column: it has a row for each file of the table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -281,8 +266,7 @@ def _counts_of_texts(statistics: pa.Array) -> pa.Array:
 
 
 def _field(parent: pa.Array, name: str, kind: pa.DataType | None = None) -> pa.Array:
-    """Return a field of a struct array, null if the struct is; nulls of `kind`, text by default, if
-    it has no such field."""
+    """Null if the struct is; nulls of `kind` if it has no such field."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -292,7 +276,7 @@ def _field(parent: pa.Array, name: str, kind: pa.DataType | None = None) -> pa.A
 
 
 def _sum_besides(names: pa.Array, counts: pa.Array, left_out: set[str]) -> int | None:
-    """Sum of the counts whose names are not left out; None if one of them is not known."""
+    """None if a count that is not left out is not known."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,19 +1,3 @@
-"""Compare the Delta tables of a cut with what the cut says of them, without a JVM (K3).
-
-Rules:
-- After a cut's version a target holds only commits of the batch to finish, and maintenance.
-  Anything else (RESTORE above all, which keeps transaction ids so that a replay would be skipped)
-  stops that target.
-- A table whose content the batch to finish replaces (`replace`) is not checked here but when it is
-  replaced.
-- A suspended target may also hold commits that no cut names: those of the batches since it failed
-  (K4), as far as their records have the target. Under a number whose record does not have it, the
-  commit was made before the lake's state was restored from a backup.
-- A table to which nothing has happened since it was compared is not compared again
-  (`compared_tables`).
-- A commit that the log's retention has removed is not checked: the runs since then have checked it.
-"""
-
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -43,13 +27,10 @@ _REQUESTS_AT_A_TIME: Final = 16
 def failing_targets(
     paths: LakePaths, cut: Cut, pending: BatchRecord | None, *, boot: str = ""
 ) -> dict[str, LakeStateError]:
-    """Return the targets of a cut whose Delta tables differ from it, suspended ones included, by
-    name.
+    """The targets of a cut whose tables differ from it, suspended ones included.
 
-    Args:
-        boot: identifies this boot of the machine, for the holder of the source's lock: logs of
-            tables to which nothing has happened since the last comparison are not read
-            (`compared_tables`). "" for others.
+    `boot`, for the holder of the source's lock alone, identifies this boot of the machine: logs
+    to which nothing has happened since the last comparison are not read (`compared_tables`).
     """
     compared = None
     if boot and pending is None and not is_object(paths.lake):
@@ -85,10 +66,8 @@ def failing_targets(
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
-    """Compare one target of a cut with its Delta table.
-
-    Raises:
-        LakeStateError: the table is gone, is another one, was set back, or was written by others.
+    """Raises LakeStateError: the table is gone, is another one, was set back, or was written by
+    others.
     """
     if pending is not None and any(
         made.table == name and made.content is not None for made in pending.targets
@@ -110,8 +89,7 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
 
 
 def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[int]:
-    """Return the batches up to a cut whose records have a target, and those whose records are not
-    kept any more."""
+    """The batches up to a cut whose records have a target, and those whose records are gone."""
     there = read_table_log(paths.table(name))
     if there is None or there.version <= cut.tables[name].table_version:
         return set()  # no commit to explain; nor is another id at the cut's own version
@@ -125,8 +103,7 @@ def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[i
 
 
 def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
-    """Return whether the batch to finish puts a new table in the place of the cut's, done or under
-    way."""
+    """Whether the batch to finish puts a new table in the place of the cut's, done or under way."""
     there = read_table_log(path)
     return there is not None and any(
         (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)
@@ -144,10 +121,8 @@ def _way_out(source: str, table: str) -> str:
 
 
 def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
-    """Return the log of a target's table, which holds the version of a cut.
-
-    Raises:
-        LakeStateError: the table is gone, is another one, or was set back; its log cannot be read.
+    """Raises LakeStateError: the table is gone, is another one, or was set back; its log cannot
+    be read.
     """
     return _log_of_cut(paths, name, cut.cursor.targets[name].app_id, cut.tables[name])
 

@@ -10,9 +10,8 @@ from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, TABLE_PROPERTY, TableLo
 
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
-    """Raises:
-    LakeStateError: the table belongs to another source, was created again, or was not made by the
-    pipeline.
+    """Raises LakeStateError: the table belongs to another source, was created again, or was not
+    made by the pipeline.
     """
     if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
         return

@@ -28,7 +28,6 @@ _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 
 
 def transaction_version(batch_number: int, step: int) -> int:
-    """Return Delta's transaction id of one step of a batch."""
     return STEPS_PER_BATCH * batch_number + step
 
 

@@ -44,13 +44,7 @@ _ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Commits of one Delta table that are not yet known to be durable.
-
-    Attributes:
-        table: folder of the table.
-        after: the newest version that is durable; -1 if none is.
-        upto: the newest version to wait for.
-    """
+    """Commits of a table in (`after`, `upto`] that are not yet known to be durable."""
 
     table: Path
     after: int
@@ -59,12 +53,7 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a commit added.
-
-    Attributes:
-        bytes_min: the least size that it must have.
-        version: the version that the commit made.
-    """
+    """A file that a commit added, with the least size that it must have."""
 
     path: Path
     bytes_min: int
@@ -72,14 +61,8 @@ class NewFile:
 
 
 def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, CdcError]:
-    """Wait until everything that commits added is on the disk.
-
-    Args:
-        commits: by table name.
-        lake: the folder of the tables. Its own name is made durable too.
-
-    Returns:
-        The tables that are not durable, each with its error.
+    """Wait until everything that commits (by table name) added, and the lake's own name, is on
+    the disk; return the tables that are not durable.
     """
     if is_object(lake):
         return {}
@@ -105,10 +88,8 @@ def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, Cdc
 
 
 def new_files(commits: Commits) -> list[NewFile]:
-    """Return all files that commits added and that are still in use after the last of them.
-
-    Raises:
-        LakeStateError: a file of the log is damaged.
+    """What commits added and is still in use after the last. Raises LakeStateError: a file of
+    the log is damaged.
     """
     table = commits.table
     found: list[NewFile] = []
@@ -142,8 +123,9 @@ def new_files(commits: Commits) -> list[NewFile]:
 def _files_of_add(
     table: Path, add: Mapping[str, Any], version: int, *, is_new: bool, is_newest: bool
 ) -> Iterator[NewFile]:
-    """Yield the data file if this commit brought it, and the file of its deletion vector if no
-    later one took its place."""
+    """The data file if this commit brought it, and its deletion vector if no later one took its
+    place.
+    """
     if is_new:
         yield NewFile(table / unquote(add["path"]), int(add["size"]), version)
     vector = add.get("deletionVector") or {}
@@ -156,7 +138,7 @@ def _files_of_add(
 
 
 def _change_file(table: Path, change: Mapping[str, Any], version: int) -> Iterator[NewFile]:
-    """Yield a file of the change feed: only its readers need it, and a vacuum removes it by age."""
+    """Of the change feed: only its readers need it, and a vacuum removes it by age."""
     path = table / unquote(change["path"])
     if not _ELSEWHERE.match(change["path"]) and path.exists():
         yield NewFile(path, int(change["size"]), version)
@@ -177,8 +159,7 @@ def _checkpoints(commits: Commits) -> Iterator[NewFile]:
 
 
 def _folders(commits: Commits, files: Iterable[NewFile], lake: Path) -> set[Path]:
-    """Return the folders that hold the files' names, up to the table; of a new table up to the
-    lake's own name."""
+    """Up to the table; of a new table up to the lake's own name."""
     top = commits.table if commits.after >= 0 else lake.parent
     found = {commits.table / LOG_FOLDER}
     for parent in {file.path.parent for file in files} | {commits.table}:

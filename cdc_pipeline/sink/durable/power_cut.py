@@ -64,8 +64,7 @@ _PARQUET: Final = b"PAR1"
 
 
 def boot_id() -> str:
-    """Return an identifier of this boot of the machine; "" if the system has none, which equals no
-    other."""
+    """Is "" if the system has none, which equals no other."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -73,8 +72,9 @@ def boot_id() -> str:
 
 
 def is_trusted(paths: LakePaths) -> bool:
-    """Return whether the machine has not restarted since commits that no cut names were made. Only
-    for a lake on a disk."""
+    """Whether the machine has not restarted since commits that no cut names were made. For a
+    lake on a disk.
+    """
     try:
         return storage_of(_mark(paths)).read(_mark(paths)).decode() == (boot_id() or None)
     except (FileNotFoundError, ValueError):
@@ -82,20 +82,16 @@ def is_trusted(paths: LakePaths) -> bool:
 
 
 def distrust(paths: LakePaths) -> None:
-    """Make the next holder of the lock undo what no cut names: the disk has failed to store some of
-    it."""
+    """Make the next holder of the lock undo what no cut names: the disk has not stored
+    all of it.
+    """
     storage_of(_mark(paths)).remove(_mark(paths))
 
 
 def undo_unsynced(paths: LakePaths) -> dict[str, int]:
-    """Undo the commits that no cut names and that a power cut may have torn. Only for the holder of
-    the source's lock.
-
-    Returns:
-        The version that each table was set back to; -1 for a table that is gone.
-
-    Raises:
-        LockError: a maintenance works on the tables.
+    """Undo the commits that no cut names and that a power cut may have torn; return the version
+    that each table was set back to, -1 for one that is gone. Only for the holder of the source's
+    lock. Raises LockError: a maintenance works on the tables.
     """
     if is_object(paths.lake):
         return {}
@@ -135,7 +131,7 @@ def _mark(paths: LakePaths) -> Path:
 def _torn(
     paths: LakePaths, cut: Cut | None, pending: BatchRecord | None
 ) -> Iterator[tuple[str, int]]:
-    """Yield each table that must be set back, with the version to set it back to."""
+    """The tables to set back, with the version."""
     states = cut.cursor.targets if cut is not None else {}
     versions = (
         {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
@@ -165,8 +161,9 @@ def _torn(
 
 
 def _set_back_cursors(table: Path) -> None:
-    """Cut the cursor table back to its last whole commit: a lost cursor is restored from the
-    cut."""
+    """Cut the cursor table back to its last whole commit: a lost cursor is restored from
+    the cut.
+    """
     log = table / LOG_FOLDER
     versions = [
         int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match
@@ -184,12 +181,9 @@ def _set_back_cursors(table: Path) -> None:
 def _first_torn(
     table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False
 ) -> int | None:
-    """Return the first commit after the version that a cut names which cannot be relied on; None if
-    all can be.
-
-    Args:
-        unsure: application ids and batches whose commits cannot be relied on.
-        is_ours: every commit is the pipeline's.
+    """The first commit after the version that a cut names which cannot be relied on. `unsure`
+    are application ids and batches whose commits cannot be; `is_ours`: all commits are the
+    pipeline's.
     """
     version = named
     while commit_file(table, version + 1).exists():
@@ -217,7 +211,7 @@ def _first_torn(
 
 
 def _readable(table: Path, version: int) -> Commit:
-    """Return a commit. Raise LakeStateError if its file is damaged or truncated."""
+    """Raise LakeStateError if its file is damaged or truncated."""
     file = commit_file(table, version)
     found = read_commit(table, version)
     actions = list(read_actions(read_commit_lines(table, version) or [], file))
@@ -234,7 +228,7 @@ def _is_there(file: NewFile) -> bool:
 
 
 def _is_left_over(table: Path) -> bool:
-    """Return whether a folder holds files of a table whose log is gone, and nothing else."""
+    """Whether a folder holds files of a table whose log is gone, and nothing else."""
     files = [file for file in table.rglob("*") if not file.is_dir()] if table.is_dir() else []
     return (
         not (table / LOG_FOLDER).exists()
@@ -244,7 +238,7 @@ def _is_left_over(table: Path) -> bool:
 
 
 def _is_whole(table: Path, version: int) -> bool:
-    """Return whether a version can be read: its log reaches back, and its files exist."""
+    """Whether a version's log reaches back, and its files exist."""
     files = active_files(table, version=version)
     return files is not None and all(
         file.exists() for name in files for file in files_of(table, name)
@@ -252,8 +246,9 @@ def _is_whole(table: Path, version: int) -> bool:
 
 
 def _drop_torn_checkpoint(table: Path, named: int) -> None:
-    """Remove checkpoints after a version if one of them is torn: the commits that they cover still
-    exist."""
+    """Remove checkpoints after a version if one is torn: the commits that they cover
+    still exist.
+    """
     newer = {
         version: files
         for version, files in log_files(table / LOG_FOLDER)[1].items()
@@ -283,8 +278,7 @@ def _is_parquet(path: Path) -> bool:
 def set_back(table: Path, version: int) -> None:
     """Remove the commits after a version, the newest first: the log is valid at each moment.
 
-    Args:
-        version: -1 removes the table: everything in its folder is of batches that no cut names.
+    -1 removes the table: everything in its folder is of batches that no cut names.
     """
     if version < 0:
         if storage_of(table).exists(table / LOG_FOLDER):

@@ -31,7 +31,6 @@ FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 
 def retention_properties(config: SinkConfig) -> dict[str, str]:
-    """Return the properties of every table that keep its cuts readable."""
     text = f"interval {round(config.cut_retention.total_seconds())} seconds"
     # Delta would remove old log files as soon as a checkpoint covers them, before that is durable
     # (`log_cleanup`).
@@ -39,7 +38,6 @@ def retention_properties(config: SinkConfig) -> dict[str, str]:
 
 
 def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of `retention_properties` that a table lacks or has with another value."""
     return {
         name: text
         for name, text in retention_properties(config).items()
@@ -48,7 +46,7 @@ def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> d
 
 
 def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
-    """Return the cut with each table at its newest version, if only maintenance lies between."""
+    """Each table at its newest version, if only maintenance lies between."""
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:

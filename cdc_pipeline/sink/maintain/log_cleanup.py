@@ -30,8 +30,9 @@ _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week"
 
 
 def remove_old_log_files(table: Path, log: TableLog) -> int:
-    """Remove the files of a table's log that are older than its retention and that a checkpoint up
-    to the version of `log` covers. Return how many."""
+    """Remove the files of a log that are older than its retention and that a checkpoint up to
+    the version of `log` covers. Return how many.
+    """
     interval = _INTERVAL.fullmatch(log.properties.get(LOG_RETENTION, ""))
     if interval is None:
         return 0
@@ -57,7 +58,7 @@ def remove_old_log_files(table: Path, log: TableLog) -> int:
 
 
 def _is_old(file: Path, until_s: float) -> bool:
-    """Return whether a file was written before a time; False if it is gone."""
+    """False if it is gone."""
     if is_object(file):
         at = file.store.modified_at(file.key)
         return at is not None and at.timestamp() <= until_s

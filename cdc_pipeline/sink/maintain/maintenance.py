@@ -75,14 +75,9 @@ class _Memory(BaseModel):
 
 
 class TableMaintenance(BaseModel):
-    """What maintenance found and did at one table.
-
-    Attributes:
-        properties: those that were set.
-        files_removed, files_added: by compaction.
-        vacuum: ``lite`` or ``full`` if it was vacuumed.
-        files_deleted: by the vacuum; -1 unknown.
-        skipped: why some or all due work was not done.
+    """What maintenance found and did at one table: `properties` that were set, files that
+    compaction removed and added, a ``lite`` or ``full`` vacuum and how many files it deleted (-1
+    unknown), and why due work was skipped.
     """
 
     table: str
@@ -102,8 +97,6 @@ class TableMaintenance(BaseModel):
 
 
 class MaintenanceReport(BaseModel):
-    """What a maintenance did."""
-
     source: str
     tables: list[TableMaintenance]
     cuts_removed: int = 0
@@ -111,14 +104,11 @@ class MaintenanceReport(BaseModel):
 
     @property
     def failed(self) -> list[str]:
-        """Tables whose maintenance failed."""
         return [table.table for table in self.tables if table.failed]
 
 
 @dataclass
 class _Due:
-    """What one table needs."""
-
     table: str
     app_id: str
     shape: TableShape
@@ -140,11 +130,8 @@ def maintain(
     lock_wait_s: float = LOCK_WAIT_S,
     on_table: Callable[[TableMaintenance], None] = lambda _done: None,
 ) -> MaintenanceReport:
-    """Check every table of the last cut, or `tables`, and do what is due.
-
-    Args:
-        lock_wait_s: how long a change of properties waits for a run that is writing.
-        on_table: called with each table when it is done.
+    """Check every table of the last cut, or `tables`, and do what is due; a change of properties
+    waits `lock_wait_s` for a run that is writing.
 
     Raises:
         ConfigError: a name in `tables` is no table of the last cut.
@@ -300,8 +287,7 @@ def _set_properties(
 
 @contextmanager
 def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
-    """Hold the source's lock once a run that is writing has ended. Raise LockError if that takes
-    too long."""
+    """Wait for a run that is writing. Raise LockError if that takes too long."""
     until = time.monotonic() + lock_wait_s
     with ExitStack() as held:
         while True:
@@ -317,7 +303,8 @@ def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
 
 def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
     """Make durable what the table has and the last cut does not name. Raise CdcError if the disk
-    fails."""
+    fails.
+    """
     table = paths.table(due.table)
     commits = Commits(table, due.durable, log_files(table / LOG_FOLDER)[0])
     for error in make_durable({due.table: commits}, lake=paths.lake).values():
@@ -372,7 +359,7 @@ def _vacuum(
 
 
 def _files_deleted(paths: LakePaths, due: _Due) -> int:
-    """Return the number of deleted files that the newest VACUUM END commit names."""
+    """As the newest VACUUM END commit says."""
     path = paths.table(due.table)
     log = read_table_log(path)
     for version in range(log.version if log is not None else -1, due.shape.version, -1):

@@ -46,11 +46,8 @@ _CUT_PROPERTY: Final = "cdc.materialized_cut"
 
 
 def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
-    """Return the session for a copy of a lake to `to`: it can reach an object store if either of
-    the two lies in one.
-
-    Raises:
-        CutNotFoundError: `to` cannot be a lake.
+    """The session for a copy of a lake to `to`, which can reach an object store if either lies
+    in one. Raises CutNotFoundError: `to` cannot be a lake.
     """
     lake, copy = paths_of(config.lake_path, "_").lake, paths_of(to, "_").lake
     if is_object(copy) and not is_object(lake):
@@ -66,16 +63,12 @@ def materialize(
     *,
     on_table: Callable[[str], None] = lambda _table: None,
 ) -> LakePaths:
-    """Copy a cut into the folder or to the address `to`; resume a copy of the same cut that was
-    begun there.
-
-    An address of the kind that the lake's is, given as text, is reached with the lake's own
+    """Copy a cut into a folder or to an address; resume a copy of the same cut that was begun
+    there. A text address of the kind that the lake's is, is reached with the lake's own
     settings.
 
-    Raises:
-        TableNotInCutError: a version of the cut is gone.
-        LakeStateError: something else lies in the way.
-        MergeError: the disk cannot store the files.
+    Raises TableNotInCutError: a version of the cut is gone; LakeStateError: something else lies
+    in the way; MergeError: the disk cannot store the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]
@@ -162,8 +155,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
 
 
 def _app_id(copy: LakePaths, cut: Cut, name: str) -> str:
-    """Return an application id that differs from the original's, so that no pipeline takes a copy
-    for its own table."""
+    """Differs from the original's, so that no pipeline takes a copy for its own table."""
     return f"cdc_pipeline/copy/{copy.source}/{cut.batch_number}/{name}"
 
 

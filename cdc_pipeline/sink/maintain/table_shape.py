@@ -12,14 +12,8 @@ from cdc_pipeline.sink.delta.row_count import row_count
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """The newest version of a table.
-
-    Attributes:
-        files: number of active files.
-        small_files: those below the given size.
-        size_bytes: of all files.
-        rows: in the files, deleted ones included; -1 if a file has no statistics.
-        deleted_rows: rows that deletion vectors mark; 0 if that is not known.
+    """The newest version of a table, by its active files. `rows` include deleted ones, -1 if a
+    file has no statistics; `deleted_rows` are those that deletion vectors mark, 0 if not known.
     """
 
     version: int
@@ -31,16 +25,11 @@ class TableShape:
 
     @property
     def deleted_share(self) -> float:
-        """Share of the rows in the files that are marked as deleted."""
         return self.deleted_rows / self.rows if self.rows > 0 else 0.0
 
 
 def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
-    """Return the shape of the Delta table in `path`.
-
-    Raises:
-        LakeStateError: its log cannot be read.
-    """
+    """Raises LakeStateError: its log cannot be read."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from deltalake.exceptions import DeltaError

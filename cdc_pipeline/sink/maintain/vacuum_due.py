@@ -19,14 +19,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class VacuumState(BaseModel):
-    """The stored state of one table.
-
-    Attributes:
-        applied_batch: the last batch that was seen to have changed it.
-        changed_first_us, changed_last_us: first and last change that no vacuum has covered yet; the
-            first is None if there is none.
-        vacuum_us, full_vacuum_us: the last vacuum, the last one that listed the folder (or the
-            first vacuum); 0: none.
+    """The stored state of one table: the last batch that was seen to have changed it, the first
+    and last change that no vacuum has covered yet, the last vacuum and the last that listed the
+    folder (or the first vacuum); 0: none.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -39,7 +34,6 @@ class VacuumState(BaseModel):
     full_vacuum_us: int = 0
 
     def changed(self, now_us: int, *, applied_batch: int | None = None) -> Self:
-        """Return the state after a change that was seen now."""
         first = now_us if self.changed_first_us is None else self.changed_first_us
         batch = self.applied_batch if applied_batch is None else applied_batch
         return self.model_copy(
@@ -47,7 +41,7 @@ class VacuumState(BaseModel):
         )
 
     def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:
-        """Return whether a vacuum may find something, and the last one was long enough ago."""
+        """Whether a vacuum may find something, and the last one was long enough ago."""
         first = self.changed_first_us
         return (
             first is not None
@@ -56,12 +50,10 @@ class VacuumState(BaseModel):
         )
 
     def is_full_due(self, now_us: int, *, every_us: int) -> bool:
-        """Return whether that vacuum is to list the folder. The first vacuum of a table never
-        is."""
+        """Whether that vacuum is to list the folder. The first of a table never is."""
         return self.vacuum_us > 0 and _past(self.full_vacuum_us, now_us) + every_us <= now_us
 
     def vacuumed(self, now_us: int, *, retention_us: int, is_full: bool) -> Self:
-        """Return the state after a vacuum now."""
         passed_us = now_us - retention_us
         first = self.changed_first_us
         if first is not None:
@@ -75,5 +67,5 @@ class VacuumState(BaseModel):
 
 
 def _past(at_us: int, now_us: int) -> int:
-    """Return a time, or 0 if the clock was ahead when it was noted."""
+    """0 if the clock was ahead when it was noted."""
     return at_us if at_us <= now_us else 0

@@ -78,8 +78,6 @@ _NAMES_TYPE = pa.list_(pa.string())
 
 
 class Changelog(SinkMode):
-    """The mode ``changelog``."""
-
     live_rows = None
     staged_images = "cb"
 
@@ -124,7 +122,6 @@ class Changelog(SinkMode):
         return _append_sql(path, target)
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
-        """Fill the before images too."""
         settings = [
             *filled_columns(step, live=None),
             f"{BEFORE_COLUMN} = {_filled_before(target, step)}",
@@ -187,14 +184,8 @@ def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
 def _expand_changes(
     rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array
 ) -> StagedRows:
-    """Return the staged rows of n changes of one table.
-
-    Args:
-        columns: the target's.
-        transactions: strings (n,), ``_cdc_transaction`` of each change.
-
-    Raises:
-        StagingError: as `expand.check_fit`.
+    """The staged rows of n changes; `transactions` are strings (n,). Raises StagingError: as
+    `expand.check_fit`.
     """
     check_fit(rows, columns)
     names = rows.schema.column_names
@@ -237,8 +228,7 @@ def _expand_changes(
 
 
 def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
-    """Return the names without a bit in each row of `present` (n, columns); null if all have
-    one."""
+    """The names without a bit in each row of `present` (n, columns); null if all have one."""
     patterns, which = np.unique(present, axis=0, return_inverse=True)
     listed = [
         [name for name, there in zip(names, row, strict=True) if not there] or None
@@ -248,7 +238,6 @@ def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
 
 
 def _append_sql(path: Path, target: RecordedTarget) -> str:
-    """Return the INSERT of the view ``staged``."""
     names = [
         quoted(column.name) for column in (*target.spec.columns, *_own_columns(target.spec.columns))
     ]
@@ -277,7 +266,6 @@ def _append_sql(path: Path, target: RecordedTarget) -> str:
 
 
 def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
-    """Return ``_cdc_before`` with the values that a DDL computes from its own fields."""
     made = {
         name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})"
         for name, kind, value in step.values

@@ -45,13 +45,9 @@ TS_TYPE: Final = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows for one target's staged files.
-
-    Attributes:
-        table: see the module's docstring.
-        partial: whether it has the ``p`` columns.
-        partial_key_updates: ARRIVE rows that lack columns.
-        rows_inserted, rows_updated, rows_deleted: changes at the source.
+    """Rows for one target's staged files, see the module. `partial`: with the ``p`` columns;
+    `partial_key_updates`: ARRIVE rows that lack columns; the last three count changes at the
+    source.
     """
 
     table: pa.Table
@@ -63,8 +59,8 @@ class StagedRows:
 
 
 def check_fit(rows: DecodedRows, columns: tuple[str, ...], key: tuple[str, ...] = ()) -> None:
-    """Raises:
-    StagingError: values that no Delta type holds were passed on, or a column is not the target's.
+    """Raises StagingError: values that no Delta type holds were passed on, or a column is not
+    the target's.
     """
     table = rows.schema.full_name
     names = rows.schema.column_names
@@ -91,12 +87,11 @@ def expand(
     before_values: bool = False,
     by_values: bool = False,
 ) -> StagedRows:
-    """Return the staged rows of n changes of one table; `columns` are the target's, `key` names
-    those that identify a row; () only with `by_values`.
+    """The staged rows of n changes; `columns` are the target's, `key` is () only with
+    `by_values`.
 
-    Raises:
-        StagingError: values that no Delta type holds were passed on, a column is not the target's,
-            an image lacks key columns, or any column if rows are found by all values.
+    Raises StagingError: as `check_fit`; an image lacks key columns, or any if rows are found by
+    all values.
     """
     check_fit(rows, columns, key)
     assert key or by_values
@@ -179,7 +174,7 @@ def expand(
 
 
 def with_after_bit(seq: pa.Array) -> pa.Array:
-    """Return the seqs of the after images: set the lowest bit of the raw words."""
+    """The seqs of the after images: with the lowest bit set."""
     words = np.frombuffer(seq.buffers()[1], dtype="<u8")[
         2 * seq.offset : 2 * (seq.offset + len(seq))
     ].copy()
@@ -188,14 +183,14 @@ def with_after_bit(seq: pa.Array) -> pa.Array:
 
 
 def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    """Return the presence bitmaps as (n, count) booleans."""
+    """As booleans (n, count)."""
     return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
 
 
 def filled(
     after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]
 ) -> pa.RecordBatch:
-    """Return `after` with the values of `before` wherever `from_before` (n, columns) is set."""
+    """`after` with the values of `before` wherever `from_before` (n, columns) is set."""
     arrays = [
         pc.if_else(pa.array(from_before[:, index]), before.column(index), after.column(index))
         if from_before[:, index].any()
@@ -206,10 +201,8 @@ def filled(
 
 
 def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
-    """Check that the images identify the changed rows by `key`; () for all columns.
-
-    Raises:
-        StagingError: an image lacks some of these columns.
+    """Check that the images identify the changed rows by `key`; () for all columns. Raises
+    StagingError.
     """
     if rows.all_present:
         return
@@ -246,7 +239,8 @@ def _check_key(
     before_present: NDArray[np.bool_],
 ) -> None:
     """Check that every insert and update holds its key, and every update and delete the key by
-    which it finds its row."""
+    which it finds its row.
+    """
     indexes = [rows.schema.column_names.index(name) for name in key]
     new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
     old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]

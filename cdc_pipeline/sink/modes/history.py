@@ -66,8 +66,6 @@ _INTERVAL: Final = (
 
 
 class History(SinkMode):
-    """The mode ``history``."""
-
     live_rows = f"{END_COLUMN} IS NULL"
     seq_columns = (SEQ_COLUMN, END_COLUMN)
 
@@ -137,7 +135,6 @@ class History(SinkMode):
 def _merge_sql(
     session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
 ) -> str:
-    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout = Layout(target)
     current = f"t.{END_COLUMN} IS NULL AND {key_facts.within}"
     make_events(
@@ -168,8 +165,9 @@ def _merge_sql(
 
 
 def _versions_sql(layout: Layout) -> str:
-    """Return a query over ``events`` for the versions that the batch begins, and for those of the
-    target that it changes or ends (`_is_there`): one row each."""
+    """Over ``events``: the versions that the batch begins, and those of the target that it
+    changes or ends (`_is_there`), a row each.
+    """
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.spec.columns]
@@ -203,7 +201,6 @@ def _versions_sql(layout: Layout) -> str:
 
 
 def _compared(rows: ReplacedRows) -> list[str]:
-    """Return the columns in which a loaded version can differ from an old one."""
     left_out = {*rows.target.spec.key, *rows.content.carried}
     return [column.name for column in rows.target.spec.columns if column.name not in left_out]
 
@@ -216,7 +213,7 @@ def _tracked(rows: ReplacedRows) -> list[str]:
 
 
 def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
-    """Return a condition: the rows ``s`` and ``t`` differ in one of these columns."""
+    """A condition: the rows ``s`` and ``t`` differ in one of these columns."""
     entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.spec.track else []
     pairs = [
         [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"]

@@ -1,5 +1,3 @@
-"""What the staged files' footers say of a target's key."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,8 +12,9 @@ from cdc_pipeline.sink.spark.sql import literal_of
 
 
 class KeyFacts:
-    """What the staged files' footers say of the key: whether it can be NULL, and the range of its
-    first column."""
+    """What the staged files' footers say of the key: whether it can be NULL, and the range of
+    its first column.
+    """
 
     def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
         names = [column.name for column in target.spec.columns]
@@ -49,18 +48,16 @@ class KeyFacts:
 
     @property
     def equals(self) -> str:
-        """The operator that compares keys: NULL equals NULL if the batch has a NULL key."""
         return "<=>" if self.has_null else "="
 
     @property
     def within(self) -> str:
-        """`predicate` over the target as ``t``; true if nothing is known."""
+        """Over the target as ``t``."""
         return "true" if self.predicate is None else f"t.{self.predicate}"
 
     @property
     def predicate(self) -> str | None:
-        """A predicate over the target's columns that every row with one of the keys satisfies; None
-        if nothing is known."""
+        """Satisfied by every row of the target with one of the keys; None if nothing is known."""
         return (
             None
             if self.range is None

@@ -45,8 +45,6 @@ _KEYLESS: Final = (TargetColumn(name=ROW_NUMBER_COLUMN, delta_type="bigint"),)
 
 
 class Mirror(SinkMode):
-    """The mode ``mirror``."""
-
     live_rows = ""
     is_last_image = True
 
@@ -90,9 +88,7 @@ class Mirror(SinkMode):
 
 
 def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
-    """Return the MERGE of the view ``reduced`` into the target.
-
-    NULL in a key equals NULL if the batch has one. The condition also holds the range of the
+    """NULL in a key equals NULL if the batch has one. The condition also holds the range of the
     batch's keys, so that Delta skips files by their statistics.
     """
     layout = Layout(target)

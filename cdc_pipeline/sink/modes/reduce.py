@@ -40,8 +40,6 @@ _ENDS = f"({DELETE}, {LEAVE})"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Staged column names of a target."""
-
     target: RecordedTarget
 
     @property
@@ -55,7 +53,6 @@ class Layout:
 
     @property
     def others(self) -> list[int]:
-        """Positions of the columns that are not in the key."""
         key = set(self.target.spec.key)
         return [
             position
@@ -64,7 +61,6 @@ class Layout:
         ]
 
     def read_schema(self) -> str:
-        """Return the schema of the staged files as DDL text."""
         fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp"]
         fields += [
             f"c{position} {column.delta_type}"
@@ -76,11 +72,8 @@ class Layout:
 
 
 def reduced_sql(session: SparkSession, target: RecordedTarget, *, target_table: str) -> str:
-    """Return a query for the reduced rows of the view ``staged``. Make further views in `session`;
-    with partial key updates, run one small job.
-
-    Args:
-        target_table: the Delta table as SQL text, whose old rows partial key updates need.
+    """A query for the reduced rows of the view ``staged``. Makes further views; runs one small
+    job with partial key updates, which need the old rows of `target_table` (SQL text).
     """
     layout = Layout(target)
     if target.all_present:
@@ -98,7 +91,6 @@ def reduced_sql(session: SparkSession, target: RecordedTarget, *, target_table: 
 
 
 def last_per_key(view: str, layout: Layout) -> str:
-    """Return the row of each key with the highest seq."""
     keys = ", ".join(layout.keys)
     return (
         f"SELECT * EXCEPT (_rank) FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
@@ -107,14 +99,8 @@ def last_per_key(view: str, layout: Layout) -> str:
 
 
 def life_roots(links: pa.Table) -> pa.Table:
-    """Return the first segment of every linked segment.
-
-    Args:
-        links: columns ``seg`` and ``left_seg``: a segment and the one that its first row left; no
-            cycles.
-
-    Returns:
-        columns ``seg`` and ``root``.
+    """The first segment (``root``) of every linked segment (``seg``) and the one that its first
+    row left (``left_seg``); no cycles.
     """
     segments = links.column("seg").combine_chunks()
     left = links.column("left_seg").combine_chunks()
@@ -170,8 +156,6 @@ def _lives_sql(layout: Layout) -> str:
 
 
 def _life_rows_sql(layout: Layout, target_table: str) -> str:
-    """Return a query for one row per life at its last key, and for the leaves that arrivals of the
-    same life hide."""
     names = [column.name for column in layout.target.spec.columns]
     carries = bool(layout.target.partial_key_updates)
     # The life began with the target's own row: not with an insert or arrival, nor after a delete

@@ -1,5 +1,4 @@
-"""One object per mode, which says how the sink handles its targets. A mode's facts are in
-`config/modes.py`."""
+"""One object per mode. A mode's facts are in `config/modes.py`."""
 
 from __future__ import annotations
 

@@ -29,11 +29,8 @@ _LOAD_SEQS: Final = LOAD_EVENTS << (ROW_BITS + 1)  # of a load's rows
 
 
 class ReplacedRows:
-    """The views of a load's two tables, and the SQL over them that several modes share.
-
-    Attributes:
-        names: all columns of the target's table, in its order.
-        types: Delta type by column name.
+    """The views of a load's two tables, and the SQL over them that several modes share; `names`
+    and `types` are of all columns of the target's table.
     """
 
     def __init__(
@@ -59,14 +56,12 @@ class ReplacedRows:
         self._view("there", there, carried=set())
 
     def loaded_sql(self) -> str:
-        """Return a query for the loaded rows, with the columns that only the old rows have."""
         return f"SELECT {self._loaded_columns()} FROM loaded AS s{self._with_carried('there')}"
 
     # -- the two tables with the target's columns --------------------------------------------------
 
     def _view(self, name: str, frame: DataFrame, *, carried: set[str]) -> None:
-        """Make the view of a table with the target's columns and types; columns that it lacks are
-        NULL."""
+        """With the target's columns and types; columns that the table lacks are NULL."""
         fields = {field.name.lower(): field for field in frame.schema.fields}
         values: dict[str, str] = {}
         rescued: list[str] = []
@@ -92,7 +87,6 @@ class ReplacedRows:
         self.session.sql(f"SELECT {listed} FROM {name}_as_it_is").createOrReplaceTempView(name)
 
     def _as(self, value: str, found: str, wanted: str, name: str, rescued: list[str]) -> str:
-        """Return a value as another type; add what that cannot hold to `rescued`."""
         if found == wanted.replace(", ", ",").replace("`", ""):
             return value
         cast = f"try_cast({value} AS {wanted})"
@@ -106,7 +100,7 @@ class ReplacedRows:
         return cast
 
     def _before(self, found: object, value: str, rescued: list[str]) -> str:
-        """Return the image before a change, field by field."""
+        """The image before a change, field by field."""
         fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
         made = []
         for column in self.target.spec.columns:
@@ -124,18 +118,15 @@ class ReplacedRows:
         return ", ".join(self.loaded_column(name) for name in self.names)
 
     def loaded_column(self, name: str) -> str:
-        """Return a column of the rows ``s``, or of ``t`` if the side table does not have it."""
         return f"{'t' if name in self.content.carried else 's'}.{quoted(name)}"
 
     def _with_carried(self, view: str) -> str:
         return f" LEFT JOIN {view} AS t ON {self.same_key('t')}" if self.content.carried else ""
 
     def all_columns(self, alias: str) -> str:
-        """Return all columns of the table, in its order."""
         return ", ".join(f"{alias}.{quoted(name)}" for name in self.names)
 
     def same_key(self, alias: str) -> str:
-        """Return whether a row has the key of the row ``s``."""
         return " AND ".join(
             f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key
         )
@@ -148,6 +139,6 @@ class ReplacedRows:
 
 
 def moment(*candidates_us: int) -> str:
-    """Return the first of these times that is known, as SQL."""
+    """The first of these times that is known (>= 0), as SQL."""
     known = [at_us for at_us in candidates_us if at_us >= 0]
     return f"timestamp_micros({known[0]})" if known else "CAST(NULL AS timestamp)"

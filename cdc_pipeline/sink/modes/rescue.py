@@ -49,8 +49,9 @@ _COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is ne
 
 
 def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
-    """Return the columns of which a target of this mode gets a value to be rescued: a mirror uses
-    no before images."""
+    """Columns of which a target of this mode gets a value to be rescued: a mirror uses no before
+    images.
+    """
     found = {
         value.column
         for value in rows.invalid
@@ -61,26 +62,18 @@ def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
 
 
 def counted(rows: DecodedRows) -> Counter[str]:
-    """Return the number of after-image values that become NULL, by column; a row whose update keeps
-    such a value counts again."""
+    """After-image values that become NULL, by column; a row whose update keeps one counts again."""
     counts = Counter(value.column for value in rows.invalid if value.image == "after")
     return Counter({rows.schema.column_names[column]: number for column, number in counts.items()})
 
 
 def rows_counted(rows: DecodedRows) -> int:
-    """Return the number of rows with such values."""
     return len({value.row for value in rows.invalid if value.image == "after"})
 
 
 def check_images(rows: DecodedRows, known: Collection[str]) -> None:
-    """Check that every after image holds all columns of which the target has rescued a value, or
-    none.
-
-    Args:
-        known: names of those columns, including those in `rows`.
-
-    Raises:
-        IncompleteRowsError: an image holds some of them.
+    """Check that every after image holds all columns of which the target has rescued a value
+    (`known`, with those of `rows`), or none. Raises IncompleteRowsError.
     """
     if rows.all_present or len(known) < 2:
         return
@@ -103,15 +96,9 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
 def with_rescued(
     rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror"
 ) -> DecodedRows:
-    """Return the rows with ``_cdc_rescued`` as their last column, and without invalid values.
-
-    Args:
-        known: columns of which the target has rescued values, those of `rows` included; None if it
-            has no such column: then no value's text is kept.
-        mode: the target's mode; a changelog keeps changes, not rows: an image stands for itself.
-
-    Raises:
-        IncompleteRowsError: see `check_images`.
+    """The rows with ``_cdc_rescued`` as their last column, and without invalid values. `known`
+    as in `check_images`; None if the target has no such column: then no text is kept. A
+    changelog keeps changes, not rows: an image stands for itself. Raises IncompleteRowsError.
     """
     if known is None:
         if rescued_names(rows, mode):
@@ -146,8 +133,9 @@ def with_rescued(
 
 
 def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
-    """Return whether a before image's value is the after image's too: an update that does not hold
-    the column."""
+    """Whether a before image's value is the after image's too: the update does not hold
+    the column.
+    """
     bits = rows.after_present[value.row]
     return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
 
@@ -155,8 +143,7 @@ def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
 def _bits(
     bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Return which of the columns an image holds, (n, known); a column that the rows lack is in
-    none."""
+    """Which of the columns an image holds, (n, known); none that the rows lack."""
     names = rows.schema.column_names
     there = np.unpackbits(bitmap, axis=1, bitorder="little", count=len(names)).astype(np.bool_)
     none = np.zeros(len(rows), np.bool_)
@@ -167,8 +154,9 @@ def _bits(
 
 
 def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
-    """Return the columns whose value after the change is in the images, (n, known); what an update
-    lacks stays as it was before."""
+    """The columns whose value after the change is in the images, (n, known); what an update
+    lacks stays as it was before.
+    """
     before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
     found: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
     return found
@@ -180,7 +168,7 @@ def _with_bit(
     selected: NDArray[np.bool_] | None,
     column: int,
 ) -> NDArray[np.uint8]:
-    """Return the bitmaps with a bit for one more column."""
+    """With a bit for one more column."""
     there = of_op if selected is None else of_op & selected
     if column % 8 == 0:
         bitmap = np.concatenate([bitmap, np.zeros((len(bitmap), 1), np.uint8)], axis=1)
@@ -191,7 +179,6 @@ def _with_bit(
 
 
 def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
-    """Return ``_cdc_rescued`` of each row from the values of one image; null if it has none."""
     if not values:
         return pa.nulls(len(rows), _TYPE)
     values = sorted(values, key=lambda value: (value.row, value.column))
@@ -208,8 +195,7 @@ def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
 
 
 def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
-    """Return the target as its files are staged: with ``_cdc_rescued`` among its columns, if it has
-    that."""
+    """As its files are staged: with ``_cdc_rescued`` among its columns, if it has that."""
     spec = target.spec
     if not target.rescues or RESCUED in spec.columns:
         return target
@@ -219,7 +205,7 @@ def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
 def add_rescued_column(
     session: SparkSession, path: Path, there: TableLog, target: RecordedTarget
 ) -> None:
-    """Add the column that the batch is the first to need. Idempotent."""
+    """The batch is the first to need it. Idempotent."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
         return
     if MODES[target.spec.mode].rows_are_changes:
@@ -235,10 +221,8 @@ def add_rescued_column(
 
 
 def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:
-    """Return a column in a form that Spark can compare and group: it does neither with maps.
-
-    Args:
-        names: the entries of ``_cdc_rescued`` that count; () for all.
+    """In a form that Spark can compare and group: it does neither with maps. `names` are the
+    entries of ``_cdc_rescued`` that count; () for all.
     """
     if not delta_type.startswith("map<"):
         return column
@@ -249,21 +233,19 @@ def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> 
 
 
 def exact(column: str, delta_type: str) -> str:
-    """Return an expression that distinguishes two values of a column even if ``=`` does not."""
+    """Distinguishes two values even if ``=`` does not."""
     if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
         return f"CAST({column} AS string)"
     return comparable(column, delta_type)
 
 
 def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:
-    """Return the number of rows, and of values by column, in staged ``_cdc_rescued`` values that do
-    not count after all."""
+    """Rows, and values by column, in staged ``_cdc_rescued`` values that do not count after all."""
     maps = column.combine_chunks().drop_null()
     found = pc.value_counts(maps.keys) if len(maps) else []
     return len(maps), Counter({str(entry["values"]): entry["counts"].as_py() for entry in found})
 
 
 def summed(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    """Return the sum of two counts per column."""
     names = sorted({*before, *more})
     return {name: before.get(name, 0) + more.get(name, 0) for name in names}

@@ -39,7 +39,7 @@ _ENDS = f"({DELETE}, {LEAVE})"
 
 
 def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
-    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
+    """The MERGE of the view ``staged``; makes further views in `session`."""
     staged = {
         name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names
     }

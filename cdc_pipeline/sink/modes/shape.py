@@ -36,7 +36,6 @@ _UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
 
 
 def needs_shaping(target: RecordedTarget) -> bool:
-    """Return whether staged rows need a filter or computed columns before they fit the target."""
     shape = target.spec.shape
     return shape is not None and bool(shape.computed or shape.filter)
 
@@ -44,13 +43,9 @@ def needs_shaping(target: RecordedTarget) -> bool:
 def shaped_sql(
     target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False
 ) -> str:
-    """Return a query for the rows of a view of staged rows, with computed columns and filter; the
-    same columns.
-
-    Args:
-        view: the name of the view, with ``_op`` and ``c0 ... cN`` for the target's columns.
-        staged_columns: all of its columns, in order.
-        whole_deletes: deleted rows have all values too.
+    """The rows of a view, with ``_op`` and ``c0 ... cN`` for the target's columns, after
+    computed columns and filter; the same columns. `whole_deletes`: deleted rows have all values
+    too.
     """
     if not needs_shaping(target):
         return f"SELECT * FROM {view}"
@@ -98,11 +93,7 @@ def shaped_view(
     *,
     shape: Callable[[RecordedTarget, str, list[str]], str] = shaped_sql,
 ) -> None:
-    """Make the view of a target's staged rows, shaped by its mode's query.
-
-    Args:
-        frame: the rows as staged.
-    """
+    """Make the view of staged rows, shaped by its mode's query."""
     if not needs_shaping(target):
         frame.createOrReplaceTempView(view)
         return
@@ -111,8 +102,9 @@ def shaped_view(
 
 
 def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-    """Return what `shaped_sql` does, for a changelog: columns ``c0 ... cN`` are the row after, or
-    the deleted row, ``b0 ... bN`` the row before."""
+    """`shaped_sql` for a changelog: ``c0 ... cN`` are the row after, or the deleted row, ``b0
+    ... bN`` the row before.
+    """
     shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
@@ -165,11 +157,7 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
 
 
 def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
-    """Let Spark check the expressions of a target that is to be created.
-
-    Raises:
-        ConfigError: it cannot parse one, or does not call it deterministic.
-    """
+    """Raises ConfigError: Spark cannot parse an expression, or does not call it deterministic."""
     if not needs_shaping(target):
         return
     assert target.spec.shape is not None
@@ -213,7 +201,6 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
 
 
 def placement_sql(target: RecordedTarget) -> str:
-    """Return how a new table's files are laid out, as a clause of CREATE TABLE."""
     shape = target.spec.shape
     if shape is None or not (shape.partition_by or shape.cluster_by):
         return ""

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 
 class SinkMode(ABC):
-    """One mode in the sink. The methods that are not abstract suit a mode whose rows are found by a
-    key.
+    """One mode in the sink. What is not abstract suits a mode whose rows are found by a key.
 
     Attributes:
         live_rows: SQL predicate for the rows that represent a present row of the source; "" for all
@@ -56,28 +55,20 @@ class SinkMode(ABC):
     def own_columns(
         self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
     ) -> tuple[TargetColumn, ...]:
-        """Return the columns that follow the source's own `columns`."""
+        """The columns that follow the source's own."""
 
     def stage(
         self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
     ) -> StagedRows:
-        """Make staged rows of n changes of one table.
-
-        Args:
-            transactions: strings (n,), the transaction of each change; None if the mode does not
-                name them.
-
-        Raises:
-            StagingError: the rows do not fit the target.
+        """Of n changes of one table; `transactions` are strings (n,), None if the mode does not
+        name them. Raises StagingError: the rows do not fit the target.
         """
         return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key)
 
     def staged_schema(self, target: RecordedTarget) -> str:
-        """Return the schema of the staged files as DDL text."""
         return Layout(target).read_schema()
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-        """Return a query for the staged rows of a view, shaped (`sink/modes/shape.py`)."""
         return shaped_sql(target, view, staged_columns)
 
     def apply_sql(
@@ -88,10 +79,8 @@ class SinkMode(ABC):
         files: list[Path],
         key_facts: KeyFacts | None,
     ) -> str:
-        """Return the statement that applies staged files to the target; make views in `session`.
-
-        Args:
-            key_facts: of these files; None if the target has no key.
+        """The statement that applies staged files; makes views. `key_facts` is None
+        without a key.
         """
         frame = session.read.schema(self.staged_schema(target)).parquet(
             *[str(file) for file in files]
@@ -108,10 +97,10 @@ class SinkMode(ABC):
         files: list[Path],
         key_facts: KeyFacts | None,
     ) -> str:
-        """Return the statement that applies the view ``staged``; otherwise as `apply_sql`."""
+        """The statement that applies the view ``staged``; otherwise as `apply_sql`."""
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
-        """Return the UPDATE of a DDL that sets new values in columns.
+        """The UPDATE of a DDL that sets new values in columns.
 
         A default applies to rows that the source has now; rows that describe the past keep their
         values. Values computed from other columns apply to all rows.
@@ -129,25 +118,17 @@ class SinkMode(ABC):
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
     ) -> str:
-        """Return the statement for a TRUNCATE, or a DROP whose target stays.
-
-        Args:
-            seq: place of the statement in the order of all changes.
-            ts_us: its time at the source.
-            transaction: its GTID, or ``journal:offset``.
+        """For a TRUNCATE, or a DROP whose target stays, at the place `seq`; `transaction` is its
+        GTID, or ``journal:offset``.
         """
 
     @abstractmethod
     def replaced_sql(self, rows: ReplacedRows) -> str:
-        """Return the query for all rows of the target after a load.
-
-        It is used if rows or values of the old table stay.
-        """
+        """All rows of the target after a load, if rows or values of the old table stay."""
 
 
 def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
-    """Return the assignments of a fill; defaults go to the rows that `live` picks, if it is
-    given."""
+    """Defaults go to the rows that `live` picks, if it is given."""
     settings = []
     for name, kind, value in step.values:
         made = f"CAST({value} AS {kind})"

@@ -49,8 +49,6 @@ _DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
 
 
 class SoftDelete(SinkMode):
-    """The mode ``soft_delete``."""
-
     live_rows = f"NOT {DELETED_COLUMN}"
 
     def own_columns(
@@ -85,7 +83,6 @@ class SoftDelete(SinkMode):
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
     ) -> str:
-        """Mark every row as deleted."""
         return (
             f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
             f"{SEQ_COLUMN} = {seq_literal(seq)}, {TS_COLUMN} = timestamp_micros({ts_us}) "
@@ -116,7 +113,6 @@ class SoftDelete(SinkMode):
 def _merge_sql(
     session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
 ) -> str:
-    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout, within = Layout(target), key_facts.within
     if target.all_present:
         reduced = reduced_sql(session, target, target_table=table_at(path))

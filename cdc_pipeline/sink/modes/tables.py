@@ -53,11 +53,9 @@ def create_without_spark(
     fixed: Mapping[str, str],
     note: str,
 ) -> bool:
-    """Create the target's table, which does not exist, without a JVM, as `create_table` does.
-    Return False, with nothing done, if Spark must do it.
-
-    Raises:
-        LakeStateError: something that is not a table is in its place.
+    """Create a table that does not exist without a JVM, as `create_table` does. False, with
+    nothing done, if Spark must do it. Raises LakeStateError: something that is not a table is in
+    its place.
     """
     shape = target.spec.shape
     columns, settings = _columns(target), _properties(target, source, properties)
@@ -78,11 +76,9 @@ def create_table(
     source: str,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create the target's table if it does not exist yet, with these properties besides our own. A
-    table that it replaces keeps only its history.
-
-    Raises:
-        LakeStateError: another table, or something that is not a table, is in its place.
+    """Create the table, if it does not exist, with these properties besides our own. One that it
+    replaces keeps only its history. Raises LakeStateError: another table, or something that is
+    not a table, is in its place.
     """
     there = read_table_log(path)
     replaced = there is not None and bool(target.replaces) and there.app_id == target.replaces

@@ -80,17 +80,17 @@ def make_events(
 
 
 def differs(columns: list[str], row: str, other: str) -> str:
-    """Return a condition: two structs of these columns differ, with NULL equal to NULL."""
+    """With NULL equal to NULL."""
     return f"NOT ({row} <=> {other})" if columns else "false"
 
 
 def operation(op: str) -> str:
-    """Return our name of an upsert, as SQL."""
+    """Our name of an upsert, as SQL."""
     return f"CASE WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
 
 
 def kept_operation(op: str) -> str:
-    """Return what `operation` does; for the target's own row, the operation that it has."""
+    """As `operation`; the target's own row keeps the operation that it has."""
     return (
         f"CASE WHEN {op} = {THERE} THEN t.{OP_COLUMN} WHEN {op} = {INSERT} THEN 'insert' "
         "ELSE 'update' END"

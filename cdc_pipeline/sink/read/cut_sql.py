@@ -16,19 +16,14 @@ _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
 
 def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) -> list[str]:
-    """Return Spark SQL that makes one view for each table of a cut; suspended tables are left out.
+    """Spark SQL that makes a view for each table of a cut but suspended ones: lasting ones in
+    `schema`, else temporary.
 
-    Args:
-        schema: make lasting views in this schema of the session's catalog; temporary views
-            otherwise.
-
-    A view is named after its table, with the schema before it (``shop_orders``) if the tables are
-    of several schemas, and with a hash after it if several tables would have one name. The first
-    statement lets Delta read versions that were committed longer ago than its retention: it is
-    needed again in each session that reads lasting views.
-
-    Raises:
-        CutNotFoundError: `schema` holds ``${``.
+    A view is named after its table, with the schema before it (``shop_orders``) if the tables
+    are of several schemas, and with a hash after it if several tables would have one name. The
+    first statement lets Delta read versions that were committed longer ago than its retention:
+    each session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds
+    ``${``.
     """
     statements = [_SET]
     if schema is not None:
@@ -53,11 +48,11 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
 
 
 def view_names(tables: list[str]) -> dict[str, str]:
-    """Return the name of the view of each table ``schema.table``, in a form that catalogs accept.
+    """By table ``schema.table``, in a form that catalogs accept.
 
-    Catalogs ignore case and punctuation: a name that several tables would share belongs to none of
-    them, and each gets a hash of its own name as a suffix. So a view never changes to another table
-    when a second one is added.
+    Catalogs ignore case and punctuation: a name that several tables would share belongs to none
+    of them, and each gets a hash of its own name as a suffix. So a view never changes to another
+    table when a second one is added.
     """
     parts = {name: split_table_name(name) for name in tables}
     is_one = len({schema for schema, _ in parts.values()}) == 1

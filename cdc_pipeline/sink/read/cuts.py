@@ -49,15 +49,9 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
 
 
 class CutSummary(BaseModel):
-    """One cut in a list.
-
-    Attributes:
-        number: the cut's number, which `read` and `as_of` accept.
-        kind: the kind of its batch (see `records.BatchRecord`).
-        source_time: commit time of its last transaction at the source; None if that is not known.
-        tables: number of tables in it, suspended ones included.
-        row_changes: row changes of its own batch.
-        suspended: tables at another place, each with that place.
+    """One cut in a list. `source_time` is the commit time of its last transaction at the source;
+    `tables` include suspended ones, which are named with their place; `row_changes` are its own
+    batch's.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -99,16 +93,12 @@ AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGti
 
 
 def time_of(at_us: int) -> datetime:
-    """Convert microseconds since 1970 to a moment in UTC."""
     return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
 
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
-    """Return the paths of a source in a lake: a folder, or an address in an object store (text, or
-    with its settings a `LakeUri`).
-
-    Raises:
-        CutNotFoundError: the text is a path or an address that cannot be a lake.
+    """A folder, or an address in an object store (text, or with its settings a `LakeUri`).
+    Raises CutNotFoundError: the text cannot be a lake.
     """
     try:
         check_lake_path(str(lake))
@@ -120,10 +110,8 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
 
 
 def source_of(lake: str | Path, table: str) -> str:
-    """Return the source that a table of the lake belongs to, by the table's own properties.
-
-    Raises:
-        TableNotInCutError: there is no such table, or it is not the pipeline's.
+    """By the table's own properties. Raises TableNotInCutError: there is no such table, or it is
+    not the pipeline's.
     """
     paths = paths_of(lake, "_")
     there = read_table_log(paths.table(table))
@@ -140,22 +128,15 @@ def source_of(lake: str | Path, table: str) -> str:
 
 
 def sources_of(lake: str | Path) -> list[str]:
-    """Return the names of the sources that have cuts in a lake, sorted."""
+    """Those that have cuts, sorted."""
     root = paths_of(lake, "_").lake / STATE_FOLDER
     found = (paths_of(lake, name) for name in storage_of(root).names(root))
     return sorted(paths.source for paths in found if list_numbers(paths.cuts))
 
 
 def list_cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
-    """Return the retained cuts of a source, oldest first.
-
-    Args:
-        lake, source: see `paths_of`.
-        limit: only so many of the newest are read and returned.
-
-    Raises:
-        CutNotFoundError: the lake has no cut of the source.
-        LakeStateError: a cut is damaged.
+    """The retained cuts, oldest first; only the newest `limit` are read. Raises
+    CutNotFoundError: the lake has none of the source; LakeStateError: one is damaged.
     """
     paths = paths_of(lake, source)
     numbers = list_numbers(paths.cuts)
@@ -176,7 +157,6 @@ def list_cuts(lake: str | Path, source: str, *, limit: int | None = None) -> lis
 
 
 def count_cuts(lake: str | Path, source: str) -> int:
-    """Return the number of retained cuts of a source. Reads none of them."""
     return len(list_numbers(paths_of(lake, source).cuts))
 
 
@@ -184,10 +164,8 @@ def count_cuts(lake: str | Path, source: str) -> int:
 
 
 def parse_as_of(text: str) -> int | datetime | str:
-    """Return a cut's number, a time with its zone, or the text of a GTID set.
-
-    Raises:
-        CutNotFoundError: it looks like a time but is not one, or has no zone.
+    """A cut's number, a time with its zone, or the text of a GTID set. Raises CutNotFoundError:
+    it looks like a time but is not one, or has no zone.
     """
     text = text.strip()
     if text.isdecimal():
@@ -201,12 +179,8 @@ def parse_as_of(text: str) -> int | datetime | str:
 
 
 def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
-    """Return the cut that `as_of` means; the newest one for None.
-
-    Raises:
-        CutNotFoundError: none is that old or that new, or `as_of` is not understood; the error
-            states the available range.
-        LakeStateError: a cut is damaged.
+    """The newest for None. Raises CutNotFoundError, with the available range: none is that old
+    or that new, or `as_of` is not understood; LakeStateError: a cut is damaged.
     """
     if isinstance(as_of, str):
         as_of = parse_as_of(as_of)
@@ -304,7 +278,6 @@ def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
 
 
 def _reader(paths: LakePaths) -> CutReader:
-    """Return a reader that reads no cut twice."""
     return lru_cache(maxsize=_CUTS_CACHED)(partial(state.read_cut, paths))
 
 
@@ -360,14 +333,7 @@ def _bad_as_of(got: object) -> CutNotFoundError:
 
 
 def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
-    """Return the Delta version of a table in a cut.
-
-    Args:
-        allow_suspended: accept a suspended table at its own place.
-
-    Raises:
-        TableNotInCutError: the cut has no such table, or it is suspended in it.
-    """
+    """Raises TableNotInCutError: the cut has no such table, or it is suspended and not allowed."""
     held = cut.cursor.suspended.get(table)
     if held is not None and not allow_suspended:
         raise TableNotInCutError(
@@ -391,12 +357,9 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
 
 
 def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
-    """Check that the version of a table in a cut still exists, with all its files.
-
-    Raises:
-        TableNotInCutError: the table is gone or was created again; log or files of the version were
-            removed.
-        LakeStateError: the table's log is damaged.
+    """Check that the table's version still exists, with all its files. Raises
+    TableNotInCutError: the table is gone or was created again; log or files of the version were
+    removed; LakeStateError: its log is damaged.
     """
     path, version = paths.table(table), cut.tables[table].table_version
     there = read_table_log(path)
@@ -424,8 +387,9 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
-    """Return whether the table had this application id at a version: a load gives it another one,
-    and keeps the history."""
+    """Whether the table had this application id at a version: a load gives it another one, and
+    keeps the history.
+    """
     try:
         there = read_table_log(path, version=version)
     except LakeStateError:  # the log does not reach back
@@ -434,8 +398,9 @@ def _was_at(path: Path, version: int, app_id: str) -> bool:
 
 
 def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the data file and the file of deletion vectors behind one name of
-    `row_count.active_files`."""
+    """The data file and the file of deletion vectors behind one name of
+    `row_count.active_files`.
+    """
     from urllib.parse import unquote
 
     from cdc_pipeline.sink.delta.deletion_vectors import vector_path

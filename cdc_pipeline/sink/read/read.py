@@ -41,7 +41,7 @@ def read(
     source: str | None = None,
     allow_suspended: bool = False,
 ) -> DataFrame:
-    """Return a table of the lake as of a cut; see `cdc_pipeline.read`."""
+    """See `cdc_pipeline.read`."""
     paths = paths_of(lake, source if source is not None else source_of(lake, table))
     cut = find_cut(paths, as_of)
     version = version_in(cut, table, allow_suspended=allow_suspended)
@@ -52,8 +52,7 @@ def read(
 
 @contextmanager
 def old_commits_readable(spark: SparkSession) -> Iterator[None]:
-    """Let the session resolve versions that were committed longer ago than their table's
-    retention."""
+    """Resolve versions that were committed longer ago than their table's retention."""
     before = spark.conf.get(REFUSE_OLD_COMMITS, None)
     spark.conf.set(REFUSE_OLD_COMMITS, "false")
     try:
@@ -66,7 +65,7 @@ def old_commits_readable(spark: SparkSession) -> Iterator[None]:
 
 
 def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) -> DataFrame:
-    """Return the Delta table in a folder, as of now or of a Delta version."""
+    """As of now or of a Delta version."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)

@@ -47,16 +47,8 @@ class Replacement:
 def content_of(
     side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
 ) -> RecordedContent:
-    """Return the content of a side table at a cut.
-
-    Args:
-        side, cut: paths and cut of the side lake.
-        lake: the lake that gets it, which contains the side lake.
-        seq: the place in the log of the rows that were read (K1); `ts_us` is its time at the
-            source, -1 if unknown.
-
-    Raises:
-        LakeStateError: the side table's log cannot be read.
+    """A side table at a cut of the side lake, for `lake`, which contains it; see
+    `Sink.content_of`. Raises LakeStateError: the side table's log cannot be read.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -84,8 +76,7 @@ def content_of(
 
 
 def carried_content(paths: LakePaths, cut: Cut | None, carried: Carried) -> RecordedContent:
-    """Return the content of a target at the last cut, for another target that takes over its rows
-    (K28)."""
+    """Of a target at the last cut, for another target that takes over its rows (K28)."""
     name = carried.origin
     there = cut.tables[name] if cut is not None else CutTable(table_version=carried.version)
     return RecordedContent(
