@@ -32,12 +32,8 @@ _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A server's tables at one moment.
-
-    Attributes:
-        tables: schema and default charset by (database, table).
-        databases: default charset by database.
-        generated: generated columns by (database, table), of each of `tables`.
+    """A server's tables at one moment, by (database, table): schema and default charset, and
+    generated columns.
     """
 
     tables: dict[tuple[str, str], tuple[TableSchema, str]] = field(default_factory=dict)
@@ -53,12 +49,11 @@ def catalog(
     databases: Mapping[str, str],
     is_mariadb: bool,
 ) -> Catalog:
-    """Return the catalog from rows with names in lower case.
+    """From rows with names in lower case.
 
     Args:
         columns: of information_schema.COLUMNS, by table in the order of ORDINAL_POSITION.
         keys: of information_schema.STATISTICS, of unique keys, in the order of SEQ_IN_INDEX.
-        tables: of information_schema.TABLES.
         databases: default charset of each database.
     """
     found: dict[tuple[str, str], list[Column | None]] = {}
@@ -109,14 +104,15 @@ def catalog(
 
 
 def _period(row: Mapping[str, Any]) -> str:
-    """Return ``ROW START`` or ``ROW END`` of a period column of system versioning; else ""."""
+    """``ROW START`` or ``ROW END`` of a period column of system versioning; else ""."""
     expression = str(row["expression"] or "").upper()
     return expression if expression in ("ROW START", "ROW END") else ""
 
 
 def _is_generated(row: Mapping[str, Any]) -> bool:
-    """Return whether EXTRA marks a generated column: ``VIRTUAL GENERATED`` or ``STORED GENERATED``;
-    MySQL's ``DEFAULT_GENERATED`` is only a default."""
+    """``VIRTUAL GENERATED`` or ``STORED GENERATED``; MySQL's ``DEFAULT_GENERATED`` is only a
+    default.
+    """
     return "GENERATED" in str(row["extra"] or "").upper().replace(",", " ").split()
 
 
@@ -130,8 +126,7 @@ def _generated(row: Mapping[str, Any], columns: list[Column]) -> GeneratedColumn
 
 
 def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
-    """Return a column of information_schema.COLUMNS; None if its type is unknown, or a label is no
-    text."""
+    """Of information_schema.COLUMNS; None if its type is unknown, or a label is no text."""
     tokens = TokenReader(
         _COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb
     )

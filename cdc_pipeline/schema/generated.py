@@ -109,11 +109,8 @@ _UNSTEADY_MARKS: Final = re.compile(r"/(?!\*)|@")
 
 @dataclass(frozen=True, slots=True)
 class GeneratedColumn:
-    """One generated column.
-
-    Attributes:
-        bases: names of the columns that its expression may name, in lower case.
-        is_steady: a DDL that changes none of them leaves its values as they are.
+    """`bases` are the columns that its expression may name, in lower case; `is_steady`: a DDL
+    that changes none of them leaves its values as they are.
     """
 
     name: str
@@ -124,12 +121,7 @@ class GeneratedColumn:
 def generated_column(
     name: str, expression: str, columns: Collection[Column], *, is_stored: bool
 ) -> GeneratedColumn:
-    """Return the facts about one generated column of a table.
-
-    Args:
-        expression: its text from a statement or the catalog.
-        columns: all columns of the table.
-    """
+    """`columns` are all of the table; `expression` is from a statement or the catalog."""
     words = {word.lower() for word in _WORD.findall(expression)}
     bases = [
         column
@@ -155,7 +147,7 @@ def _may_name(words: Collection[str], name: str) -> bool:
 def renamed(
     generated: Iterable[GeneratedColumn], names: Mapping[str, str]
 ) -> tuple[GeneratedColumn, ...]:
-    """Return generated columns after a renaming. `names`: new name by the old one in lower case."""
+    """`names`: new name by the old one in lower case."""
     return tuple(
         replace(
             column,
@@ -167,7 +159,7 @@ def renamed(
 
 
 def looks_the_same(old: Column, new: Column) -> bool:
-    """Return whether every expression keeps its value after a column's definition became `new`."""
+    """Whether every expression keeps its value after a column's definition became `new`."""
     # Expressions see more of texts, whose collation decides comparisons; of unsigned numbers, which
     # ZEROFILL pads; of FLOAT(m,d); of bytes, whose declared type shows.
     sees = old.type.expressions_see

@@ -29,13 +29,12 @@ class RecordedSource(_Plain):
 
     @property
     def key_in_target(self) -> tuple[str, ...]:
-        """Return the key under the target's names."""
         names = dict(self.names)
         return tuple(names.get(name, name) for name in self.key)
 
 
 class ComputedColumn(_Plain):
-    """A column that Spark computes: DDL type, deterministic expression over source columns."""
+    """DDL type, deterministic expression over source columns."""
 
     name: str
     delta_type: str
@@ -60,10 +59,8 @@ class RecordedShape(_Plain):
     cluster_by: tuple[str, ...] = ()
 
     def is_exact_possible(self, key: tuple[str, ...]) -> bool:
-        """Return whether inserts of the source are inserts of the target (K12).
-
-        The target finds rows by the source's own key: no shards, no filter, and no mask on a
-        column of the target's `key`.
+        """Whether inserts of the source are inserts of the target (K12): rows are found by the
+        source's own key, without shards, filter, or a mask on a column of `key`.
         """
         masked = {name.lower() for name in self.masks}
         return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
@@ -73,7 +70,6 @@ class TargetSpec(_Plain):
     """One Delta table as it is to be.
 
     Attributes:
-        mode: how it follows its source tables.
         columns: its columns without those of its mode, and without ``_cdc_`` columns.
         key: () if rows are found by all of their values, or not at all.
         key_reason: why it has this mode and key.
@@ -91,18 +87,17 @@ class TargetSpec(_Plain):
     shape: RecordedShape | None = None
 
     def with_columns(self, columns: tuple[TargetColumn, ...]) -> TargetSpec:
-        """Return the spec with other columns."""
         return self.model_copy(update={"columns": columns})
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
-        """Return the source tables of the target `name`, by name."""
+        """Of the target `name`, by name."""
         return self.sources or {name: RecordedSource(columns=self.columns, key=self.key)}
 
     def expanded(self, name: str) -> TargetSpec:
-        """Return the spec of the target `name` with its source tables written out."""
+        """With its source tables written out."""
         return self if self.sources else self.model_copy(update={"sources": self.sources_of(name)})
 
     def compact(self, name: str) -> TargetSpec:
-        """Return the spec of the target `name` as it is recorded; see the module's rules."""
+        """As it is recorded; see the module's rules."""
         itself = {name: RecordedSource(columns=self.columns, key=self.key)}
         return self.model_copy(update={"sources": {}}) if self.sources == itself else self

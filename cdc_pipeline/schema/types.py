@@ -29,8 +29,6 @@ _EXCLUDE: Final = "rename the column at the source, or add the table to tables.e
 
 
 class TargetColumn(BaseModel):
-    """One recorded column of a target: Delta type as DDL text, such as ``decimal(10,2)``."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
@@ -38,21 +36,15 @@ class TargetColumn(BaseModel):
 
 
 def delta_type(column: Column) -> str:
-    """Return the Delta (Spark DDL) type of a source column, in lower case: ``int``,
-    ``array<float>``.
-
-    Raises:
-        SchemaError: a column's size is impossible in MySQL and MariaDB (a damaged table map).
+    """In lower case: ``int``, ``array<float>``. Raises SchemaError: a column's size is
+    impossible in MySQL and MariaDB (a damaged table map).
     """
     return column.type.delta(column)
 
 
 def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
-    """Return the target's source columns (without ``_cdc_`` columns), in the order of the row
-    image.
-
-    Raises:
-        SchemaError: a column name that Delta cannot hold as it is (see `check_column_names`).
+    """The source's columns (without ``_cdc_`` columns), in the order of the row image. Raises
+    SchemaError: see `check_column_names`.
     """
     check_column_names(schema.full_name, schema.column_names)
     return tuple(
@@ -61,7 +53,6 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
 
 
 def keyless(table: str) -> KeylessTableError:
-    """Return the error for a captured table without a primary key."""
     return KeylessTableError(
         "a mirror needs a primary key to identify the rows that change",
         table=table,
@@ -73,11 +64,8 @@ def keyless(table: str) -> KeylessTableError:
 
 
 def check_column_names(table: str, names: Iterable[str]) -> None:
-    """Stop a table whose column names Delta cannot hold unchanged.
-
-    Raises:
-        SchemaError: an empty name; one that starts with ``_cdc_``; two that differ in case only;
-            one with a character that Delta refuses.
+    """Raises SchemaError: an empty name; one that starts with ``_cdc_``; two that differ in case
+    only; one with a character that Delta refuses.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -111,10 +99,8 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
 
 
 def quoted_table(full_name: str) -> str:
-    """Return the name of a table, or of just a schema, quoted for SQL (see `table_names`)."""
     return ".".join(quoted_name(part) for part in split_table_name(full_name) if part)
 
 
 def quoted_name(name: str) -> str:
-    """Return one name, quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"

@@ -12,14 +12,11 @@ from cdc_pipeline.schema.types import TargetColumn
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Rows that a target takes over from another when their tables are renamed (K28).
+    """Rows that a target takes over from another, `origin`, when their tables are renamed (K28).
 
-    Attributes:
-        origin: name of the target that has them.
-        app_id, version: of its Delta table, as the last cut has it.
-        columns: of that table, before `steps`.
-        steps: what the same statement does to the table besides.
-        keeps_rows: rows that the target held stay, by the rules of its mode.
+    `app_id`, `version` and `columns`, before `steps`, are of that table, as the last cut has it;
+    `steps` are what the same statement does besides. `keeps_rows`: rows that the target held
+    stay, by the rules of its mode.
     """
 
     origin: str
@@ -38,7 +35,7 @@ class Target:
         state: what the cursor holds of it; table_version is -1 until it was created.
         spec: what the table is to be after the current batch, with its source tables written out.
         is_new: not in any cut yet: the next batch creates it.
-        replaces: of a new one, the app_id of the table in whose place it is made; "" otherwise.
+        replaces: of a new one, the app_id of the table in whose place it is made.
         rescued: columns of which values were rescued, those of the current batch included; None if
             the table has no rescue column (`sink/modes/rescue.py`).
         carried: the rows that the current batch puts in the place of the target's.
@@ -53,13 +50,10 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Return ``schema.table`` in the lake."""
         return self.state.table
 
     def with_state(self, **changes: object) -> Target:
-        """Return the target with other values in its state."""
         return replace(self, state=self.state.model_copy(update=changes))
 
     def with_spec(self, **changes: object) -> Target:
-        """Return the target with other values in its spec."""
         return replace(self, spec=self.spec.model_copy(update=changes))

@@ -27,8 +27,6 @@ from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
 
 
 class ActionKind(StrEnum):
-    """What an action of ALTER TABLE does."""
-
     ADD_COLUMN = "add_column"
     DROP_COLUMN = "drop_column"
     MODIFY_COLUMN = "modify_column"
@@ -58,7 +56,6 @@ class Action:
     """One action of ALTER TABLE.
 
     Attributes:
-        kind: what it does.
         text: as it is written.
         name: the column, index, option, engine or table concerned; "" if none.
         new_name: of RENAME COLUMN and CHANGE.
@@ -96,7 +93,7 @@ def alter_actions(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> tuple[Action, ...]:
-    """Return the actions of an ALTER TABLE statement, in order; () for any other statement."""
+    """In order; () for any other statement."""
     tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
     if classify_tokens(tokens, default_database).kind is not StatementKind.ALTER_TABLE:
         return ()
@@ -121,7 +118,7 @@ def _text(tokens: TokenReader, start: int) -> str:
 
 
 def _unknown(tokens: TokenReader, start: int) -> Action:
-    """Pass over everything up to the next comma, or to the end of a truncated text, as UNKNOWN."""
+    """Pass over everything up to the next comma, or to the end of a truncated text."""
     if not tokens.skip_to_comma():
         while not tokens.at_end():
             tokens.next()
@@ -138,7 +135,6 @@ def _may_follow_without_comma(tokens: TokenReader, last: Action) -> bool:
 
 
 def _action(tokens: TokenReader) -> list[Action]:
-    """Pass over the action at the reader's position; ADD (a .., b ..) yields several."""
     start = tokens.peek().start
     here = tokens.index
     actions = _known(tokens, start)
@@ -173,8 +169,9 @@ def _known(tokens: TokenReader, start: int) -> list[Action] | None:
 
 
 def _all(tokens: TokenReader, start: int, kind: ActionKind) -> Action:
-    """Pass over everything to the end: actions whose lists contain commas (partition names, columns
-    to order by)."""
+    """Pass over everything to the end: actions whose lists contain commas (partition names,
+    columns to order by).
+    """
     while not tokens.at_end():
         tokens.next()
     return Action(kind, _text(tokens, start))
@@ -185,7 +182,7 @@ def _rest(tokens: TokenReader, start: int, kind: ActionKind, name: str = "") -> 
 
 
 def at_key_part(tokens: TokenReader) -> bool:
-    """Return whether an index, a key or a constraint is defined, and not a column."""
+    """Whether an index, a key or a constraint is defined, and not a column."""
     if tokens.peek().key in _INDEX_WORDS or tokens.at_any(
         "PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK"
     ):
@@ -196,8 +193,7 @@ def at_key_part(tokens: TokenReader) -> bool:
 
 
 def added_key(tokens: TokenReader) -> Action | None:
-    """Pass over the definition of an index, key or constraint; None if it cannot be read to its
-    end."""
+    """Pass over an index, key or constraint; None if it cannot be read to its end."""
     start = tokens.peek().start
     kind, name = _A.CONSTRAINT, ""
     key: tuple[str, ...] = ()
@@ -240,8 +236,7 @@ def _key_name(tokens: TokenReader) -> str:
 
 
 def _key_columns(tokens: TokenReader) -> tuple[str, ...]:
-    """Return the columns of ``(a, b(10) DESC)``, without passing over them; () if one is not a
-    column."""
+    """Of ``(a, b(10) DESC)``, without passing over them; () if one is not a column."""
     here = tokens.index
     names: list[str] = []
     tokens.next()
@@ -401,7 +396,6 @@ def _rename(tokens: TokenReader, start: int) -> Action | None:
 
 
 def _partition(tokens: TokenReader, start: int) -> Action | None:
-    """Partition and tablespace actions that do not start with ADD, DROP or CONVERT."""
     key, follows = tokens.peek().key, tokens.peek(1).key
     if key in ("DISCARD", "IMPORT") and follows == "TABLESPACE":
         return _all(tokens, start, _A.TABLESPACE)
@@ -430,7 +424,6 @@ _FLAGS: Final = (
 
 
 def _option(tokens: TokenReader, start: int) -> Action | None:
-    """One table option, or an action that changes no row."""
     if any(tokens.take(*words) for words in _FLAGS):
         return Action(_A.OPTION, _text(tokens, start))
     option = take_option(tokens)

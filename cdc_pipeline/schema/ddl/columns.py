@@ -35,8 +35,6 @@ class LiteralKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant as it is written."""
-
     kind: LiteralKind
     text: str = ""
 
@@ -53,7 +51,6 @@ class ColumnDefinition:
     """One column as a statement defines it.
 
     Attributes:
-        name: column name.
         sql_type: the type as it is written, with sign and charset; `?` for the labels of ENUM and
             SET.
         declared: the type's name in upper case.
@@ -61,10 +58,9 @@ class ColumnDefinition:
         is_char: CHAR(n), whose values have no trailing blanks.
         sizes: numbers behind the name of a real, a TEXT or a BLOB.
         nullable: None if neither NULL nor NOT NULL is written.
-        default: DEFAULT's kind; `literal` is its constant.
         expression: of a generated column, as it is written.
         stored: of a generated column: its values are stored, not computed by the reader.
-        period: "START" or "END" of system versioning's period; "" for other columns.
+        period: "START" or "END" of system versioning's period.
         versioned: WITH SYSTEM VERSIONING is written, which gives it to the table.
         after: column that it is placed after; "" if `first` or nothing is written.
     """
@@ -93,7 +89,7 @@ class ColumnDefinition:
 
     @property
     def not_null(self) -> bool:
-        """Return whether the column cannot be NULL (including keys and SERIAL)."""
+        """Including keys and SERIAL."""
         return (
             self.nullable is False
             or self.primary_key
@@ -102,18 +98,15 @@ class ColumnDefinition:
         )
 
     def in_charset(self, charset: str, *, is_mariadb: bool) -> ColumnDefinition:
-        """Return the definition with the charset that holds where it names none; "" if that is
-        unknown."""
+        """With the charset that holds where it names none; "" if that is unknown."""
         column = in_charset(self.column, charset, is_char=self.is_char, is_mariadb=is_mariadb)
         return self if column == self.column else replace(self, column=column)
 
 
 def column_definition(tokens: TokenReader) -> ColumnDefinition | None:
     """Pass over ``name type attributes [FIRST | AFTER column]``; None if it cannot be read with
-    certainty.
-
-    The reader is then at a comma, a closing parenthesis or the end (or at what ALTER TABLE allows
-    after its list).
+    certainty. The reader is then at a comma, a closing parenthesis or the end (or at what ALTER
+    TABLE allows after its list).
     """
     name = tokens.column()
     if name is None:
@@ -149,7 +142,7 @@ _Read = Callable[[TokenReader, ColumnDefinition], ColumnDefinition | None]
 
 
 def _sets(*forms: str, **fields: object) -> _Read:
-    """Return a reader of one of these forms, the longest first, which sets fields."""
+    """A reader of one of these forms, the longest first, which sets fields."""
 
     def read(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
         if not any(tokens.take(*form.split()) for form in forms):
@@ -160,9 +153,9 @@ def _sets(*forms: str, **fields: object) -> _Read:
 
 
 def _skips(skip: Callable[[TokenReader], object]) -> _Read:
-    """Return a reader of an attribute that changes no value: comments, checks, references, storage
-    hints. `skip` gets the reader at its first word and returns what is false if it cannot read
-    it."""
+    """A reader of an attribute that changes no value: comments, checks, references, storage
+    hints. `skip` gets the reader at its first word; false if it cannot read it.
+    """
     return lambda tokens, definition: definition if skip(tokens) else None
 
 
@@ -232,7 +225,7 @@ def _skip_word(tokens: TokenReader) -> bool:
 
 
 def skip_references(tokens: TokenReader) -> bool:
-    """Pass over ``REFERENCES table (columns) [MATCH ..] [ON DELETE ..] [ON UPDATE ..]``."""
+    """``REFERENCES table (columns) [MATCH ..] [ON DELETE ..] [ON UPDATE ..]``"""
     if not tokens.take("REFERENCES") or tokens.table("") is None:
         return False
     tokens.skip_group()
@@ -249,7 +242,7 @@ def skip_references(tokens: TokenReader) -> bool:
 
 
 def _now(tokens: TokenReader) -> bool:
-    """Pass over CURRENT_TIMESTAMP[(n)], NOW() and their like."""
+    """CURRENT_TIMESTAMP[(n)], NOW() and their like."""
     if tokens.peek().key not in _NOW:
         return False
     tokens.next()
@@ -277,13 +270,12 @@ def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinit
 
 
 def _ends_default(tokens: TokenReader) -> bool:
-    """Return whether a new attribute or the end follows, so that the whole default was read."""
+    """Whether a new attribute or the end follows, so that the whole default was read."""
     return tokens.at_end() or tokens.peek().key in _FOLLOWING
 
 
 def _skip_expression(tokens: TokenReader) -> bool:
-    """Pass over an expression (MariaDB needs no parentheses around one) up to what may follow a
-    default."""
+    """Up to what may follow a default; MariaDB needs no parentheses around an expression."""
     is_case = tokens.at("CASE")
     while not (tokens.at_end() or tokens.at_any(",", ")")):
         if tokens.at("("):
@@ -300,7 +292,7 @@ def _skip_expression(tokens: TokenReader) -> bool:
 
 
 def _read_literal(tokens: TokenReader) -> Literal | None:
-    """Pass over a constant; None if there is none here."""
+    """None if there is no constant here."""
     token = tokens.peek()
     if token.key in ("NULL", "TRUE", "FALSE"):
         tokens.next()

@@ -32,11 +32,9 @@ class CreatedTable:
     """Columns and key of a plain CREATE TABLE.
 
     Attributes:
-        primary_key: column names as they are written in the columns' own definitions; () without a
-            primary key.
+        primary_key: names as they are written in the columns' own definitions.
         charset: the table's own default charset.
-        is_versioned: whether it has system versioning.
-        row_end: the column that it declares as the end of the period; "" without one.
+        row_end: the column that it declares as the end of the period.
         hash_keys: how many UNIQUE keys MariaDB may keep by a hash.
         omits_options: the server wrote the text in a mode in which it leaves the table's charset
             out, so that not even the database's is certain where none is named.
@@ -58,8 +56,7 @@ def create_columns(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> CreatedTable | None:
-    """Return columns and primary key of a plain CREATE TABLE; None if its text leaves them
-    uncertain."""
+    """None if the text leaves them uncertain."""
     tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
     if classify_tokens(
         tokens, default_database
@@ -122,13 +119,9 @@ def create_columns(
 def hash_key_count(
     columns: Mapping[str, Column], *, own: Iterable[str], texts: Iterable[str], modes: SqlModes
 ) -> int:
-    """Return how many UNIQUE keys MariaDB may keep by a hash: USING HASH, or over more bytes than
-    some engine's index holds.
-
-    Args:
-        columns: by name.
-        own: columns that are a key by themselves.
-        texts: definitions of the other keys.
+    """How many UNIQUE keys MariaDB may keep by a hash: USING HASH, or over more bytes than some
+    engine's index holds. `own` are columns that are a key by themselves, `texts` define the
+    other keys.
     """
     bytes_max = {name.lower(): _bytes_max(column) for name, column in columns.items()}
     sizes = [bytes_max[name.lower()] for name in own]
@@ -170,8 +163,9 @@ def _bytes_max(column: Column) -> int:
 
 
 def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool] | None:
-    """Return the charset that the table's options name, and whether they give it system versioning;
-    None if one of them cannot be read."""
+    """The charset that the options name, and whether they give system versioning; None if one
+    cannot be read.
+    """
     charset, is_versioned = NamedCharset(), False
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")

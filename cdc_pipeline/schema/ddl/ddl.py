@@ -92,27 +92,18 @@ def classify(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> Statement:
-    """Return kind and tables of a statement.
-
-    Args:
-        sql: its text, decoded.
-        default_database: database of names without one (from the QUERY event).
-        is_mariadb: which server's comments count as code.
-        modes: of the session that ran it, if known.
-    """
+    """Kind and tables of a statement; `modes` are of the session that ran it."""
     return classify_tokens(TokenReader(sql, modes=modes, is_mariadb=is_mariadb), default_database)
 
 
 def first_word(sql: str) -> str:
-    """Return the statement's first word in upper case, without reading further; "" if it starts
-    with anything else."""
+    """In upper case, without reading further; "" if the statement starts with anything else."""
     match = _FIRST_WORD.match(sql)
     return "" if match is None else match[1].upper()
 
 
 def classify_tokens(tokens: TokenReader, default_database: str) -> Statement:
-    """Classify like `classify`; for ALTER TABLE and CREATE TABLE the reader is left after the
-    table's name."""
+    """For ALTER TABLE and CREATE TABLE the reader is left after the table's name."""
     default_database = tokens.modes.names.fold(default_database)
     while tokens.take(";"):
         continue
@@ -154,7 +145,8 @@ def _set_statement(tokens: TokenReader, database: str) -> Statement:
 
 def _object(tokens: TokenReader) -> tuple[str, StatementKind] | None:
     """Pass over options (DEFINER = account, ALGORITHM = word, MATERIALIZED ...), whichever they
-    are, up to the words of an object that is no base table; None if there are none."""
+    are, up to the words of an object that is no base table; None if there are none.
+    """
     options: list[str] = []
     while not tokens.at_end() and not tokens.at_any(*_HOLD_ROWS):
         for words, kind in _OBJECTS:
@@ -178,7 +170,7 @@ _SHOWN_OPTIONS: Final = ("MATERIALIZED", "JSON", "RELATIONAL", "DUALITY", "UNDO"
 
 
 def _option_value(tokens: TokenReader) -> None:
-    """Pass over a word, a string or an account, whose names may be words of objects."""
+    """A word, a string or an account, whose names may be words of objects."""
     tokens.next()
     tokens.skip_group()  # CURRENT_USER()
     if tokens.take("@"):
@@ -253,7 +245,7 @@ def _create_table(
 
 
 def _has_select(tokens: TokenReader) -> bool:
-    """Return whether the text after CREATE TABLE name takes rows from a query."""
+    """Whether the text after CREATE TABLE name takes rows from a query."""
     first = True
     while not tokens.at_end():
         if tokens.at("("):
@@ -356,8 +348,7 @@ def _skip_wait(tokens: TokenReader) -> None:
 def _other_tables(
     tokens: TokenReader, table: TableName, database: str
 ) -> tuple[tuple[TableName, ...], tuple[tuple[TableName, TableName], ...]]:
-    """Return further tables of ALTER TABLE: its new name, and one that a partition is exchanged
-    with or created from."""
+    """Of ALTER TABLE: its new name, and one that a partition is exchanged with or created from."""
     # A new name without a database is in the session's, on both servers, not beside the table.
     database = database or table[0]
     here = tokens.index
@@ -418,8 +409,9 @@ def _drop(tokens: TokenReader, database: str) -> Statement:
 
 
 def _table_list(tokens: TokenReader, database: str) -> tuple[TableName, ...]:
-    """``a, b.c [WAIT n | NOWAIT] [RESTRICT | CASCADE]`` up to the end; () if the text is anything
-    else."""
+    """``a, b.c [WAIT n | NOWAIT] [RESTRICT | CASCADE]`` up to the end; () if it is
+    anything else.
+    """
     tables: list[TableName] = []
     while True:
         table = tokens.table(database)

@@ -30,8 +30,7 @@ _ENDS_REFERENCES: Final = frozenset(
 
 
 def dml_tables(tokens: TokenReader, default_database: str) -> tuple[TableName, ...]:
-    """Return the tables of the DML statement at the reader's position; () if its text does not show
-    all."""
+    """() if the text does not show all."""
     if tokens.take("WITH") and not _skip_common_tables(tokens):
         return ()
     verb = tokens.next().key
@@ -83,7 +82,7 @@ def _delete_tables(tokens: TokenReader, default_database: str) -> tuple[TableNam
 
 
 def _references(tokens: TokenReader, default_database: str) -> tuple[TableName, ...]:
-    """Return all tables named in table references, up to the next clause; subqueries only read."""
+    """All tables in references, up to the next clause; subqueries only read."""
     tables: dict[TableName, None] = {}
     expected = True
     while not tokens.at_end():

@@ -75,34 +75,23 @@ _KEY_WORDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NamedCharset:
-    """A charset as a statement names it.
-
-    Attributes:
-        name: the server's own name in lower case, ``utf8mb3`` for ``utf8``; "" if none is named.
-        is_default: CHARACTER SET DEFAULT.
+    """A charset as a statement names it: the server's own name in lower case (``utf8mb3`` for
+    ``utf8``), or CHARACTER SET DEFAULT.
     """
 
     name: str = ""
     is_default: bool = False
 
     def over(self, own: str, outer: str) -> str:
-        """Return the charset of what had `own` and lies in what has `outer`; "" if unknown."""
         return self.name or (outer if self.is_default else own)
 
     def then(self, other: NamedCharset) -> NamedCharset:
-        """Return what this clause and another one name together."""
         return NamedCharset(self.name or other.name, self.is_default or other.is_default)
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option.
-
-    Attributes:
-        name: in upper case; "" of a charset.
-        value: as it is written; "" of a list.
-        charset: what it names, of a charset or collation.
-    """
+    """One option: `name` in upper case, "" of a charset; `value` as it is written, "" of a list."""
 
     name: str
     value: str = ""
@@ -110,14 +99,14 @@ class Option:
 
 
 def server_charset(name: str) -> str:
-    """Return a charset's own name: some servers call utf8mb3 utf8."""
     name = name.lower()
     return "utf8mb3" if name == "utf8" else name
 
 
 def take_charset(tokens: TokenReader) -> NamedCharset | None:
-    """Pass over ``[DEFAULT] CHARACTER SET [=] name`` or ``[DEFAULT] COLLATE [=] name``; None, and
-    the reader stays, if there is none here."""
+    """``[DEFAULT] CHARACTER SET [=] name`` or ``[DEFAULT] COLLATE [=] name``; None, and the
+    reader stays, if there is none here.
+    """
     here = tokens.index
     tokens.take("DEFAULT")
     is_charset = any(tokens.take(*words) for words in _CHARSET_WORDS)
@@ -138,8 +127,7 @@ def take_charset(tokens: TokenReader) -> NamedCharset | None:
 
 
 def take_option(tokens: TokenReader) -> Option | None:
-    """Pass over an option of a table or database; None if there is none here, or it is not read to
-    its end (the reader may have moved)."""
+    """None if there is none here, or it is not read to its end (the reader may have moved)."""
     charset = take_charset(tokens)
     if charset is not None:
         return Option("", charset=charset)
@@ -161,7 +149,7 @@ def take_option(tokens: TokenReader) -> Option | None:
 
 
 def take_key_options(tokens: TokenReader) -> bool:
-    """Pass over all options behind a key's columns; False if something else is among them."""
+    """Behind a key's columns; False if something else is among them."""
     while not tokens.at_end() and not tokens.at_any(",", ")", "PARTITION", "REMOVE"):
         if not any(tokens.take(*words) for words in _KEY_WORDS) and take_option(tokens) is None:
             return False
@@ -169,7 +157,7 @@ def take_key_options(tokens: TokenReader) -> bool:
 
 
 def database_charset(tokens: TokenReader) -> NamedCharset | None:
-    """Pass over the options of a database to the end; None if one cannot be read."""
+    """To the end; None if one cannot be read."""
     charset = NamedCharset()
     while not tokens.at_end():
         option = take_option(tokens)

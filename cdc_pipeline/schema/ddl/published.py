@@ -63,11 +63,7 @@ def published(
     is_mariadb: bool = False,
     statement: Statement | None = None,
 ) -> str:
-    """Return what may be shown and kept of a statement.
-
-    Args:
-        statement: its classification, if the caller has it.
-    """
+    """What may be shown and kept of a statement."""
     if statement is None:
         statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     if statement.kind in _WITH_TEXT:
@@ -87,8 +83,9 @@ def without_literals(
     is_mariadb: bool = False,
     max_chars: int = _TEXT_MAX_CHARS,
 ) -> str | None:
-    """Return a text with `?` in the place of each literal, shortened; None if it cannot be read
-    with certainty."""
+    """With `?` in the place of each literal, shortened; None if it cannot be read with
+    certainty.
+    """
     sizes = _Sizes()
     breaks_off = False
 
@@ -113,8 +110,7 @@ def without_literals(
 
 
 class _Sizes:
-    """Return whether a number is the length or precision of a type: `VARCHAR(100)`,
-    `DECIMAL(10,2)`."""
+    """Whether a number is the length or precision of a type: `VARCHAR(100)`, `DECIMAL(10,2)`."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -132,13 +128,11 @@ class _Sizes:
 
 
 def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_mariadb: bool) -> str:
-    """Return an ALTER TABLE in the form kept until it is executed: with defaults and labels,
-    without other strings.
+    """An ALTER TABLE as it is kept until it is executed: with defaults and labels, without other
+    strings.
 
-    Args:
-        masked: names of columns whose values are masked. If the statement names one, its defaults
-            go as well; it cannot be executed then, but neither could it be with them: a default of
-            a masked column is never filled in.
+    If it names a `masked` column, its defaults go as well; it cannot be executed then, but
+    neither could it be with them: a default of a masked column is never filled in.
     """
     hidden = {name.lower() for name in masked}
     tokens = list(tokenize(sql, modes=modes, is_mariadb=is_mariadb))

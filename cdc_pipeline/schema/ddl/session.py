@@ -78,8 +78,7 @@ def read_savepoint(tokens: TokenReader) -> Statement:
 
 
 def canonical_xid(text: str) -> str:
-    """Canonical text of an xid as a statement writes it: ``'g'``, ``X'67','b'``, ``0x67,0x62,7``;
-    "" if it is none."""
+    """Of ``'g'``, ``X'67','b'``, ``0x67,0x62,7``; "" if it is none."""
     return _xid(TokenReader(text))
 
 

@@ -15,15 +15,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class SqlMode:
-    """One bit of `sql_mode`.
+    """One bit (from 0) of `sql_mode`.
 
-    Attributes:
-        bit: its number, from 0.
-        sets: what `tokens.SqlModes` makes of it, names with blanks between; "" if no reading
-            depends on it.
-        why: what it is about, and why nothing depends on it where `sets` is "".
-        flavor: ``mysql`` or ``mariadb`` if only that server has it, or it means something else
-            there.
+    `sets` is what `tokens.SqlModes` makes of it, names with blanks between; `why` says what it
+    is about, and why no reading depends on it where `sets` is "". `flavor` is the only server
+    that has it, or means this by it.
     """
 
     name: str
@@ -82,7 +78,7 @@ SQL_MODES: Final = (
 
 
 def settings_of(bits: int, *, is_mariadb: bool) -> tuple[frozenset[str], int]:
-    """Return what the modes set, and the bits that no mode has."""
+    """What the modes set, and the bits that no mode has."""
     other = "mysql" if is_mariadb else "mariadb"
     modes = [mode for mode in SQL_MODES if mode.flavor != other and bits >> mode.bit & 1]
     return (

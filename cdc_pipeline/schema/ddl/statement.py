@@ -9,8 +9,6 @@ TableName = tuple[str, str]  # database, table
 
 
 class StatementKind(StrEnum):
-    """What a statement is, by its verb and object."""
-
     EMPTY = "empty"  # nothing but comments (MariaDB's dummy events)
     CREATE_TABLE = "create_table"
     CREATE_TABLE_LIKE = "create_table_like"
@@ -54,7 +52,6 @@ class Statement:
     """A classified statement.
 
     Attributes:
-        kind: what it is.
         verb: its leading words for people: ``DROP TEMPORARY TABLE``.
         tables: tables that it creates, changes or removes; never those that it only reads, except
             that a table joined in DML counts too.
@@ -64,7 +61,6 @@ class Statement:
         index: name of the index of DROP INDEX.
         name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA
             statements; "" if it cannot be read.
-        temporary: of CREATE and DROP TEMPORARY TABLE.
         ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
     """
 
@@ -84,7 +80,7 @@ class Statement:
 
     @property
     def drops_database(self) -> bool:
-        """Return whether it drops a database with its tables, to create it again or not."""
+        """With its tables, to create it again or not."""
         kind = self.kind
         return kind is StatementKind.DROP_DATABASE or (
             kind is StatementKind.CREATE_DATABASE and self.or_replace

@@ -42,9 +42,6 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. `key` is what grammar compares: the upper-case word or the punctuation mark, ""
-    for all others."""
-
     kind: TokenKind
     text: str
     key: str
@@ -101,7 +98,7 @@ class SqlModes:
         time_zone: str = "",
         names: NameRule = NameRule.AS_GIVEN,
     ) -> SqlModes:
-        """Modes from the QUERY event's Q_SQL_MODE_CODE bits."""
+        """From the QUERY event's Q_SQL_MODE_CODE bits."""
         on, unknown_bits = settings_of(sql_mode, is_mariadb=is_mariadb)
         return cls(
             ansi_quotes="ansi_quotes" in on,
@@ -148,7 +145,7 @@ _ANSI: Final = r"[^'\\]++|\\.|''", r'[^"]++|""'
 
 @cache
 def _tokens_with(single: str, double: str) -> re.Pattern[str]:
-    """Return the pattern of a token; compiled on first use, since it takes 20 ms."""
+    """Compiled on first use, since it takes 20 ms."""
     return re.compile(
         _PATTERN % {"name": _NAME_CHARACTERS, "single": single, "double": double}, _FLAGS
     )
@@ -171,7 +168,7 @@ _SKIPPED = frozenset({"blank", "comment"})
 def tokenize(
     sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False
 ) -> Iterator[Token]:
-    """The tokens of a statement, comments left out, without END."""
+    """Without comments and END."""
     if modes.no_backslash_escapes:
         quotes = _PLAIN
     else:
@@ -246,8 +243,7 @@ def _unescaped(body: str, modes: SqlModes) -> str:
 def respelled(
     sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str | None]
 ) -> Iterator[str]:
-    """Yield a text's tokens as they are written, without comments, or as `spelling` says; None
-    leaves one as it is."""
+    """A text's tokens without comments, as `spelling` says; None leaves one as it is written."""
     end = -1
     for token in tokens:
         spelled = spelling(token)
@@ -258,10 +254,7 @@ def respelled(
 
 
 class TokenReader:
-    """Reads a statement's tokens forward, with any look-ahead.
-
-    `index` may be kept and set back: tokens once read stay.
-    """
+    """Reads a statement's tokens forward, with any look-ahead. `index` may be kept and set back."""
 
     def __init__(
         self, sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False
@@ -275,7 +268,7 @@ class TokenReader:
         self._end = Token(TokenKind.END, "", "", len(sql), len(sql))
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places from here; END after the last one."""
+        """END after the last one."""
         wanted = self.index + ahead
         while len(self.read) <= wanted:
             token = next(self._more, None)
@@ -285,29 +278,24 @@ class TokenReader:
         return self.read[wanted]
 
     def next(self) -> Token:
-        """Return this token and move to the next one."""
         token = self.peek()
         if token is not self._end:
             self.index += 1
         return token
 
     def at(self, *keys: str) -> bool:
-        """Return whether exactly these keywords or marks follow."""
         return all(self.peek(ahead).key == key for ahead, key in enumerate(keys))
 
     def at_any(self, *keys: str) -> bool:
-        """Return whether one of these keywords or marks follows."""
         return self.peek().key in keys
 
     def take(self, *keys: str) -> bool:
-        """Pass over these keywords or marks, if they follow."""
         if self.at(*keys):
             self.index += len(keys)
             return True
         return False
 
     def take_any(self, *keys: str) -> str:
-        """Pass over one of these and return it; "" if none follows."""
         key = self.peek().key
         if key in keys:
             self.index += 1
@@ -315,15 +303,13 @@ class TokenReader:
         return ""
 
     def at_end(self) -> bool:
-        """Return whether this is the end of the statement (a closing semicolon counts as the
-        end)."""
+        """A closing semicolon counts as the end."""
         token = self.peek()
         return token.kind is TokenKind.END or (
             token.key == ";" and self.peek(1).kind is TokenKind.END
         )
 
     def name(self) -> str | None:
-        """Pass over a name; None if there is none here."""
         token = self.peek()
         if token.kind in (TokenKind.WORD, TokenKind.NAME, TokenKind.QUOTED):
             self.index += 1
@@ -331,8 +317,7 @@ class TokenReader:
         return None
 
     def column(self) -> str | None:
-        """Pass over a column's name, which MariaDB takes with its table and database before it;
-        None if there is none here."""
+        """MariaDB takes a column with its table and database before it."""
         self.take(".")
         name = self.name()
         while name is not None and self.take("."):
@@ -340,8 +325,7 @@ class TokenReader:
         return name
 
     def string(self) -> str | None:
-        """Pass over a string, or None. Adjacent strings are one; an introducer such as _utf8mb4 is
-        dropped."""
+        """Adjacent strings are one; an introducer such as _utf8mb4 is dropped."""
         here = self.index
         if self.peek().key.startswith("_"):
             self.next()
@@ -354,17 +338,15 @@ class TokenReader:
         return "".join(parts)
 
     def name_or_string(self) -> str | None:
-        """Pass over a name or a string, as charsets are written; None if there is none here."""
+        """As charsets are written."""
         text = self.string()
         return self.name() if text is None else text
 
     def database(self) -> str | None:
-        """Pass over the name of a database; None if there is none here."""
         name = self.name()
         return None if name is None else self.modes.names.fold(name)
 
     def table(self, default_database: str) -> tuple[str, str] | None:
-        """Pass over ``[database .] table``; None if there is no name here."""
         if self.take("."):  # ODBC's form: .table
             name = self.name()
             return None if name is None else self.modes.names.pair(default_database, name)
@@ -378,8 +360,7 @@ class TokenReader:
         return self.modes.names.pair(default_database, first)
 
     def skip_group(self) -> bool:
-        """Pass over ``( ... )`` including nested ones; False if there is none here or it does not
-        end."""
+        """``( ... )`` including nested ones; False if there is none here or it does not end."""
         if not self.at("("):
             return False
         depth = 0
@@ -395,8 +376,7 @@ class TokenReader:
                     return True
 
     def skip_to_comma(self) -> bool:
-        """Pass over everything up to a comma outside of parentheses, or to the end; False if the
-        text breaks off."""
+        """Outside of parentheses, or to the end; False if the text breaks off."""
         while not self.at_end() and not self.at(","):
             if self.at("("):
                 if not self.skip_group():

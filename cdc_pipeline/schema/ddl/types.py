@@ -32,11 +32,10 @@ _NO_WIRE: Final = -1
 class DeclaredType:
     """A declared type.
 
-    Attributes:
-        column: name "", kind, sign, sizes, charset and labels; `wire_type` is -1: there is no wire.
-        declared: the type's own name in upper case (``UUID``, ``SERIAL``, ``CHAR`` ...).
-        is_char: CHAR(n), whose values have no trailing blanks.
-        sizes: numbers behind the name of a real, a TEXT or a BLOB.
+    `column` has kind, sign, sizes, charset and labels; no name, and `wire_type` -1: there is no
+    wire. `declared` is the type's own name in upper case (``UUID``, ``SERIAL``, ``CHAR`` ...).
+    `is_char`: CHAR(n), whose values have no trailing blanks. `sizes` are the numbers behind the
+    name of a real, a TEXT or a BLOB.
     """
 
     column: Column
@@ -46,8 +45,7 @@ class DeclaredType:
 
 
 def read_type(tokens: TokenReader) -> DeclaredType | None:
-    """Pass over a type with its size, sign and charset; None if it is unknown (the reader may have
-    moved)."""
+    """With its size, sign and charset; None if it is unknown (the reader may have moved)."""
     names = _names_of(tokens)
     if tokens.peek().kind is not TokenKind.WORD:
         return None
@@ -64,7 +62,6 @@ def read_type(tokens: TokenReader) -> DeclaredType | None:
 
 @cache
 def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
-    """Kind and syntax of each type name of a server."""
     flavor = "mariadb" if is_mariadb else "mysql"
     return {
         name.name: (kind, name.syntax)
@@ -76,7 +73,7 @@ def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
 
 @cache
 def sized_names() -> frozenset[str]:
-    """Return the words after which numbers in parentheses are sizes of a type."""
+    """The words after which numbers in parentheses are sizes of a type."""
     names = {
         name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES
     }
@@ -132,8 +129,7 @@ _SCHEMAS: Final[dict[str, dict[str, str]]] = {
 
 
 def _names_of(tokens: TokenReader) -> dict[str, str]:
-    """Pass over the product whose names of types hold, and return its own ones; they are the
-    session's if none is written."""
+    """The product whose names of types hold, if it is written, else the session's."""
     if tokens.peek(1).key == "." and tokens.peek().text.lower() in _SCHEMAS:
         schema = tokens.next().text.lower()
         tokens.next()
@@ -229,7 +225,6 @@ def _varchar(
 
 
 def _national(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
-    """``NATIONAL CHAR``, ``NATIONAL VARCHAR`` and their like."""
     if not tokens.at_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"):
         return None
     name = tokens.next().key
@@ -259,9 +254,10 @@ def take_compressed(tokens: TokenReader) -> bool:
 
 
 def in_charset(column: Column, charset: str, *, is_char: bool, is_mariadb: bool) -> Column:
-    """Return a column as it is stored, in the charset that holds for it where it has none of its
-    own: text in charset ``binary`` is bytes, CHAR(n) then BINARY(n); labels that are written as
-    bytes become text."""
+    """A column as it is stored, in the charset that holds where it has none of its own: text in
+    charset ``binary`` is bytes, CHAR(n) then BINARY(n); labels that are written as bytes become
+    text.
+    """
     if not column.type.has_charset:
         return column
     column = replace(column, charset=column.charset or charset)
@@ -277,7 +273,7 @@ def in_charset(column: Column, charset: str, *, is_char: bool, is_mariadb: bool)
 
 
 def _with_charset(tokens: TokenReader, declared: DeclaredType) -> DeclaredType:
-    """Pass over charset attributes directly after a text type."""
+    """Charset attributes directly after a text type."""
     charset = NamedCharset()
     while True:
         if tokens.take("BYTE"):
@@ -311,12 +307,11 @@ def _is_bytes(label: str) -> bool:
 
 
 def are_known(labels: tuple[str, ...]) -> bool:
-    """Return whether all labels are text (see `in_charset`)."""
     return not any(map(_is_bytes, labels))
 
 
 def _text(label: str, charset: str, *, is_mariadb: bool) -> str:
-    """Return a label as text; it stays as it is if the charset does not say what its bytes are."""
+    """It stays as it is if the charset does not say what its bytes are."""
     if not _is_bytes(label):
         return label
     # With numba, which few statements need.

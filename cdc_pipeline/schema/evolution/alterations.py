@@ -112,15 +112,13 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What an ALTER TABLE does to a target, in words and steps."""
-
     change: TableChange
     reason: str
     policy: str = ""
 
 
 class Unreadable(Exception):
-    """The text cannot be read; `error` is what to raise if nothing else shows what it did."""
+    """`error` is what to raise if nothing else shows what the statement did."""
 
     def __init__(self, error: UnsupportedDdlError) -> None:
         super().__init__(error.what)
@@ -130,16 +128,11 @@ class Unreadable(Exception):
 def read_alteration(
     context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool = False
 ) -> Alteration:
-    """Return what an ALTER TABLE does to its target.
+    """What an ALTER TABLE does to its target. A statement on a `shadow` table was followed by a
+    copy of rows: whatever a copy may lose is refused.
 
-    Args:
-        shadow: the statement ran on a shadow table and rows were copied afterwards: whatever a copy
-            may lose is refused.
-
-    Raises:
-        UnsupportedDdlError: an action cannot be applied.
-        Unreadable: an action cannot be read.
-        SchemaError: a column already exists, or Delta cannot hold its name.
+    Raises UnsupportedDdlError: an action cannot be applied; Unreadable: one cannot be read;
+    SchemaError: a column already exists, or Delta cannot hold its name.
     """
     return _Alter(context, statement, known, shadow=shadow).run()
 
@@ -187,7 +180,7 @@ class _Alter:
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
-        """Return the policy of a kind of change and note it for the record."""
+        """The policy of a kind of change, noted for the record."""
         value = str(getattr(self._policy, kind))
         self._used[f"{kind}={value}"] = None
         return value
@@ -258,7 +251,7 @@ class _Alter:
             self._read_existing(action, reading)
 
     def _read_existing(self, action: Action, reading: _Reading) -> None:
-        """Read DROP, RENAME, MODIFY and CHANGE of a column."""
+        """DROP, RENAME, MODIFY and CHANGE of a column."""
         name = self._source_name(action.name)
         definition = action.column
         if name is None:
@@ -291,7 +284,7 @@ class _Alter:
         )
 
     def _source_name(self, name: str) -> str | None:
-        """Return a source column's name in the recorded spelling."""
+        """In the recorded spelling."""
         return next(
             (c.name for c in self._known.source.columns if c.name.lower() == name.lower()), None
         )
@@ -397,8 +390,9 @@ class _Alter:
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
-        """Handle that a primary key's columns become NOT NULL: outside strict mode, NULLs become
-        another value."""
+        """A primary key's columns become NOT NULL: outside strict mode, NULLs become
+        another value.
+        """
         old_names = {new.lower(): old for old, new in reading.renamed.items()}
         old_name = self._source_name(old_names.get(name.lower(), name))
         if old_name is None or old_name in self._known.source.key:
@@ -415,7 +409,8 @@ class _Alter:
 
     def _check_generated(self, reading: _Reading) -> None:
         """Refuse actions that change the values of generated columns (K23: the log does not show
-        new values)."""
+        new values).
+        """
         changed: dict[str, None] = {}
         for old_name, definition in reading.changed.items():
             old, new = self._old_column(old_name), self._resolved(definition)
@@ -507,8 +502,9 @@ class _Alter:
         ] = None
 
     def _keeps_text(self, column: Column) -> bool:
-        """Return whether CONVERT TO keeps a column's values or fails. Labels are converted in
-        silence, even in strict mode."""
+        """Whether CONVERT TO keeps a column's values or fails. Labels are converted in silence,
+        even in strict mode.
+        """
         if column.type.has_labels:
             return is_lossless(column.charset, self._charset) or all(
                 label.isascii() for label in column.labels
@@ -578,8 +574,7 @@ class _Alter:
         return resolved_column(definition, self._charset, is_mariadb=self._context.is_mariadb)
 
     def _old_column(self, name: str) -> Column | None:
-        """Return the column before the statement, if the schema history agrees with the recorded
-        target."""
+        """Before the statement, if the schema history agrees with the recorded target."""
         if self._before is None:
             return None
         column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)
@@ -600,8 +595,9 @@ class _Alter:
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:
-    """Return whether a server may do this by copying the table, or change a default, which
-    expressions can name."""
+    """Whether a server may do this by copying the table, or change a default, which expressions
+    can name.
+    """
     algorithms = {action.value.upper() for action in actions if action.name == "ALGORITHM"}
     kinds = {action.kind for action in actions}
     return _A.COLUMN_DEFAULT in kinds or (

@@ -36,9 +36,6 @@ _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Value of existing rows: `sql` is a Spark SQL literal; if there is none, `refused` says
-    why."""
-
     sql: str = ""
     refused: str = ""
 
@@ -47,7 +44,6 @@ NULL: Final = Backfill("NULL")
 
 
 def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -> Backfill:
-    """Return the value that existing rows get in an added column."""
     refused = _computed(definition, modes)
     if refused:
         return Backfill(refused=refused)
@@ -62,7 +58,7 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
 
 
 def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
-    """Return why the text does not determine the value of old rows; "" if it does."""
+    """Why the text does not determine the value of old rows; "" if it does."""
     if definition.generated:
         return "a generated column has a different value in each existing row"
     if definition.auto_increment:
@@ -92,12 +88,7 @@ def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
 
 @dataclass(frozen=True, slots=True)
 class _Default:
-    """How the defaults of a type are written.
-
-    Attributes:
-        constant: of DEFAULT with a constant other than NULL.
-        implicit: of NOT NULL without a default.
-    """
+    """How defaults of a type are written: a constant other than NULL, and NOT NULL without one."""
 
     constant: Callable[[ColumnDefinition, Literal, SqlModes], Backfill]
     implicit: Callable[[ColumnDefinition], Backfill]
@@ -106,8 +97,7 @@ class _Default:
 def _by_text(
     write: Callable[[Column, str], str | None],
 ) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
-    """Return a writer for constants that are certain only as strings; `write` returns None for an
-    uncertain one."""
+    """A writer for constants that are certain only as strings; `write` returns None for others."""
 
     def constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
         sql = write(definition.column, literal.text) if literal.kind is LiteralKind.STRING else None
@@ -164,8 +154,7 @@ def _number_of(literal: Literal) -> Decimal | None:
 
 
 def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
-    """Return a number if its type holds it exactly; refuse one that would be rounded or is out of
-    range."""
+    """Refuses a number that would be rounded or is out of range."""
     column = definition.column
     refused = Backfill(refused=f"{definition.sql_type} cannot hold the default unchanged")
     if column.unsigned and value < 0:
@@ -346,8 +335,7 @@ def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlMo
 
 
 def _plain_text(literal: Literal) -> str | None:
-    """Return a string, or the text of a whole number; None for what the server would format or
-    decode."""
+    """A string, or the text of a whole number; None for what the server would format or decode."""
     if literal.kind is LiteralKind.STRING:
         return literal.text
     if literal.kind is LiteralKind.BOOLEAN:
@@ -377,8 +365,7 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
 
 
 def _label(column: Column, text: str) -> str | None:
-    """Return the label that a text denotes: the exact one, or the only one that differs just in
-    case."""
+    """The exact label, or the only one that differs just in case."""
     text = text.rstrip(" ")
     if text in column.labels:
         return text

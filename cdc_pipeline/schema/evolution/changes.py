@@ -148,13 +148,10 @@ def decide(
     """Decide about one statement of the binlog.
 
     Args:
-        sql: the QUERY event's text.
-        default_database: its database.
-        captured: whether (database, table) is captured.
+        default_database: of the QUERY event.
         known: the recorded target of (database, table), or None.
         targets_in: names of a database's tables that have a target; without it DROP DATABASE always
             stops.
-        journal, offset: place of the event, for errors and the decision's record.
         options: policies, and what else is known; see `StatementOptions`.
 
     Raises:
@@ -311,8 +308,9 @@ _NO_TARGET: Final = "no target yet: its first table map determines its columns"
 def _by_catalog(
     context: StatementContext, statement: Statement, known: KnownTable, unreadable: Unreadable
 ) -> Decision:
-    """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged and
-    no word of it can change row values."""
+    """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged
+    and no word of it can change row values.
+    """
     table = statement.tables[0]
     if context.policy_of(table).unreadable == "stop":
         raise unreadable.error
@@ -336,7 +334,7 @@ def _by_catalog(
 
 
 def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
-    """Return what determines the values of each column."""
+    """What determines the values of each column."""
     return {
         c.name: (
             c.kind, c.unsigned and c.type.has_sign, c.charset, c.labels, c.precision, c.scale,
@@ -365,8 +363,9 @@ def is_isolated(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> bool:
-    """Return whether the statement must be alone in its batch (SPEC S7, K9): DDL of a captured
-    table, and unknown statements."""
+    """Whether the statement must be alone in its batch (SPEC S7, K9): DDL of a captured table,
+    and unknown statements.
+    """
     if first_word(sql) in _NEVER_ISOLATED_WORDS:
         return False
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
@@ -378,11 +377,8 @@ def is_isolated(
 
 
 def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: TableSchema) -> None:
-    """Check that a table map agrees with its recorded target (K13); the order of columns may
-    differ.
-
-    Raises:
-        SchemaError: a type, the set of columns or the key differs; the error shows both versions.
+    """Check that a table map agrees with its recorded target (K13), in any order of columns.
+    Raises SchemaError: a type, the set of columns or the key differs.
     """
     actual = {column.name: column.delta_type for column in target_columns(schema)}
     expected = {column.name: column.delta_type for column in recorded}

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class DdlDecision(BaseModel):
-    """The decision on one statement; shown in the run's metadata."""
+    """Shown in the run's metadata."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -24,8 +24,7 @@ class DdlDecision(BaseModel):
 
 
 class AddedColumn(BaseModel):
-    """A column that a DDL adds to a target: its Delta type as DDL text, and the constant for old
-    rows."""
+    """A column that a DDL adds to a target, with the constant for old rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -32,7 +32,7 @@ _REWRITES: Final = re.compile(
 
 
 def is_row_logged(decision: Decision, sql: str) -> bool:
-    """Return whether row events record every row change of a statement. `sql` is its whole text."""
+    """Whether row events record every row change; `sql` is the statement's whole text."""
     kind = decision.statement.kind
     if decision.ignored:
         return True

@@ -19,8 +19,7 @@ _STATEMENTS_MAX = 100
 
 
 class ShadowStatement(BaseModel):
-    """A statement that changed a shadow, with the context its meaning depends on, and its log
-    position."""
+    """A statement that changed a shadow, with the context its meaning depends on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -31,13 +30,7 @@ class ShadowStatement(BaseModel):
 
 
 class Shadow(BaseModel):
-    """A shadow table.
-
-    Attributes:
-        of: the table that it was copied from, ``schema.table``.
-        statements: what changed it since, in order.
-        doubt: why its columns are uncertain; "" if they are certain.
-    """
+    """A shadow of the table `of`, ``schema.table``; `doubt` says why its columns are uncertain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -46,7 +39,6 @@ class Shadow(BaseModel):
     doubt: str = ""
 
     def then(self, statement: ShadowStatement) -> Shadow:
-        """Return the shadow after another statement."""
         if any(statement.place == known.place for known in self.statements if known.place):
             return self  # read again
         if len(self.statements) >= _STATEMENTS_MAX:

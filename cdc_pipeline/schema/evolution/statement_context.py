@@ -40,7 +40,6 @@ class KnownTable:
     """A target as it is recorded before or after a statement.
 
     Attributes:
-        source: the source table, as the target knows it.
         target: the target's columns; if empty, the source's. Includes dropped columns that are
             kept; types may be wider than the source's.
         shared: other source tables have rows in the target.
@@ -59,27 +58,21 @@ class KnownTable:
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
-        """Return the target's columns, both the source's and kept ones."""
         return self.target or self.source.columns
 
     def target_name(self, column: str) -> str:
-        """Return the target's column that holds a source column's values."""
+        """The target's column that holds a source column's values."""
         return dict(self.source.names).get(column, column)
 
     def as_gone(self) -> KnownTable:
-        """Return the target as it is recorded once its source table is gone."""
         return replace(self, source=self.source.model_copy(update={"gone": True}))
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A source table as the schema history knows it before a statement.
-
-    Attributes:
-        charset: default charset of its text columns; "" if unknown.
-        database_charset: of its database, likewise.
-        generated: its generated columns, None if unknown. If only the catalog knows them, their
-            state after the statement.
+    """A source table as the schema history knows it before a statement, with the default
+    charsets of table and database. If only the catalog knows `generated` columns, they are as
+    after the statement.
     """
 
     schema: TableSchema
@@ -90,12 +83,9 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class CreateTarget:
-    """A target that a CREATE TABLE creates.
-
-    Attributes:
-        may_exist: IF NOT EXISTS: the source's table may be older than the statement, so that the
-            target may be partial (K19); its first table map confirms the columns or stops the
-            table.
+    """A target that a CREATE TABLE creates. `may_exist`: IF NOT EXISTS, the table may be older
+    than the statement, so that the target may be partial (K19); its first table map confirms the
+    columns or stops the table.
     """
 
     table: TableName
@@ -111,7 +101,6 @@ class TableChange:
     Attributes:
         table: the source table's name before the statement.
         known: what is recorded of the target afterwards.
-        steps: steps that lead to that state, in order.
         name: the source table's name afterwards; `table` unless it was renamed.
         inexact: the target may hold rows that the source does not have (K12).
         before: the recorded target before the statement; filled in by the pipeline's rules.
@@ -134,18 +123,12 @@ class TableChange:
 
     @property
     def new_name(self) -> TableName:
-        """Return the source table's name after the statement."""
         return self.name if self.name[1] else self.table
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowChange:
-    """What a statement does to the shadow table of an online schema change.
-
-    Attributes:
-        name: the shadow's name.
-        shadow: its state afterwards; None if it is gone.
-    """
+    """What a statement does to a shadow table; `shadow` is None if it is gone."""
 
     name: TableName
     shadow: Shadow | None
@@ -153,12 +136,7 @@ class ShadowChange:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A table that takes a captured name by RENAME.
-
-    Attributes:
-        name: the captured name.
-        before: the table's name before the statement, captured or not.
-    """
+    """A table, captured or not before, that takes a captured name by RENAME."""
 
     name: TableName
     before: TableName
@@ -169,14 +147,12 @@ class Decision:
     """What to do about one statement.
 
     Attributes:
-        statement: kind and tables.
         ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or
             all if none is).
         creates, changes: what to do, in order; a recorded statement may have `changes` too, without
             steps.
         arrivals: tables that take captured names; rows of those without a carried change are
             unknown.
-        shadows: what to record of shadow tables.
         row_logged: row events record every row that it adds, removes or gives another key (K12).
     """
 
@@ -190,14 +166,12 @@ class Decision:
 
     @property
     def ignored(self) -> bool:
-        """Return whether no captured table is concerned: the statement is counted but not shown."""
         return self.ddl.decision == "ignored"
 
 
 @dataclass(frozen=True, slots=True)
 class RowPosition:
-    """The statement's position in the order of all changes (`binlog.seq`), its commit time, and its
-    GTID or position."""
+    """The statement's place (`binlog.seq`), commit time, and GTID or position."""
 
     seq: int = 0
     ts_us: int = -1
@@ -239,7 +213,7 @@ class StatementOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """Context of `decide`: the statement's position, and what is captured and known."""
+    """The statement's position, and what is captured and known."""
 
     sql: str
     default_database: str
@@ -269,16 +243,14 @@ class StatementContext:
     accepted: Callable[[str, str], bool] = lambda _database, _table: False
 
     def takes_name(self, table: TableName) -> bool:
-        """Return whether a table of this name is captured, even if its targets are suspended."""
+        """Whether a table of this name is captured, even if its targets are suspended."""
         return (self.is_name_captured or self.captured)(*table)
 
     def policy_of(self, table: TableName) -> SchemaChangePolicy:
-        """Return the policies of a captured table."""
         return self.policy(*table)
 
     def shadow_statement(self, table: TableName) -> ShadowStatement:
-        """Return the statement for the record, to be read again when the shadow replaces
-        `table`."""
+        """For the record, to be read again when the shadow replaces `table`."""
         sql = needed_later(
             self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb
         )
@@ -288,7 +260,6 @@ class StatementContext:
         )
 
     def published(self, statement: Statement | None = None) -> str:
-        """Return what may be shown and kept of the statement."""
         return published(
             self.sql,
             self.default_database,
@@ -305,7 +276,6 @@ class StatementContext:
         *,
         policy: str = "",
     ) -> Decision:
-        """Return a decision with the names of the tables concerned."""
         touched = self.touched(statement) or statement.tables
         tables = tuple(table_name(*table) for table in touched)
         ddl = DdlDecision(
@@ -321,11 +291,10 @@ class StatementContext:
         return Decision(statement, ddl)
 
     def touched(self, statement: Statement) -> tuple[TableName, ...]:
-        """Return the captured tables of the statement."""
         return tuple(table for table in statement.tables if self.captured(*table))
 
     def rows_unknown(self, statement: Statement, table: TableName) -> ContentUnknownError:
-        """Return the error for a table whose rows a statement may have changed (K29)."""
+        """For a table whose rows a statement may have changed (K29)."""
         if table in statement.tables:
             what = f"the journal holds {statement.verb} as a statement instead of rows"
             proof = ""
@@ -350,7 +319,6 @@ class StatementContext:
     def unsupported(
         self, what: str, table: TableName | None, next_step: str = RELOAD
     ) -> UnsupportedDdlError:
-        """Return the error for a DDL that cannot be applied, with its log position."""
         return UnsupportedDdlError(
             what,
             journal=self.journal or None,

@@ -26,8 +26,6 @@ class _Step(BaseModel):
 
 
 class AddColumn(_Step):
-    """Adds a column after all existing ones."""
-
     kind: Literal["add_column"] = "add_column"
     name: str
     delta_type: str
@@ -99,7 +97,6 @@ Step = Annotated[
 
 
 def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[TargetColumn, ...]:
-    """Return a target's columns after a step."""
     if isinstance(step, AddColumn):
         return (*columns, TargetColumn(name=step.name, delta_type=step.delta_type))
     if isinstance(step, DropColumn):

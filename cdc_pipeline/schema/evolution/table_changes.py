@@ -53,7 +53,6 @@ _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TA
 
 
 def create(context: StatementContext, statement: Statement) -> Decision:
-    """Decide about CREATE TABLE of a captured table."""
     table = statement.tables[0]
     known = context.known(*table)
     if known is not None and not known.source.gone:
@@ -98,7 +97,7 @@ def create(context: StatementContext, statement: Statement) -> Decision:
 
 
 def _created(context: StatementContext, statement: Statement) -> CreateTarget | str:
-    """Return the target that the statement creates, or why its text does not determine it."""
+    """The target that the statement creates, or why its text does not determine it."""
     table = statement.tables[0]
     if statement.kind is _K.CREATE_TABLE_LIKE:
         like = context.before(*statement.reads[0]) if statement.reads else None
@@ -128,7 +127,6 @@ def _created(context: StatementContext, statement: Statement) -> CreateTarget | 
 
 
 def truncated(context: StatementContext, statement: Statement) -> Decision:
-    """Decide about TRUNCATE TABLE of a captured table."""
     table = statement.tables[0]
     known = context.known(*table)
     if known is None or known.source.gone:
@@ -165,12 +163,11 @@ def _emptied(
 
 
 def dropped(context: StatementContext, statement: Statement) -> Decision:
-    """Decide about DROP TABLE of captured tables."""
     return _dropped(context, statement, context.touched(statement))
 
 
 def dropped_database(context: StatementContext, statement: Statement) -> Decision:
-    """Treat DROP DATABASE as DROP TABLE of each of its tables."""
+    """As DROP TABLE of each of its tables."""
     if context.targets_in is None:
         raise context.unsupported(
             f"{statement.verb} `{statement.database}` may remove captured tables", None
@@ -224,7 +221,6 @@ def _dropped(
 
 
 def renamed(context: StatementContext, statement: Statement) -> Decision:
-    """Decide about RENAME TABLE and ALTER TABLE ... RENAME."""
     # final name -> original name, None if nothing is left
     came_from: dict[TableName, TableName | None] = {}
     for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
@@ -314,9 +310,9 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
 def _left(
     context: StatementContext, table: TableName, known: KnownTable, used: dict[str, None]
 ) -> TableChange:
-    """Return what a name's target becomes if its table leaves the name and no other takes it: the
-    same as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a
-    RENAME."""
+    """What a name's target becomes if its table leaves the name and no other takes it: the same
+    as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a RENAME.
+    """
     gone = known.as_gone()
     if context.policy_of(table).drop_table != "apply":
         return TableChange(table, gone)
@@ -336,7 +332,6 @@ def _is_shadow_of(context: StatementContext, name: TableName, table: TableName) 
 
 
 def shadow_changed(context: StatementContext, statement: Statement) -> tuple[ShadowChange, ...]:
-    """Return what a statement does to the shadow tables that it names."""
     changes: list[ShadowChange] = []
     renamed_away = {old for old, _ in statement.renames}
     for name in statement.tables:
@@ -372,10 +367,8 @@ def shadow_changed(context: StatementContext, statement: Statement) -> tuple[Sha
 def _swapped(
     context: StatementContext, table: TableName, name: TableName, known: KnownTable
 ) -> TableChange:
-    """Return what a shadow's statements do to its table's target.
-
-    Raises:
-        UnsupportedDdlError: the changes to the shadow are not known with certainty.
+    """What a shadow's statements do to its table's target. Raises UnsupportedDdlError: they are
+    not known with certainty.
     """
     shadow = context.shadow(*name)
     why = ""
@@ -407,8 +400,7 @@ def _as_if_altered(
     known: KnownTable,
     state: TableState | None,
 ) -> tuple[TableChange, TableState | None]:
-    """Decide about one shadow statement as if it had run on the table; also return the source table
-    afterwards."""
+    """One shadow statement as if it had run on the table; also the source table afterwards."""
     modes, is_mariadb = made.modes, context.is_mariadb
     statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
     inner = replace(
@@ -442,8 +434,9 @@ def _as_if_altered(
 def _check_path(
     context: StatementContext, table: TableName, known: KnownTable, change: TableChange
 ) -> None:
-    """Refuse statements that return to earlier columns: the state would not show how far a killed
-    batch came."""
+    """Refuse statements that return to earlier columns: the state would not show how far a
+    killed batch came.
+    """
     seen = [known.target_columns]
     for step in change.steps:
         columns = reduce(columns_after, (step,), seen[-1])

@@ -42,12 +42,8 @@ class Refused(Exception):
 
 
 class TargetEdit:
-    """Edits of one target.
-
-    Attributes:
-        columns: the source's, as they are after the edits so far.
-        key: likewise.
-        descriptions: descriptions of the edits, for people.
+    """Edits of one target; `columns` and `key` are the source's, as they are after the edits so
+    far.
     """
 
     def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
@@ -68,11 +64,7 @@ class TargetEdit:
     # -- what comes out ----------------------------------------------------------------------------
 
     def steps(self, *, seq: str = "") -> tuple[Step, ...]:
-        """Return all steps, in order.
-
-        Args:
-            seq: the statement's place in the order of changes.
-        """
+        """All steps, in order; `seq` is the statement's place in the order of changes."""
         values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
         fills = (
             (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
@@ -80,7 +72,6 @@ class TargetEdit:
         return (*self._checks, *self._first, *self._adds, *fills, *self._last)
 
     def result(self) -> KnownTable:
-        """Return the target to record afterwards."""
         here = {column.name for column in self.columns}
         names = tuple(
             (source, name)
@@ -96,7 +87,7 @@ class TargetEdit:
         )
 
     def _target(self) -> dict[str, TargetColumn]:
-        """Return the target's columns before the final renames, by folded name."""
+        """Before the final renames, by folded name."""
         steps: list[Step] = [*self._first, *self._adds]
         return {c.name.lower(): c for c in reduce(columns_after, steps, self._known.target_columns)}
 
@@ -107,7 +98,6 @@ class TargetEdit:
         return self._target()[self._name(column).lower()].delta_type
 
     def _free(self, name: str) -> str:
-        """Return `name`, or the first of ``name_2``, ``name_3`` ... that no column has or had."""
         number, found = 1, name
         while found.lower() in self._taken:
             number += 1
@@ -125,7 +115,7 @@ class TargetEdit:
     # -- columns come and go -----------------------------------------------------------------------
 
     def drop(self, name: str, *, keep: bool) -> None:
-        """Drop a column that the source no longer has."""
+        """The source no longer has it."""
         target = self._name(name)
         self._forget(name)
         if keep:
@@ -143,7 +133,7 @@ class TargetEdit:
         self._names.pop(name, None)
 
     def add(self, name: str, delta_type: str, value: str) -> None:
-        """Add a new source column; `value` is the literal for existing rows."""
+        """`value` is the literal for existing rows."""
         there = self._target().get(name.lower())
         target = name
         dropped = next(
@@ -201,7 +191,7 @@ class TargetEdit:
     # -- names -------------------------------------------------------------------------------------
 
     def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
-        """Rename columns, all at once."""
+        """All at once."""
         if not as_new and COLUMN_MAPPING not in self._features:
             self.descriptions.append(
                 f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns "
@@ -228,7 +218,7 @@ class TargetEdit:
         self._move({target: new for target, (_, new) in moves.items()})
 
     def _move(self, moves: dict[str, str]) -> None:
-        """Rename target columns so that each name is free when it is taken."""
+        """So that each name is free when it is taken."""
         moves = {old: new for old, new in moves.items() if old != new}
         while moves:
             present = self._target()
@@ -259,8 +249,9 @@ class TargetEdit:
     # -- types and values --------------------------------------------------------------------------
 
     def check(self, name: str, condition: str, reason: str) -> None:
-        """Require that all rows satisfy `condition` (``{c}`` is the column), under the column's
-        name before the statement."""
+        """Require that all rows satisfy `condition` (``{c}`` is the column); `name` is the one
+        before the statement.
+        """
         old = quoted(self._known.target_name(name))
         self._checks.append(
             CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}")
@@ -268,17 +259,16 @@ class TargetEdit:
         self.descriptions.append(f"existing rows are checked: no row may have changed ({reason})")
 
     def holds(self, name: str, delta_type: str) -> bool:
-        """Return whether the target's column holds all values of a type as it is."""
+        """Whether the target's column holds all values of a type as it is."""
         there = self._type(name)
         return common_type(there, delta_type) == there
 
     def could_widen(self, name: str, delta_type: str) -> bool:
-        """Return whether it can be widened to do so, if type widening is allowed."""
+        """The same if type widening is allowed."""
         return common_type(self._type(name), delta_type) is not None
 
     def retype(self, name: str, delta_type: str) -> None:
-        """Change the source column's type but keep its values; widen the target's column as
-        needed."""
+        """Keep the values; widen the target's column as needed."""
         there = self._type(name)
         common = common_type(there, delta_type)
         assert common is not None

@@ -73,12 +73,8 @@ class ValueChange:
 
 
 def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
-    """Return what MODIFY or CHANGE to `new` does to the values of `old`.
-
-    Args:
-        new: with its charset resolved (the table's default if none is written).
-        modes: of the session; `strict` only if the server refuses values that the new type cannot
-            hold.
+    """What MODIFY or CHANGE does; `new` has its charset resolved (the table's default if none is
+    written).
     """
     if new.generated:
         return _unknown("a generated column computes its values")
@@ -181,7 +177,6 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
 
 
 def _range(column: Column) -> tuple[int, int] | None:
-    """Return the lowest and highest value of an integer column."""
     if bits := column.type.integer_bits:
         return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if column.kind is Kind.BIT:
@@ -241,7 +236,7 @@ def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) ->
 
 
 def is_lossless(old: str, new: str) -> bool:
-    """Return whether every text of charset `old` is also one of charset `new`."""
+    """Whether every text of charset `old` is also one of charset `new`."""
     old, new = old.lower(), new.lower()
     if old == new or new in _WHOLE_UNICODE:
         return True
@@ -251,8 +246,7 @@ def is_lossless(old: str, new: str) -> bool:
 
 
 def keeps_text(old: str, new: str, *, strict: bool) -> bool:
-    """Return whether the server converts texts of charset `old` to `new` so that they stay the
-    same, or refuses to."""
+    """Whether the server converts texts so that they stay the same, or refuses to."""
     return is_lossless(old, new) or (strict and new.lower() not in _BENDING)
 
 
@@ -268,8 +262,7 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
 
 
 def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
-    """Return the change with checks that no text was cut; strict mode needs them too, because it
-    cuts trailing blanks in silence."""
+    """With checks that no text was cut: strict mode cuts trailing blanks in silence."""
     checks = list(change.checks)
     text = change.value or "{c}"
     longest = _longest(old)
@@ -294,7 +287,7 @@ def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> Value
 
 
 def _longest(column: Column) -> int:
-    """Return the length in characters of the longest text that a column can hold; 0 if unknown."""
+    """In characters; 0 if unknown."""
     if column.kind is Kind.ENUM:
         return max((len(label) for label in column.labels), default=1)
     if column.kind is Kind.SET:
@@ -305,15 +298,16 @@ def _longest(column: Column) -> int:
 
 
 def _bytes_max(new: ColumnDefinition) -> int:
-    """Return how many bytes a TEXT or BLOB holds at least."""
+    """How many bytes a TEXT or BLOB holds at least."""
     if new.sizes:
         return new.sizes[0]
     return _LENGTH_BYTES[re.sub("TEXT|BLOB", "", new.declared)]
 
 
 def _holds_labels(column: Column, old: Column) -> bool:
-    """Return whether a charset has all characters of the labels: others become question marks, even
-    in strict mode."""
+    """Whether a charset has all characters of the labels: others become question marks, even in
+    strict mode.
+    """
     if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
         return True
     return (
@@ -329,7 +323,7 @@ def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _labels(old: Column, new: Column) -> ValueChange:
-    """Compare labels by their text; a SET's labels follow the order of the definition."""
+    """By their text; a SET's labels follow the order of the definition."""
     removed = [label for label in old.labels if label not in new.labels]
     if old.kind is Kind.SET:
         kept = [label for label in new.labels if label in old.labels]
@@ -383,8 +377,9 @@ def _fractions(old: Column, new: Column) -> ValueChange:
 
 
 def common_type(target: str, new: str) -> str | None:
-    """Return the type to which a column of type `target` can be widened to hold all values of `new`
-    too: `target` itself if it holds them already, None if there is none."""
+    """The type to which `target` can be widened to hold all values of `new` too; `target` itself
+    if it holds them already.
+    """
     if target == new:
         return target
     if target in _RANKS and new in _RANKS:
@@ -407,7 +402,6 @@ def common_type(target: str, new: str) -> str | None:
 
 
 def _sizes(delta: str) -> tuple[int, int] | None:
-    """Return the digits before and after the decimal point."""
     if delta in _DIGITS:
         return _DIGITS[delta], 0
     found = _DECIMAL.fullmatch(delta)

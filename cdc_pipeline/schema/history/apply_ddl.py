@@ -184,7 +184,7 @@ class _Applied:
     # -- versions ----------------------------------------------------------------------------------
 
     def _before(self, table: TableName) -> Version | None:
-        """Return what holds right before the statement."""
+        """What holds right before the statement."""
         place = self._logged.place
         return self._history.at(*table, LogPosition(place.epoch, place.journal, place.offset - 1))
 
@@ -356,8 +356,6 @@ class _Applied:
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A table after an ALTER TABLE; `charset` and `generated` as in `Version`."""
-
     schema: TableSchema
     charset: str
     generated: tuple[GeneratedColumn, ...] | None
@@ -366,11 +364,7 @@ class AlteredTable:
 def altered(
     known: Version, actions: tuple[Action, ...], logged: LoggedStatement, database_charset: str
 ) -> AlteredTable:
-    """Return columns, key and default charset after an ALTER TABLE.
-
-    Raises:
-        Uncertain: an action whose effect is not certain.
-    """
+    """Columns, key and default charset after an ALTER TABLE. Raises Uncertain."""
     before = known.schema
     assert before is not None
     charset, converted = charsets_after(actions, known.charset, database_charset)
@@ -475,8 +469,7 @@ def altered(
 def generated_columns(
     definitions: Iterable[ColumnDefinition], columns: Collection[Column]
 ) -> tuple[GeneratedColumn, ...]:
-    """Return the generated ones among definitions of a table's columns; `columns` are all that the
-    table has."""
+    """`columns` are all that the table has."""
     return tuple(
         generated_column(one.name, one.expression, columns, is_stored=one.stored)
         for one in definitions
@@ -491,7 +484,7 @@ def _altered_by_server(
     definitions: Collection[ColumnDefinition],
     logged: LoggedStatement,
 ) -> TableSchema:
-    """Return the table after an ALTER TABLE with what the server adds to its columns `schema`."""
+    """With what the server adds to the columns of `schema`."""
     is_versioned = bool(before.row_end)
     for action in actions:
         words = action.text.upper().split()
@@ -520,7 +513,7 @@ def _kept_by_server(
     row_end: str = "",
     hash_keys: int,
 ) -> TableSchema:
-    """Return `schema` with the server's columns of `before`, and so many more for hash keys."""
+    """`schema` with the server's columns of `before`, and so many more for hash keys."""
     declared = "" if server_columns.is_implicitly_versioned(before) else before.row_end
     row_end = row_end or (declared if declared in schema.column_names else "")
     if is_versioned is None:
@@ -562,13 +555,13 @@ def _insert_column(columns: list[Column], definition: ColumnDefinition, column: 
 
 
 def resolved_column(definition: ColumnDefinition, charset: str, *, is_mariadb: bool) -> Column:
-    """Return a column from its definition and the charset of its table."""
+    """A column from its definition and the charset of its table."""
     column = definition.in_charset(charset, is_mariadb=is_mariadb).column
     return replace(column, name=definition.name, visible=definition.visible)
 
 
 def holds_labels(column: Column, *, is_mariadb: bool) -> bool:
-    """Return whether a column certainly keeps its labels as written, without question marks."""
+    """Whether a column certainly keeps its labels as written, without question marks."""
     if not are_known(column.labels):
         return False
     if not column.charset or all(label.isascii() for label in column.labels):
@@ -582,8 +575,9 @@ def holds_labels(column: Column, *, is_mariadb: bool) -> bool:
 
 
 def charsets_after(actions: Iterable[Action], own: str, of_database: str) -> tuple[str, str | None]:
-    """Return a table's default charset after actions on it, and the one that CONVERT TO names, in
-    which all of its columns are then, added ones too: None without one, "" if unknown."""
+    """After actions on a table, and the charset that CONVERT TO names, in which all of its
+    columns are then, added ones too: None without one, "" if unknown.
+    """
     default, converted = NamedCharset(), None
     for action in actions:
         if action.kind is _A.CONVERT_CHARSET and action.charset is not None:

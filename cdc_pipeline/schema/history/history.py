@@ -30,15 +30,12 @@ _FORMAT: Final = 1
 
 
 class LogPosition(NamedTuple):
-    """A place of the log; the parts compare in this order."""
-
     epoch: int
     journal: int
     offset: int
 
     @classmethod
     def of_event(cls, epoch: int, journal: str, offset: int) -> LogPosition:
-        """Return the place of an event by its journal's name."""
         return cls(epoch, journal_number(journal), offset)
 
 
@@ -53,8 +50,6 @@ class Version:
     """A table from one place on.
 
     Attributes:
-        place: from where it holds.
-        origin: where it came from.
         schema: its columns and key; None if they are unknown (`why`) or there is no table.
         charset: default charset of the table's text columns; "" if unknown.
         why: why there is no schema; of a database `CREATED` or "".
@@ -76,17 +71,14 @@ TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's def
 
 @dataclass
 class SchemaHistory:
-    """Versions of all tables of a source, each table's in the order of their places.
-
-    Attributes:
-        changed: whether anything was added since it was read or saved.
+    """Versions of all tables of a source, each table's in the order of their places; `changed`
+    since it was read or saved.
     """
 
     changed: bool = False
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
 
     def at(self, database: str, table: str, place: LogPosition) -> Version | None:
-        """Return the version that holds at `place`, or None."""
         versions = self._versions.get((database, table), ())
         index = bisect_right(versions, place, key=lambda version: version.place)
         if not index or versions[index - 1].place.epoch != place.epoch:
@@ -94,7 +86,7 @@ class SchemaHistory:
         return versions[index - 1]
 
     def add(self, database: str, table: str, version: Version) -> None:
-        """Add a table's version from its place on; replace one for the same place."""
+        """Replaces one for the same place."""
         versions = self._versions.setdefault((database, table), [])
         index = bisect_right(versions, version.place, key=lambda known: known.place)
         if index and versions[index - 1].place == version.place:
@@ -108,8 +100,7 @@ class SchemaHistory:
     def know_generated(
         self, database: str, table: str, place: LogPosition, generated: tuple[GeneratedColumn, ...]
     ) -> None:
-        """Record which columns of a table are generated from `place` on, unless a later DDL of it
-        is known."""
+        """From `place` on, unless a later DDL of the table is known."""
         in_force = self.at(database, table, place)
         later = [version for version in self.versions(database, table) if version.place > place]
         for version in (() if in_force is None else (in_force,)) + tuple(later):
@@ -121,17 +112,14 @@ class SchemaHistory:
                 )
 
     def versions(self, database: str, table: str) -> tuple[Version, ...]:
-        """Return all versions of a table, oldest first."""
         return tuple(self._versions.get((database, table), ()))
 
     def tables(self) -> Iterator[TableKey]:
-        """Yield the tables with at least one version."""
         return (key for key in self._versions if key[1])
 
     def restate(self, left: LogPosition, place: LogPosition) -> None:
-        """Let what holds at `left` hold at `place` too, where another log goes on from there.
-
-        A table that is known from just there keeps what is known.
+        """Let what holds at `left` hold at `place` too, where another log goes on from there. A
+        table that is known from just there keeps what is known.
         """
         for key, known in list(self._versions.items()):
             version = self.at(*key, left)
@@ -139,20 +127,16 @@ class SchemaHistory:
                 self.add(*key, replace(version, place=place))
 
     def up_to(self, place: LogPosition) -> SchemaHistory:
-        """Return the history without versions after `place`; reading will add them again."""
+        """Without versions after `place`; reading will add them again."""
         return self._rebuilt(
             {key: [v for v in known if v.place <= place] for key, known in self._versions.items()}
         )
 
     def compacted(self, oldest: LogPosition, *, keep_since_us: int) -> SchemaHistory:
-        """Return the history without versions that are no longer needed.
-
-        Args:
-            oldest: the earliest place that is read again (cursor, suspended targets, open XA
-                transactions).
-            keep_since_us: commit time since which all versions are kept (fallback interval).
-
-        Of each table the version that holds at `oldest` stays, and whatever is later.
+        """Without versions that are no longer needed: of each table the one that holds at
+        `oldest`, the earliest place that is read again (cursor, suspended targets, open XA
+        transactions), stays, and so does all that is later or was committed since
+        `keep_since_us`.
         """
         kept = {}
         for key, known in self._versions.items():
@@ -176,7 +160,6 @@ class SchemaHistory:
         return SchemaHistory(self.changed or lost > 0, kept)
 
     def to_json(self) -> str:
-        """Return the history as JSON text; `from_json` is its inverse."""
         tables = [
             {
                 "database": database,
@@ -206,8 +189,7 @@ class SchemaHistory:
 
     @classmethod
     def from_json(cls, text: str) -> SchemaHistory:
-        """Return a history from its JSON text. Raises KeyError, TypeError or ValueError on any
-        other text."""
+        """Raises KeyError, TypeError or ValueError on any text but that of `to_json`."""
         plain = json.loads(text)
         if plain["format"] != _FORMAT:
             raise ValueError(f"format {plain['format']}")

@@ -99,7 +99,7 @@ def replacement(
     state: TargetState | None,
     is_whole: bool = False,
 ) -> Replacement:
-    """Return how a side table takes the place of a target.
+    """How a side table takes the place of a target.
 
     Args:
         target: of the side table, with its application id, which becomes the target's.
@@ -153,8 +153,7 @@ def replacement(
 
 
 def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[TargetColumn, ...]:
-    """Return the columns of the target that its sources no longer have, and that no rule computes
-    or excludes."""
+    """Columns that the target's sources no longer have, and that no rule computes or excludes."""
     gone = {column.name.lower() for column in spec.columns}
     for source in before.sources_of(name).values():
         names = dict(source.names)
@@ -168,8 +167,9 @@ def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[Targ
 
 
 def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
-    """Return the columns with rescued values if rows of the old table stay: its own, and those that
-    have another type now."""
+    """The columns with rescued values if rows of the old table stay: its own, and those that
+    have another type now.
+    """
     types = {column.name: column.delta_type for column in before.spec.columns}
     changed = {
         column.name
@@ -183,9 +183,7 @@ def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
     """Remove the names that an abandoned replacement left in a target's folder; return how many.
-
-    Only for the holder of the source's lock, and only if no commit of the batch is in the table's
-    log.
+    Only for the holder of the source's lock, and only if no commit of the batch is in the log.
     """
     side, folder = paths.lake / content.path, paths.table(table)
     files = active_files(side, version=content.version) or set()

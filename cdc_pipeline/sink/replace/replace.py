@@ -79,11 +79,7 @@ _WRITTEN_BY_DELTA: Final = re.compile(
 def is_replaced(
     there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path
 ) -> bool:
-    """Return whether the target already has the content.
-
-    Raises:
-        LakeStateError: a table that is not this source's lies in its place.
-    """
+    """Raises LakeStateError: a table that is not this source's lies in the target's place."""
     if there is None:
         return False
     if there.app_id != target.app_id:
@@ -94,7 +90,7 @@ def is_replaced(
 
 
 def is_ours(there: TableLog, source: str, table: str) -> bool:
-    """Return whether a table was made for this target of this source, under any application id."""
+    """Whether a table was made for this target of this source, under any application id."""
     said = there.properties
     return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
 
@@ -110,16 +106,12 @@ def replace_content(
     settings: MergeSettings,
     check_lock: Callable[[], None],
 ) -> None:
-    """Replace what the target holds by the recorded content, unless that is already done.
+    """Replace what the target holds by the recorded content, unless that is done. A new table
+    gets `properties`; `check_lock` raises if the source is no longer locked (K16); called before
+    the commit.
 
-    Args:
-        path: the target's folder.
-        properties: those of every new table of this lake.
-        check_lock: raises if the source is no longer locked (K16); called before the commit.
-
-    Raises:
-        StagingError: the side table is not as recorded.
-        LakeStateError: a table that is not this source's lies in the target's place.
+    Raises StagingError: the side table is not as recorded; LakeStateError: a table that is not
+    this source's lies in the target's place.
     """
     assert target.content is not None
     if is_replaced(read_table_log(path), record, target, path=path):
@@ -172,7 +164,7 @@ def replace_content(
 
 
 def _map_columns(session: SparkSession, path: Path) -> None:
-    """Start column mapping in an existing table, in a commit that changes no row."""
+    """In a commit that changes no row."""
     there = read_table_log(path)
     note = session.conf.get(_NOTE, None)
     session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
@@ -186,15 +178,12 @@ def _map_columns(session: SparkSession, path: Path) -> None:
 
 
 def _keeps_anything(target: RecordedTarget) -> bool:
-    """Return whether rows or values of the old table stay (`replaced_rows`)."""
     return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
 
 
 def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
-    """Return why the side table's files cannot become the target's as they are; "" if they can.
-
-    Args:
-        old: the target's metadata; None if there is no table.
+    """Why the side table's files cannot become the target's as they are; "" if they can. `old`
+    is the target's metadata.
     """
     content = target.content
     assert content is not None
@@ -222,7 +211,6 @@ def _is_on(name: str, value: str) -> bool:
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    """Return what identifies an active file of a table: its path and its deletion vector."""
     vector = file.get("deletionVector") or {}
     return (
         file["path"],
@@ -240,22 +228,17 @@ def _is_relative(file: dict[str, Any]) -> bool:
 
 
 class SideTable:
-    """A version of a side table, read from its log.
-
-    Attributes:
-        metadata: its metadata action in the log.
-        files: the ``add`` action of each active file, with its statistics.
-        size_bytes: the total size of these files.
-
-    Raises:
-        StagingError: it does not exist, or is not as recorded.
+    """A version of a side table, read from its log. `metadata` is its action there, `files` are
+    the ``add`` actions of active files, with statistics. Raises StagingError: it does not exist,
+    or is not as recorded.
     """
 
     def __init__(
         self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]
     ) -> None:
-        """Read the side table; `app_ids` are those that its table may have by now. The recorded
-        version is always the content's own."""
+        """`app_ids` are those that the table may have by now; the recorded version is always the
+        content's own.
+        """
         context: Any = session
         content = target.content
         assert content is not None
@@ -284,14 +267,11 @@ class SideTable:
 
     @property
     def is_in_store(self) -> bool:
-        """Whether it lies in an object store."""
         return is_object(self._path)
 
     def share(self, folder: Path) -> None:
-        """Give each file its name in the folder of a table as well, durably.
-
-        Raises:
-            StagingError: a file is missing or has another size.
+        """Give each file its name in the folder of a table as well, durably. Raises
+        StagingError: a file is missing or has another size.
         """
         storage = storage_of(folder)
 
@@ -324,7 +304,7 @@ class SideTable:
             storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
 
     def _check_folder(self, folder: Path) -> None:
-        """Check that a folder without a table holds only names that an earlier try gave."""
+        """A folder without a table holds only names that an earlier try gave."""
         if read_table_log(folder) is None:
             ours = {
                 at.relative_to(self._path).parts[0]
@@ -334,7 +314,6 @@ class SideTable:
             clear_half_made(folder, table=self._table, known=ours)
 
     def frame(self) -> DataFrame:
-        """Its rows."""
         with old_commits_readable(self._session):
             return table_frame(self._session, self._path, version=self._content.version)
 
@@ -360,7 +339,7 @@ class SideTable:
 
 
 class ContentCommit(TableCommit):
-    """A commit that removes all content of the table in `path`; there may be no table yet."""
+    """A commit that removes all content of a table; there may be no table yet."""
 
     def __init__(self, session: SparkSession, path: Path) -> None:
         context: Any = session
@@ -373,7 +352,6 @@ class ContentCommit(TableCommit):
         self._path = path
 
     def frame(self) -> DataFrame:
-        """Its rows as they are."""
         with old_commits_readable(self._session):
             return table_frame(self._session, self._path, version=self.version)
 
@@ -404,14 +382,9 @@ class ContentCommit(TableCommit):
                     self._actions.append(self._action("domainMetadata", gone))
 
     def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:
-        """Remove every file; another writer's change of any file conflicts.
-
-        Args:
-            but: files that the commit adds: one that the table already has stays, since no commit
-                may both remove and add a file.
-
-        Returns:
-            The identities of those that stay.
+        """Remove every file; another writer's change of any conflicts. Of the files `but`, which
+        the commit adds, those that the table already has stay, since no commit may both remove
+        and add a file: returns them.
         """
         now_ms, stay = int(time.time() * 1000), set()
         coming = {_identity(file) for file in but}
@@ -424,7 +397,6 @@ class ContentCommit(TableCommit):
         return stay
 
     def overwriting(self) -> Any:
-        """Return Delta's operation for such a commit."""
         mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
         none = self._none()
         rest = [none, none, none, none, self._some(True), none, none, none]

@@ -40,13 +40,8 @@ def replaced_metadata(
     app_id: str,
     extra: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the metadata of a target after the commit.
-
-    Args:
-        side: metadata of the side table.
-        old: metadata of the target; None if there is none.
-        rows: schema of rows that Spark writes; None if the side table's files are adopted.
-        extra: properties that override those of both tables.
+    """The metadata of a target after the commit. `rows` is the schema of rows that Spark writes,
+    None if files are adopted; the properties `extra` override those of both tables.
     """
     schema = json.loads(side["schemaString"])
     if rows is not None:
@@ -84,7 +79,6 @@ def replaced_metadata(
 
 
 def mapping_mode(metadata: Mapping[str, Any]) -> str:
-    """Return the column mapping mode: ``none``, ``name`` or ``id``."""
     return _mode(metadata.get("configuration", {}))
 
 
@@ -97,7 +91,7 @@ def _id_max(configuration: Mapping[str, str]) -> int:
 
 
 def _fields(kind: Any) -> Iterator[dict[str, Any]]:
-    """Yield every field of a type, nested ones too, outer ones first."""
+    """Nested ones too, outer ones first."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields", ()):
@@ -113,7 +107,8 @@ def _ids(schema: dict[str, Any]) -> list[int]:
 
 def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> int:
     """Give ids and physical names to columns that lack them: their own names if files use those
-    (`are_named`), else new ones. Return the highest id."""
+    (`are_named`), else new ones. Return the highest id.
+    """
     for field in _fields(schema):
         if _ID not in field.get("metadata", {}):
             highest += 1
@@ -123,7 +118,7 @@ def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> in
 
 
 def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of `rows`, with the side table's definition of those that it has."""
+    """The columns of `rows`, with the side table's definition of those that it has."""
     known = {field["name"]: field for field in side["fields"]}
 
     def field_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +132,7 @@ def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type without the metadata of its fields."""
+    """A type without the metadata of its fields."""
     if not isinstance(kind, dict):
         return kind
     inner = {

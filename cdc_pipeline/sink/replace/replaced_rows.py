@@ -24,7 +24,6 @@ def replaced_rows(
     loaded: DataFrame,
     there: DataFrame,
 ) -> DataFrame:
-    """Return all rows of the target after the batch, in the table's order of columns."""
     target, mode = with_rescued_column(target), SINK_MODES[target.spec.mode]
     own_columns = mode.own_columns(target.spec.columns, target.spec.key)
     rows = ReplacedRows(session, record, target, loaded, there, own_columns=own_columns)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
-    """Return the database and name of a target ``schema.table`` in the catalog, using only
-    characters that it accepts."""
+    """The database and name of a target, of characters that the catalog accepts."""
     schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
@@ -37,11 +36,8 @@ def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
 
 
 def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, table: str) -> None:
-    """Register a table if the catalog does not have it.
-
-    Raises:
-        CatalogError: the catalog refuses it.
-        CatalogNameError: the catalog has another table under its name.
+    """Raises CatalogError: the catalog refuses it; CatalogNameError: it has another table of
+    that name.
     """
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
@@ -65,11 +61,7 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
 def register_all(
     session: SparkSession, paths: LakePaths, config: CatalogConfig, tables: Iterable[str]
 ) -> None:
-    """Register tables, each regardless of failures of the others.
-
-    Raises:
-        CatalogError: the first refusal.
-    """
+    """Register tables, each regardless of the others. Raises CatalogError: the first refusal."""
     refused: list[CatalogError] = []
     for table in tables:
         try:
@@ -81,15 +73,14 @@ def register_all(
 
 
 def check_answers(session: SparkSession) -> None:
-    """Ask the catalog for its databases. Raise what Spark raises if it does not answer."""
+    """Raises what Spark raises if the catalog does not answer."""
     session.sql("SHOW DATABASES").collect()
 
 
 def _registered(
     session: SparkSession, paths: LakePaths, table: str, database: str, name: str
 ) -> str:
-    """Register a table under a name that the catalog does not have yet; return the location that
-    the name then has."""
+    """Register a table under a free name; return the location that the name then has."""
     whole = f"{quoted(database)}.{quoted(name)}"
     try:
         session.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}").collect()
@@ -110,6 +101,4 @@ def _registered(
 
 
 def _plain_location(text: str) -> str:
-    """Return a location in one spelling: Spark writes ``file:/lake`` or ``file:///lake`` for
-    ``/lake``."""
     return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text

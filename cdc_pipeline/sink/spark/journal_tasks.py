@@ -29,11 +29,7 @@ _RESULT: Final = "id bigint, result string"
 
 
 def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[str]:
-    """Return the result of `work` for each task, computed on the executors.
-
-    Raises:
-        RuntimeSetupError: an executor failed.
-    """
+    """The result of `work` for each task. Raises RuntimeSetupError: an executor failed."""
     if not tasks:
         return []
     # A range has exactly one row in each of its partitions.
@@ -59,7 +55,6 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
 def _batches(
     batches: Iterator[pa.RecordBatch], *, tasks: tuple[str, ...], work: Work
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the results of a partition's tasks, on an executor."""
     for batch in batches:
         numbers = batch.column("id").to_pylist()
         results = [work(tasks[number]) for number in numbers]

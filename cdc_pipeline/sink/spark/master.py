@@ -15,13 +15,8 @@ _CONNECT_S: Final = 10.0
 
 
 def check_master(master: str) -> None:
-    """Connect to one of the masters of a standalone cluster; look for YARN's settings.
-
-    Args:
-        master: as in `sink.spark.master`; other kinds are not examined.
-
-    Raises:
-        RuntimeSetupError: no master answers, or YARN's settings are not named.
+    """Connect to a master of a standalone cluster; look for YARN's settings; pass other kinds.
+    Raises RuntimeSetupError: no master answers, or YARN's settings are not named.
     """
     if master == "yarn" and not any(os.environ.get(name) for name in _HADOOP_VARIABLES):
         raise RuntimeSetupError(

@@ -39,8 +39,6 @@ _SMALL: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.parti
 
 
 class MergeSettings:
-    """The settings of one session; those in `fixed` (the configuration's own) are never touched."""
-
     def __init__(self, session: SparkSession, fixed: Mapping[str, str]) -> None:
         self._session = session
         self._fixed = fixed
@@ -48,21 +46,18 @@ class MergeSettings:
 
     @property
     def codec(self) -> str | None:
-        """Codec of new Parquet files, if the configuration names one."""
         return self._fixed.get(CODEC_SETTING)
 
     def small_batch(self) -> None:
-        """Set up for commits built directly: only a few rows of Delta's log are shuffled."""
+        """For commits built directly: only a few rows of Delta's log are shuffled."""
         self._set(_SMALL)
         self.interpret(True)
 
     def interpret(self, yes: bool) -> None:
-        """Set whether the next queries run without compiled code."""
         self._set(_INTERPRETED if yes else _COMPILED)
 
     def large_batch(self, staged_bytes: int) -> None:
-        """Set up for queries over `staged_bytes`: the number of partitions follows from it, never
-        Spark's 200."""
+        """The number of partitions follows from the bytes, never Spark's 200."""
         partitions = (
             max(self._cores, staged_bytes // _PARTITION_BYTES)
             if staged_bytes > _SMALL_BYTES_MAX

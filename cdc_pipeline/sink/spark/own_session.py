@@ -32,10 +32,8 @@ _NEXT_STEP: Final = "see docs/lake/spark.md for what the session needs"
 
 
 def users_session(path: str) -> SparkSession:
-    """Return the session that the function at `path`, ``module:function``, returns.
-
-    Raises:
-        RuntimeSetupError: there is no such function, it failed, or its session lacks something.
+    """What the function at `path`, ``module:function``, returns. Raises RuntimeSetupError: there
+    is no such function, it failed, or its session lacks something.
     """
     try:
         found = _function(path)()
@@ -119,7 +117,6 @@ def _check(session: Any, path: str) -> None:
 
 
 def _delta_version(session: Any) -> str:
-    """Return the version of Delta in the driver's JVM; "" if that has none."""
     try:
         return str(getattr(session._jvm.io.delta, "package").VERSION())  # noqa: B009 - Scala's
     except TypeError:  # py4j takes what is no class for a package, which cannot be called

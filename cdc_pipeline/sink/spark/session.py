@@ -69,13 +69,6 @@ _URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
 
 
 class SparkProvider:
-    """One Spark session of one process; `session` starts it on the first call. Safe for threads.
-
-    Args:
-        config: settings of the session.
-        storage: settings for the lake's object store (see `of`); None for a local lake.
-    """
-
     def __init__(self, config: SparkConfig, storage: SparkStorage | None = None) -> None:
         self._config = config
         self._storage = storage
@@ -86,21 +79,15 @@ class SparkProvider:
 
     @classmethod
     def from_config(cls, config: SinkConfig) -> SparkProvider:
-        """Return the provider for a sink's lake, local or in an object store."""
         lake = opened(config.lake_path)
         return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
 
     @property
     def started(self) -> bool:
-        """True if `session` was called and `stop` was not called since."""
         return self._session is not None
 
     def session(self) -> SparkSession:
-        """Return the session.
-
-        Raises:
-            RuntimeSetupError: no Java, no jars, or Spark does not start.
-        """
+        """Raises RuntimeSetupError: no Java, no jars, or Spark does not start."""
         with self._guard:
             if _forget_dead_jvm():
                 self._session = None
@@ -110,15 +97,16 @@ class SparkProvider:
             return session
 
     def cancel(self) -> None:
-        """Abort all running jobs: their callers may no longer write. May be called from any
-        thread."""
+        """Abort all running jobs: their callers may no longer write. May be called from
+        any thread.
+        """
         session = self._session
         if session is not None:
             with suppress(Exception):  # a JVM that is shutting down has nothing to cancel
                 session.sparkContext.cancelAllJobs()
 
     def stop(self) -> None:
-        """Stop the session; the JVM ends with the process."""
+        """The JVM ends with the process."""
         with self._guard:
             if self._session is not None:
                 if not _forget_dead_jvm() and not self._is_guest:
@@ -173,8 +161,9 @@ class SparkProvider:
 
 
 def new_session(session: SparkSession) -> SparkSession:
-    """Return another session of the same Spark, with settings and views of its own. Earlier ones
-    that are not used any more are freed from time to time, with their plans."""
+    """With settings and views of its own. Earlier sessions that are not used any more are freed
+    from time to time, with their plans.
+    """
     free_spark_objects()
     made = session.newSession()
     _set_sql(made)
@@ -187,13 +176,11 @@ def _set_sql(session: SparkSession) -> None:
 
 
 def arguments(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that may appear in the JVM's arguments."""
     return {name: value for name, value in settings.items() if not is_secret(name, value)}
 
 
 def _first(settings: Mapping[str, str]) -> Any:
-    """Start the JVM with the settings that may appear in its arguments, then Spark with all
-    settings."""
+    """Start the JVM with the settings that may be in its arguments, then Spark with all."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -208,8 +195,9 @@ def _first(settings: Mapping[str, str]) -> Any:
 
 
 def _quieten(session: SparkSession) -> None:
-    """Keep a session of our own from printing failed queries with the values in them; the error
-    says what a reader needs."""
+    """Keep our session from printing failed queries with the values in them; the error says what
+    a reader needs.
+    """
     from pyspark.logger import PySparkLogger
 
     session.sparkContext.setLogLevel("ERROR")
@@ -218,8 +206,7 @@ def _quieten(session: SparkSession) -> None:
 
 
 def _beside(running: Any, settings: Mapping[str, str]) -> Any:
-    """Return another session of the Spark that this process runs, with the settings that a session
-    can have."""
+    """Another session of the Spark that this process runs, with what a session can set."""
     made = running.newSession()
     module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
     module.applyModifiableSettings(made._jsparkSession, dict(settings))
@@ -228,7 +215,7 @@ def _beside(running: Any, settings: Mapping[str, str]) -> Any:
 
 
 def _pass_to_hadoop(session: Any, settings: Mapping[str, str]) -> None:
-    """Give Hadoop its settings in a Spark that runs: they hold in all of its sessions."""
+    """In a Spark that runs they hold in all of its sessions."""
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for name, value in settings.items():
         if name.startswith(_HADOOP):
@@ -236,7 +223,6 @@ def _pass_to_hadoop(session: Any, settings: Mapping[str, str]) -> None:
 
 
 def _hadoop_settings(storage: SparkStorage | None) -> dict[str, str]:
-    """Return the settings for the lake's object store, secrets included."""
     if storage is None:
         return {}
     secrets = {_HADOOP + name: value for name, value in storage.secrets.items()}
@@ -244,8 +230,7 @@ def _hadoop_settings(storage: SparkStorage | None) -> dict[str, str]:
 
 
 def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
-    """Return the root cause of a failed call into Java: class and first line of the innermost
-    cause, without the texts in `hidden`."""
+    """Class and first line of Java's innermost cause, without the texts in `hidden`."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = ""
     for _ in range(_CAUSES_MAX):
@@ -257,7 +242,7 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
 
 
 def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
-    """Return why Spark did not start, without the names of Java's and Python's classes."""
+    """Without the names of Java's and Python's classes."""
     text = root_cause(error, hidden=hidden)
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java ended at once; what it said is in the run's logs, or above"
@@ -265,8 +250,9 @@ def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
 
 
 def _forget_dead_jvm() -> bool:
-    """Return whether the JVM of this process has died; if so, make pyspark forget it, so that the
-    next session starts another."""
+    """Whether this process's JVM has died; pyspark then forgets it, so that the next session
+    starts another.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -287,8 +273,7 @@ def _forget_dead_jvm() -> bool:
 def session_settings(
     config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None
 ) -> dict[str, str]:
-    """Return all settings of the session, secrets included: those of `config` override ours, and
-    `SQL_SETTINGS` override all."""
+    """Secrets included: those of `config` override ours, and `SQL_SETTINGS` override all."""
     stored = jar_paths(storage.jar_set) if storage is not None else []
     is_s3 = storage is not None and storage.jar_set == "s3"
     if is_s3:

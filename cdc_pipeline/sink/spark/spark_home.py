@@ -19,11 +19,7 @@ _CORE_JAR: Final = re.compile(r"spark-core_[\d.]+-(\d+\.\d+)[\w.-]*\.jar")
 
 
 def find_spark_home() -> Path:
-    """Return the home of the Spark to start.
-
-    Raises:
-        RuntimeSetupError: SPARK_HOME is set, and holds no Spark of pyspark's version.
-    """
+    """Raises RuntimeSetupError: SPARK_HOME is set, and holds no Spark of pyspark's version."""
     import pyspark
 
     own = Path(pyspark.__file__).parent
@@ -45,7 +41,7 @@ def find_spark_home() -> Path:
 
 
 def _version(home: Path) -> str | None:
-    """Return the minor version of the Spark in `home`, such as 4.2; None if there is none."""
+    """The minor version, such as 4.2."""
     for jar in home.glob("jars/spark-core_*.jar"):
         match = _CORE_JAR.fullmatch(jar.name)
         if match is not None:

@@ -23,29 +23,25 @@ __all__ = [
 
 
 def catalog_safe(name: str) -> str:
-    """Return a name that Spark's catalog accepts: ASCII letters, digits and _; anything else
-    becomes _."""
+    """ASCII letters, digits and _; anything else becomes _."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def unique_name(name: str, table: str) -> str:
-    """Return a name that several tables would share, made unique for one of them, the same at each
-    try."""
+    """A name that several tables would share, made unique for one, the same at each try."""
     return f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
 
 
 def table_at(path: Path) -> str:
-    """Return the Delta table in a folder, as SQL text."""
     return f"delta.{quoted(str(path))}"
 
 
 def seq_literal(seq: int) -> str:
-    """Return a place in the order of changes (K1) as a literal of its type."""
+    """As a literal of the type of `seq` (K1)."""
     return f"CAST('{int(seq)}' AS decimal(38,0))"
 
 
 def properties_sql(properties: Mapping[str, str]) -> str:
-    """Return a table's properties as the text between the parentheses of TBLPROPERTIES."""
     return ", ".join(
         f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items()
     )
@@ -55,8 +51,7 @@ _SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
 
 
 def literal_of(value: object, delta_type: str) -> str | None:
-    """Return a value as a literal of exactly `delta_type`, so that no cast hides the column's
-    statistics; None if there is no such literal."""
+    """Of exactly `delta_type`, so that no cast hides the column's statistics."""
     if delta_type in _SUFFIXES and isinstance(value, int):
         return f"{value}{_SUFFIXES[delta_type]}"
     if delta_type == "string" and isinstance(value, str):

@@ -18,8 +18,7 @@ _AGAIN_S: Final = 5.0
 
 @contextmanager
 def time_limit(limit_s: float, cancel: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Call `cancel` while the body runs for longer than `limit_s`; yield a function that says
-    whether it was called."""
+    """Call `cancel` while the body runs for longer than `limit_s`; yields whether it was called."""
     done, late = threading.Event(), threading.Event()
 
     def watch() -> None:

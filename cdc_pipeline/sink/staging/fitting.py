@@ -33,14 +33,8 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 def fitted(
     rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]
 ) -> DecodedRows:
-    """Return the rows under the target's names, with values cast to its wider types.
-
-    Args:
-        columns: the target's.
-        names: source column -> target column, if the two differ.
-
-    Raises:
-        StagingError: a target's type does not hold the source's values.
+    """The rows under the target's names, cast to its wider types; `names` maps source to target
+    columns. Raises StagingError: a target's type does not hold the source's values.
     """
     target = {column.name: column.delta_type for column in columns}
     renamed = dict(names)

@@ -17,7 +17,7 @@ from cdc_pipeline.sink.target import Target
 
 @dataclass
 class StagedPart:
-    """Files and counts of a target, either of the batch or of the open transaction."""
+    """Files and counts of a target, of the batch or of the open transaction."""
 
     closed: list[StagedFile] = field(default_factory=list)
     writer: StagedFileWriter | None = None
@@ -40,7 +40,6 @@ class StagedPart:
         return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0)
 
     def count(self, staged: StagedRows) -> None:
-        """Add the counts of rows that were staged."""
         self.inserted += staged.rows_inserted
         self.updated += staged.rows_updated
         self.deleted += staged.rows_deleted
@@ -62,8 +61,7 @@ class StagedPart:
 
 @dataclass
 class StagedTarget:
-    """A target of a batch under way: the change of its table, its rows, and those of the open
-    transaction."""
+    """The change of a target's table, its rows, and those of the open transaction."""
 
     target: Target
     create: bool = False

@@ -62,12 +62,8 @@ class StagedBatch:
     def __init__(
         self, number: int, *, paths: LakePaths, check_lock: Callable[[], None], part: str = ""
     ) -> None:
-        """Begin a batch.
-
-        Args:
-            check_lock: raises if the source is no longer locked (K16).
-            part: names a separate folder in the batch's own, if several processes stage parts of
-                it.
+        """`check_lock` raises if the source is no longer locked (K16); `part` names a folder in
+        the batch's own, if several processes stage parts of it.
         """
         self.number = number
         self._paths = paths
@@ -95,13 +91,11 @@ class StagedBatch:
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes in staged files, those of open pieces included; rows still in memory count
-        uncompressed."""
+        """In files, those of open pieces included; rows still in memory count uncompressed."""
         return sum(part.staged_bytes for part in self._parts())
 
     @property
     def staged_rows(self) -> int:
-        """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
     def _parts(self) -> list[StagedPart]:
@@ -112,9 +106,10 @@ class StagedBatch:
     # -- filling it --------------------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
-        """Let the batch create the target's table. Rows that the batch has of another table of that
-        name are gone with it: a CREATE OR REPLACE TABLE ... SELECT that has row events is part of a
-        transaction, and so of a batch with others."""
+        """Rows that the batch has of another table of that name are gone with it: a CREATE OR
+        REPLACE TABLE ... SELECT that has row events is part of a transaction, and so of a batch
+        with others.
+        """
         there = self._targets.get(target.name)
         if there is not None and there.target.state.app_id != target.state.app_id:
             self.drop_open(target.name)
@@ -125,9 +120,7 @@ class StagedBatch:
         self, target: Target, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]
     ) -> None:
         """Let a DDL change the target, or its record; `target.spec` is as it is after that.
-
-        Raises:
-            StagingError: the batch has rows of this target, or another change of it.
+        Raises StagingError: the batch has rows of this target, or another change of it.
         """
         there = self._targets.get(target.name)
         if there is not None and (
@@ -152,8 +145,7 @@ class StagedBatch:
         another target; see `replacement`. `steps` then change these rows, which have the columns
         `before`.
 
-        Raises:
-            StagingError: the batch does something else to this target.
+        Raises StagingError: the batch does something else to this target.
         """
         if target.name in self._targets:
             raise StagingError(
@@ -164,16 +156,14 @@ class StagedBatch:
         )
 
     def restore(self, target: Target, version: int) -> None:
-        """Let the batch restore the rows of an earlier Delta version of the target, and do nothing
-        else to it."""
+        """Let the batch restore the rows of an earlier version, and do nothing else to
+        the target.
+        """
         self._targets[target.name] = StagedTarget(target, changed=True, restores=version)
 
     def add_staged(self, rows: StagedRows, target: Target) -> None:
-        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last if the target has
-        it.
-
-        Raises:
-            SinkError: the lake's file system is full.
+        """Rows in the staged layout, shaped, `_cdc_rescued` last if the target has it. Raises
+        SinkError: the lake's file system is full.
         """
         staged = self._staged(target)
         self._write(staged, staged.part, rows)
@@ -189,13 +179,11 @@ class StagedBatch:
         open_transaction: bool = False,
         transactions: pa.Array | None = None,
     ) -> None:
-        """Stage n changes of one table; `open_transaction` if their transaction's end is not known
-        yet. For a changelog `transactions`, strings (n,), names the transaction of each.
+        """Stage n changes; `open_transaction` if their transaction's end is not known yet. For a
+        changelog `transactions`, strings (n,), names the transaction of each.
 
-        Raises:
-            StagingError: the rows do not fit the target (see `expand.expand`), or whole
-                transactions come while a transaction is open.
-            SinkError: the lake's file system is full.
+        Raises StagingError: the rows do not fit the target (see `expand.expand`), or whole
+        transactions come while one is open; SinkError: the lake's file system is full.
         """
         if not len(rows):
             return
@@ -242,10 +230,7 @@ class StagedBatch:
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
         """Remove the rows of the open transaction whose event ordinals are in `undone` (see
-        `Savepoints.undone`).
-
-        Raises:
-            SinkError: the lake's file system is full.
+        `Savepoints.undone`). Raises SinkError: the lake's file system is full.
         """
         for target in self._targets.values():
             if target.open is None or not len(undone):
@@ -255,7 +240,7 @@ class StagedBatch:
                 self._undo(target, target.open, at, self._paths.lake / file.path, undone)
 
     def close_open(self) -> None:
-        """Add the pieces of the open transaction to the batch: it was committed at the source."""
+        """It was committed at the source."""
         for target in self._targets.values():
             if target.open is not None:
                 self._close(target.open)
@@ -263,8 +248,9 @@ class StagedBatch:
                 target.open = None
 
     def drop_open(self, table: str | None = None) -> None:
-        """Remove the pieces of the open transaction, which was rolled back or never ended; those of
-        one table only, if only that table no longer follows (K4)."""
+        """It was rolled back or never ended; of one table only, if only that no longer follows
+        (K4).
+        """
         sources = self._targets[table].target.spec.sources if table in self._targets else {}
         dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
@@ -275,17 +261,12 @@ class StagedBatch:
     # -- recording it ------------------------------------------------------------------------------
 
     def record(self, head: BatchRecord, *, is_part: bool = False) -> BatchRecord:
-        """Make the staged files durable and write the batch's record: from now on the batch will be
-        finished.
+        """Make the staged files durable and write the batch's record: from now on it will be
+        finished. `head` is without targets and files. If it `is_part` the record is only
+        returned: the process that joins the parts passes the joined one to `put`.
 
-        Args:
-            head: the record without its targets and files.
-            is_part: the record is only returned; the process that joins the parts passes the joined
-                one to `put`.
-
-        Raises:
-            StagingError: a transaction is still open.
-            LakeStateError: there is a record of this number already.
+        Raises StagingError: a transaction is still open; LakeStateError: there is a record of
+        this number already.
         """
         numbers = {head.batch_number, head.cursor_after.batch_number}
         if self.has_open or self._recorded or numbers != {self.number}:
@@ -316,11 +297,7 @@ class StagedBatch:
         return record if is_part else self.put(record)
 
     def put(self, record: BatchRecord) -> BatchRecord:
-        """Write a batch's record.
-
-        Raises:
-            LakeStateError: there is a record of this number already.
-        """
+        """Raises LakeStateError: there is a record of this number already."""
         reach("before_record")
         self._check_lock()
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
@@ -350,11 +327,6 @@ class StagedBatch:
         return staged
 
     def _write(self, staged: StagedTarget, part: StagedPart, rows: StagedRows) -> None:
-        """Write rows to a part's file; one of another layout begins a new file.
-
-        Raises:
-            SinkError: the lake's file system is full.
-        """
         try:
             if part.writer is not None and part.writer.schema != rows.table.schema:
                 self._close(part)
@@ -367,8 +339,7 @@ class StagedBatch:
     def _undo(
         self, staged: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]
     ) -> None:
-        """Rewrite the file at `part.closed[at]` without the rows that were undone, row group by row
-        group."""
+        """Rewrite the file at `part.closed[at]` without undone rows, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
         with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
@@ -413,7 +384,6 @@ class StagedBatch:
 
 
 def _discard(part: StagedPart, lake: Path) -> None:
-    """Remove what a part has staged."""
     if part.writer is not None:
         part.writer.discard()
     for file in part.closed:

@@ -48,11 +48,8 @@ class UntoldChangesError(CdcError):
 
 @dataclass(frozen=True)
 class _Part:
-    """The changes between two DDL that changed the key.
-
-    Attributes:
-        condition: predicate of its rows.
-        key: positions of the key's columns in the target; () without a key.
+    """The changes, chosen by `condition`, between two DDL that changed the key; `key` has
+    positions.
     """
 
     condition: str
@@ -60,15 +57,10 @@ class _Part:
 
 
 def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """Return a query for the rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and
-    ``_weight``, which is other than 1 only without a key.
+    """The rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which
+    is other than 1 only without a key. `of_shard` is a predicate of the source table's rows.
 
-    Args:
-        frame: the view's frame, a version of the Delta table.
-        of_shard: predicate of the rows of the compared source table.
-
-    Raises:
-        UntoldChangesError: images lack columns that are needed.
+    Raises UntoldChangesError: images lack columns that are needed.
     """
     rows = ""
     parts = _parts(sides, f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND "
@@ -86,7 +78,7 @@ def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_
 
 
 def _parts(sides: Sides, condition: str) -> list[_Part]:
-    """Return the parts of the changes that a key each holds for, oldest first."""
+    """The parts of the changes that a key each holds for, oldest first."""
     positions = {column.name: at for at, column in enumerate(sides.target.spec.columns)}
     parts, since = [], "true"
     for layout in sides.layouts:
@@ -114,8 +106,6 @@ def _parts(sides: Sides, condition: str) -> list[_Part]:
 
 
 class _Images:
-    """Queries for the images of a changelog's rows."""
-
     def __init__(
         self,
         session: SparkSession,
@@ -136,7 +126,7 @@ class _Images:
         self._before_absent = _absent_now(sides, BEFORE_ABSENT_COLUMN)
 
     def last(self, part: _Part, earlier: str) -> str:
-        """Return the last image of each key, of some rows and the changes after them."""
+        """The last image of each key, of some rows and the changes after them."""
         self._check_key(part, earlier)
         names = [quoted(self._name(at)) for at in part.key]
         moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in names)
@@ -161,7 +151,7 @@ class _Images:
             WHERE _rank = 1 AND NOT _gone"""
 
     def sum(self, part: _Part, earlier: str) -> str:
-        """Return some rows and all rows that the changes after them add or remove."""
+        """Some rows and all rows that the changes after them add or remove."""
         lacking = " OR ".join(
             self._lacks(absent, self.positions)
             for absent in (self._absent, f"IF({OP_COLUMN} = 'update', {self._before_absent}, NULL)")
@@ -188,7 +178,7 @@ class _Images:
             {before if earlier else ""}"""
 
     def _check_key(self, part: _Part, earlier: str) -> None:
-        """Check that rows from before a change of the key have the new key's columns."""
+        """Rows from before a change of the key must have the new key's columns."""
         if not earlier:
             return
         untold = self._count(f"({earlier}) WHERE {self._lacks('_absent', part.key)}")
@@ -200,7 +190,7 @@ class _Images:
             )
 
     def _lacks(self, absent: str, positions: Sequence[int]) -> str:
-        """Return the predicate of images that lack one of some columns."""
+        """A predicate: an image lacks one of some columns."""
         names = ", ".join(text_literal(self._name(at)) for at in positions)
         return f"coalesce(arrays_overlap({absent}, array({names})), false)"
 
@@ -212,7 +202,7 @@ class _Images:
 
 
 def _counted(sides: Sides, positions: list[int], changes: str) -> str:
-    """Return the rows that a sum of changes adds up to, where each is there once: a key follows."""
+    """The rows that a sum of changes adds up to, where each is there once: a key follows."""
     same = ", ".join(sides.exact(f"c{at}", at) for at in positions)
     values = ", ".join(f"any_value(c{at}) AS c{at}" for at in positions)
     return (
@@ -237,7 +227,7 @@ def _since(view: str) -> str:
 
 
 def _absent_now(sides: Sides, absent: str) -> str:
-    """Return the present names of the columns that an image lacks."""
+    """The present names of the columns that an image lacks."""
     for layout in sides.layouts:
         if layout.names:
             cases = " ".join(
@@ -252,7 +242,6 @@ def _absent_now(sides: Sides, absent: str) -> str:
 
 
 def _image(sides: Sides, positions: list[int], within: str, there: list[str]) -> str:
-    """Return columns of an image."""
     defaults = {one.column: one for one in sides.given}
     made = []
     for at in positions:

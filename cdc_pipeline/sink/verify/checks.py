@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def duplicate_keys(
     spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]
 ) -> int:
-    """Return how many keys occur in more than one row, among rows that represent a row of the
-    source; 0 for a changelog."""
+    """How many keys occur in more than one row that represents a row of the source; 0 for a
+    changelog.
+    """
     live = SINK_MODES[mode].live_rows
     if live is None:
         return 0
@@ -39,9 +40,10 @@ def duplicate_keys(
 def history_intervals(
     spark: SparkSession, path: Path, version: int, *, key: Sequence[str]
 ) -> dict[str, int]:
-    """Return counts: versions, keys, overlaps (versions that end after the next begins, or before
-    they begin), not_ended (current versions that another follows), gaps (versions that end before
-    the next begins)."""
+    """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
+    begin), not_ended (current versions that another follows), gaps (versions that end before the
+    next begins).
+    """
     partition = ", ".join(map(quoted, key))
     # Of two that begin at the same place the current one comes last.
     order = f"PARTITION BY {partition} ORDER BY {START_COLUMN}, {END_COLUMN} NULLS LAST"

@@ -49,11 +49,8 @@ _BUCKETS_MAX: Final = 4096
 
 @dataclass(frozen=True)
 class Changed:
-    """Keys that changed while the source was read.
-
-    Attributes:
-        files: Parquet files with such keys (``k0 ...``).
-        after_seq: rows of the lake with a later seq changed too; None if nothing changed.
+    """Keys that changed while the source was read: those in Parquet files (``k0 ...``), and
+    those of the lake's rows with a seq after `after_seq`.
     """
 
     files: tuple[Path, ...] = ()
@@ -81,7 +78,6 @@ class ComparisonResult:
             differ), ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0
             ...`` the row of the source, or of the lake if the source has none; None if there is
             neither.
-        rows_source, rows_lake: rows that were compared.
         buckets, buckets_differing: parts by hash of the key.
         counts: keys of each kind.
         stale: rows of the lake with a key of `unread`: they were not compared.
@@ -126,10 +122,8 @@ def compare(
             these keys.
         fixed: settings that the configuration names, which stay as they are.
 
-    Raises:
-        LakeStateError: files of the table are gone or damaged.
-        MergeError: Spark failed otherwise.
-        UntoldChangesError: images of a changelog without a key lack columns.
+    Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
+    otherwise; UntoldChangesError: images of a changelog without a key lack columns.
     """
     session = new_session(spark)
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
@@ -163,7 +157,7 @@ def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path])
 
 
 def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
-    """Return the keys of some files (``k0 ...``) as they are compared."""
+    """The keys of some files (``k0 ...``) as they are compared."""
     schema = ", ".join(
         f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True)
     )
@@ -364,9 +358,9 @@ def read_differences(
     limit: int,
     columns: Sequence[int] | None = None,
 ) -> pa.Table:
-    """Return the keys of some kinds as an Arrow table, at most `limit`: ``_kind``, ``_columns``,
-    ``_more``, ``_lake_seq``, and ``c0 ...`` at `columns` (all compared ones by default). Needs no
-    Spark."""
+    """At most `limit` keys of some kinds: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
+    ``c0 ...`` at `columns` (all compared ones by default). Needs no Spark.
+    """
     assert found.folder is not None
     listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
     parts: list[pa.Table] = []
@@ -395,8 +389,6 @@ def read_differences(
 
 
 def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the columns of the Parquet files that Spark wrote into a folder, one row group at a
-    time; at least one table."""
     for name in sorted(storage_of(folder).names(folder)):
         if name.endswith(".parquet") and not name.startswith((".", "_")):
             with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
@@ -408,7 +400,7 @@ def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 def count_strays(
     spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]
 ) -> int:
-    """Return how many rows of a merged table have a shard column with none of `values`."""
+    """How many rows of a merged table have a shard column with none of `values`."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
@@ -421,8 +413,7 @@ def count_strays(
 
 
 def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
-    """Return the highest place within [low, high] at which a row of the table was written, or a
-    version ended; None if it has none."""
+    """The highest place within [low, high] at which a row was written, or a version ended."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")

@@ -35,16 +35,13 @@ from cdc_pipeline.sink.modes.registry import SINK_MODES
 
 
 def _nobody() -> None:
-    """Do nothing when the lock is lost: a verification only reads the lake's tables."""
+    """When the lock is lost: a verification only reads the lake's tables."""
 
 
 @contextmanager
 def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
-    """Hold the source's verification lock, with an empty scratch folder.
-
-    Raises:
-        LockError: another one is under way.
-        RuntimeSetupError: the lake cannot be written.
+    """With an empty scratch folder. Raises LockError: another one is under way;
+    RuntimeSetupError: the lake cannot be written.
     """
     root = paths.state / "verify"
     with ExitStack() as stack:
@@ -65,8 +62,6 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
 
 @dataclass
 class Scratch:
-    """Files of one verification, by name."""
-
     folder: Path
     lake: Path
     _files: dict[str, list[Path]] = field(default_factory=dict)
@@ -74,24 +69,21 @@ class Scratch:
     _folders: int = 0
 
     def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
-        """Return a new set of rows of a target's source; drop earlier files of this name."""
+        """Drops earlier files of this name."""
         self.drop(name)
         return ScratchRows(self, name, target)
 
     def files(self, name: str) -> list[Path]:
-        """Return the files under a name."""
         return list(self._files.get(name, ()))
 
     def size_bytes(self, name: str) -> int:
-        """Return the bytes of the rows under a name."""
         return self._sizes.get(name, 0)
 
     def count(self, name: str, size_bytes: int) -> None:
-        """Count a finished file under a name."""
         self._sizes[name] = self._sizes.get(name, 0) + size_bytes
 
     def new_file(self, name: str) -> Path:
-        """Return the path of one more file under a name."""
+        """One more under a name."""
         files = self._files.setdefault(name, [])
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,28 +92,24 @@ class Scratch:
         return path
 
     def new_folder(self) -> Path:
-        """Return a folder that does not exist yet, for Spark to write."""
         self._folders += 1
         return self.folder / f"found-{self._folders}"
 
     def drop(self, name: str) -> None:
-        """Remove the files under a name."""
         self._files.pop(name, None)
         self._sizes.pop(name, None)
         if (self.folder / name).is_dir():
             remove_tree(self.folder / name)
 
     def add_table(self, name: str, table: pa.Table) -> None:
-        """Add a file under a name, with a table of moderate size."""
+        """A table of moderate size."""
         writer = StagedFileWriter(self.new_file(name), table.schema, key_columns=[])
         writer.write(table)
         writer.close(lake=self.lake)
 
     def add_touched(self, name: str, target: RecordedTarget, key: Sequence[str]) -> None:
-        """Keep the keys (``k0 ...``) of every change that a recorded batch has staged for a target.
-
-        Args:
-            key: names of the target's columns that identify rows in the comparison.
+        """Keep the keys (``k0 ...``) of every change that a recorded batch has staged; `key`
+        names the columns that identify rows in the comparison.
         """
         positions = [
             [column.name for column in target.spec.columns].index(column) for column in key
@@ -143,8 +131,6 @@ class Scratch:
 
 
 class ScratchRows:
-    """Writes the source rows of one target; `close` makes them readable."""
-
     def __init__(self, scratch: Scratch, name: str, target: RecordedTarget) -> None:
         self.rows = 0
         self._scratch = scratch
@@ -153,7 +139,6 @@ class ScratchRows:
         self._writer: StagedFileWriter | None = None
 
     def write(self, staged: StagedRows) -> None:
-        """Add rows."""
         self.rows += staged.table.num_rows
         if self._writer is not None and self._writer.schema != staged.table.schema:
             self.close()
@@ -163,7 +148,6 @@ class ScratchRows:
         self._writer.write(staged.table)
 
     def close(self) -> None:
-        """Finish the file under way."""
         if self._writer is not None:
             self._scratch.count(self._name, self._writer.close(lake=self._scratch.lake).size_bytes)
             self._writer = None

@@ -51,11 +51,9 @@ class Sides:
     """What is compared.
 
     Attributes:
-        target: the target as its staged rows are read: with `_cdc_rescued` among its columns, if it
-            has one.
+        target: as its staged rows are read: with `_cdc_rescued` among its columns, if it has one.
         columns: names of the target's columns that the source has.
         key: names among them that identify a row; () for all of them, with multiplicity.
-        path, version: the Delta table, and the version of it.
         source_version: an earlier version of the Delta table that takes the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for
             all.
@@ -82,40 +80,33 @@ class Sides:
 
     @property
     def positions(self) -> list[int]:
-        """Positions of the compared columns in the target."""
         named = set(self.columns)
         return [at for at, column in enumerate(self.target.spec.columns) if column.name in named]
 
     @property
     def key_positions(self) -> list[int]:
-        """Positions of the columns that identify a row."""
         names = [column.name for column in self.target.spec.columns]
         return [names.index(name) for name in self.key] if self.key else self.positions
 
     @property
     def value_positions(self) -> list[int]:
-        """Positions of the other compared columns."""
         key = set(self.key_positions)
         return [at for at in self.positions if at not in key]
 
     @property
     def keys(self) -> list[str]:
-        """Names of the key columns of a side."""
         return [f"k{number}" for number in range(len(self.key_positions))]
 
     def type_of(self, position: int) -> str:
-        """Return the Delta type of one of the target's columns."""
         return self.target.spec.columns[position].delta_type
 
     def exact(self, column: str, position: int) -> str:
-        """Return a column's value in the form that is compared."""
         return exact(column, self.type_of(position))
 
 
 def make_sides(
     session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int
 ) -> None:
-    """Make the views ``side_source`` and ``side_lake``."""
     if sides.source_version is None:
         source = _from_files(session, sides, source_files)
     else:
@@ -152,8 +143,9 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
 
 
 def checksums(sides: Sides) -> tuple[str, str]:
-    """Return two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has
-    a special mark, since Spark's hash skips it."""
+    """Two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has a
+    special mark, since Spark's hash skips it.
+    """
     of = [*sides.keys, *(f"v{at}" for at in sides.value_positions)]
     values = ", ".join(f"{name} IS NULL, {name}" for name in of)
     return f"xxhash64({values})", f"xxhash64({_SALT}L, {values})"
@@ -173,8 +165,7 @@ def _side(sides: Sides, rows: str, buckets: int) -> str:
 
 
 def _named(sides: Sides, there: Sequence[str]) -> list[str]:
-    """Return the compared columns of the lake's table; `_cdc_rescued` is NULL if no batch has
-    needed it yet."""
+    """`_cdc_rescued` is NULL if no batch has needed it yet."""
     found = []
     for at in sides.positions:
         column = sides.target.spec.columns[at]
