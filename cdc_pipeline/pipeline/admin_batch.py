@@ -39,10 +39,7 @@ class UnfinishedBatchError(LakeStateError):
 class AdminBatch:
     """A batch of a locked source, before it is recorded.
 
-    Attributes:
-        sink: locked.
-        cut: the last one; None before the first.
-        cursor: of the source; it may be later in the log than the cut.
+    `cursor`: of the source; it may be later in the log than the cut.
     """
 
     def __init__(
@@ -64,20 +61,15 @@ class AdminBatch:
 
     @property
     def number(self) -> int:
-        """Return the batch's number, which follows that of the last cut."""
         return (0 if self.cut is None else self.cut.batch_number) + 1
 
     @cached_property
     def rows(self) -> StagedBatch:
-        """Return the staged batch, which is begun at the first access."""
+        """The staged batch, which is begun at the first access."""
         return self.sink.begin(self.number)
 
     def last_cut(self) -> Cut:
-        """Return the last cut.
-
-        Raises:
-            LakeStateError: there is none yet.
-        """
+        """Raises LakeStateError if there is none yet."""
         if self.cut is None:
             raise _nothing_captured(self.sink)
         return self.cut
@@ -99,9 +91,8 @@ class AdminBatch:
             dropped: targets that leave the cursor.
             source_time_us: of the cut; that of the last cut by default.
 
-        Raises:
-            CdcError: as `StagedBatch.record` and `Sink.finish`; the next run finishes what was
-                recorded.
+        Raises CdcError as `StagedBatch.record` and `Sink.finish`; the next run finishes what was
+        recorded.
         """
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
@@ -131,9 +122,8 @@ class AdminBatch:
     ) -> Cut:
         """Publish a batch that only changes some targets' state, and return its cut.
 
-        Args:
-            suspended: new suspensions by target; None ends one.
-            dropped: targets that leave the cursor.
+        `suspended`: new suspensions by target, None ends one; `dropped`: targets that leave the
+        cursor.
         """
         states = {
             name: state.model_copy(update={"suspended": suspended.get(name, state.suspended)})
@@ -188,10 +178,7 @@ def admin_batch(
 def finished_state(
     sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
 ) -> tuple[CursorState | None, Cut | None]:
-    """Return the cursor that a run would resume from, and the last cut.
-
-    Args:
-        doing: what can be done when an unfinished batch is finished, in words.
+    """The cursor that a run would resume from, and the last cut; `doing` as in `admin_batch`.
 
     Raises:
         UnfinishedBatchError: a batch is recorded and not finished.

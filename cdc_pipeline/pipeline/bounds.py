@@ -76,7 +76,7 @@ def bound_of(
 
 
 def bound_text(bound: Bound) -> str:
-    """Describe where a run with this bound stops; the text follows "stops"."""
+    """Where a run with this bound stops; the text follows "stops"."""
     if isinstance(bound, PositionConfig):
         return f"at {bound.journal}:{bound.offset}"
     if isinstance(bound, GtidBoundConfig):

@@ -21,15 +21,11 @@ def wait_for_lock(
     on_waiting: Callable[[str], None] = lambda _holder: None,
     poll_max_s: float = _POLL_MAX_S,
 ) -> T:
-    """Run `act`, which takes the source's lock, once the lock is free.
+    """Run `act`, which takes the source's lock, once the lock is free; `on_waiting` gets the
+    holder, once.
 
-    Args:
-        wait_s: how long another run may hold it.
-        on_waiting: called once with the holder.
-        poll_max_s: longest pause between two tries; pauses grow to it.
-
-    Raises:
-        LockError: another run holds it for longer than `wait_s`.
+    Pauses between two tries grow to `poll_max_s`. Raises LockError if another run holds it for
+    longer than `wait_s`.
     """
     until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
     while True:

@@ -11,36 +11,36 @@ class RunObserver:
     """Hear nothing; a subclass overrides what it wants to hear, in the run's own thread."""
 
     def planned(self, plan: CapturePlan) -> None:
-        """Hear the plan, before anything is read."""
+        """Before anything is read."""
 
     def progressed(
         self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
     ) -> None:
-        """Hear from time to time how much was read of `bytes_total`, which is an estimate."""
+        """From time to time: how much was read of `bytes_total`, which is an estimate."""
 
     def merging(self) -> None:
-        """Hear that a batch is recorded and its tables are merged next."""
+        """A batch is recorded and its tables are merged next."""
 
     def merged(self, tables: int, of: int) -> None:
-        """Hear how many tables of the batch are merged, of those that it changes."""
+        """How many tables of the batch are merged, of those that it changes."""
 
     def published(self, cut: Cut) -> None:
-        """Hear that a batch's cut was written; its cursor comes next."""
+        """A batch's cut was written; its cursor comes next."""
 
     def ended(self, report: CaptureReport) -> None:
-        """Hear that the capture has succeeded."""
+        """The capture has succeeded."""
 
     def failed(self, error: BaseException) -> None:
-        """Hear that the capture has failed, whatever it published before."""
+        """The capture has failed, whatever it published before."""
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
-        """Hear that a load begins, or resumes."""
+        """A load begins, or resumes."""
 
     def load_stepped(self, text: str) -> None:
-        """Hear what the load does now, or waits for, in words."""
+        """What the load does now, or waits for, in words."""
 
     def load_progressed(self, state: LoadState, progress: Progress) -> None:
-        """Hear that rows which were read are in the side lake."""
+        """Rows which were read are in the side lake."""
 
 
 class RelayObserver(RunObserver):
@@ -50,40 +50,33 @@ class RelayObserver(RunObserver):
         self._observers = observers
 
     def planned(self, plan: CapturePlan) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.planned(plan)
 
     def progressed(
         self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
     ) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.progressed(
                 bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows
             )
 
     def merging(self) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.merging()
 
     def merged(self, tables: int, of: int) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.merged(tables, of)
 
     def published(self, cut: Cut) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.published(cut)
 
     def ended(self, report: CaptureReport) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.ended(report)
 
     def failed(self, error: BaseException) -> None:
-        """See `RunObserver`."""
         for observer in self._observers:
             observer.failed(error)

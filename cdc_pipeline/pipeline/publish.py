@@ -29,10 +29,8 @@ def publish(
 ) -> Cut:
     """Bring a cut that was just written to its end, and return it.
 
-    Args:
-        sink: locked.
-        metadata: what people see beside the cursor, besides what the cut tells.
-        ack: called when the cursor is written.
+    `metadata`: what people see beside the cursor, besides what the cut tells; `ack` is called
+    when the cursor is written.
     """
     observer.published(cut)
     move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata, ack=ack)
@@ -61,10 +59,9 @@ def cursor_metadata(
     ddl: tuple[DdlDecision, ...] = (),
     notes: tuple[Note, ...] = (),
 ) -> dict[str, object]:
-    """Return what people see beside a cursor, as plain values: interval, decisions, cut, versions.
+    """What people see beside a cursor, as plain values: interval, decisions, cut, versions.
 
-    Args:
-        cut: the cursor's; None if it moves without one, with `ddl` and `notes` of its own.
+    `cut`: the cursor's; None if it moves without one, with `ddl` and `notes` of its own.
     """
     if cut is not None:
         ddl, notes = cut.ddl, cut.notes
@@ -83,12 +80,12 @@ def cursor_metadata(
 
 
 def start_metadata(reasons: tuple[str, ...]) -> dict[str, object]:
-    """Return why a run started where it did, as part of a cursor's metadata."""
+    """Why a run started where it did, as part of a cursor's metadata."""
     return {"start_reasons": list(reasons)} if reasons else {}
 
 
 def empty_interval(at: Position | CursorState) -> Interval:
-    """Return the interval of a batch that covers nothing of the log."""
+    """Of a batch that covers nothing of the log."""
     return Interval(
         start_journal=at.journal,
         start_offset=at.offset,

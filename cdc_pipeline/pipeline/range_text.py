@@ -33,13 +33,11 @@ _FORMS: Final = (
 
 
 def start_of(text: str | None) -> Start:
-    """Return where to begin: by default and for ``earliest``, the oldest journal; ``latest`` is the
-    end of the log.
+    """Where to begin: by default and for ``earliest``, the oldest journal; ``latest`` is the end
+    of the log.
 
-    A GTID set names what counts as executed before.
-
-    Raises:
-        ConfigError: it cannot be understood.
+    A GTID set names what counts as executed before. Raises ConfigError if it cannot be
+    understood.
     """
     if text is None or text == "earliest":
         return "earliest"
@@ -56,13 +54,10 @@ def start_of(text: str | None) -> Start:
 
 
 def end_of(text: str | None) -> Bound:
-    """Return where to end: by default and for ``end_of_log``, where the log ends when the command
+    """Where to end: by default and for ``end_of_log``, where the log ends when the command
     begins.
 
-    A GTID names the last transaction.
-
-    Raises:
-        ConfigError: it cannot be understood.
+    A GTID names the last transaction. Raises ConfigError if it cannot be understood.
     """
     if text is None or text == "end_of_log":
         return "end_of_log"
@@ -117,7 +112,7 @@ def _check_gtid(text: str, *, setting: Literal["from", "until"]) -> None:
 def not_understood(
     text: str, setting: Literal["from", "until"], *, expected: str = _FORMS
 ) -> ConfigError:
-    """Return the error for an end that cannot be understood, or that a command does not take."""
+    """For an end that cannot be understood, or that a command does not take."""
     return ConfigError(
         f"--{setting} cannot be understood",
         setting=setting,

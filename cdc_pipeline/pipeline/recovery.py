@@ -20,8 +20,6 @@ class Recovered:
     """The state that a run resumes from.
 
     Attributes:
-        reconciled: the cursor.
-        cut: the last one; None before the first.
         finished: the cut of a batch that was recorded and is finished now.
         failing: targets whose tables are not as the last cut says, and that no batch has left
             behind yet, with the cause.
@@ -44,10 +42,7 @@ def recover(
 ) -> Recovered:
     """Finish what is recorded, remove what is not, and move the cursor to the last cut.
 
-    Args:
-        sink: locked.
-        failing_of: returns the targets that cannot take a batch any more: the batch leaves them
-            behind.
+    `failing_of`: the targets that cannot take a batch any more: the batch leaves them behind.
 
     Raises:
         LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.

@@ -20,8 +20,6 @@ class _Plain(BaseModel):
 
 
 class ReportPosition(_Plain):
-    """A place in the source's log."""
-
     journal: str
     offset: int
     gtid_set: str = ""
@@ -35,18 +33,16 @@ class ReportPosition(_Plain):
 
 
 class NeededPosition(ReportPosition):
-    """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC
-    P2).
+    """The oldest place that a consumer still needs: the source must not purge what follows it
+    (SPEC P2).
 
-    Attributes:
-        consumer: ``cursor``, or the suspended table whose place it is.
+    `consumer`: ``cursor``, or the suspended table whose place it is.
     """
 
     consumer: str
 
 
 def needed_position(cursor: CursorState | None) -> NeededPosition | None:
-    """Return what the consumers of a cursor need of the log; None if there is no cursor."""
     found = oldest(consumers_of(cursor)) if cursor is not None else None
     if found is None:
         return None
@@ -56,7 +52,7 @@ def needed_position(cursor: CursorState | None) -> NeededPosition | None:
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
-    """Return the number of quarantined rows at a cut, by source table."""
+    """Quarantined rows at a cut, by source table."""
     return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
 
 
@@ -78,20 +74,19 @@ class PlannedTarget(_Plain):
 
     @property
     def key_text(self) -> str:
-        """Describe the key."""
         if self.key is None:
             return "found in the log"
         return key_label(self.mode, self.key)
 
     @property
     def kind_text(self) -> str:
-        """Describe the mode, and the source tables if the target's name does not reveal them."""
+        """With the source tables if the target's name does not reveal them."""
         mode = MODES[self.mode].label
         return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
 
 
 class CapturePlan(_Plain):
-    """Plan of a run; made without writing anything."""
+    """Made without writing anything."""
 
     source: str
     identity: str
@@ -137,7 +132,7 @@ class CapturePlan(_Plain):
         tables: tuple[str, ...] = (),
         suspended: Mapping[str, Suspension] | None = None,
     ) -> CapturePlan:
-        """Plan of a stretch read beside the source's own runs; both ends are given."""
+        """Of a stretch read beside the source's own runs; both ends are given."""
         journals = tuple(dict.fromkeys((start.journal, end.journal)))
         return cls(
             source=source,
@@ -171,11 +166,8 @@ class TableReport(_Plain):
 class ParallelReport(_Plain):
     """What was read on executors, segment by segment.
 
-    Attributes:
-        bytes_parallel, bytes_sequential: of the journals.
-        tasks, batches: of the parallel part.
-        one_after_the_other: why parts were not decoded in parallel, each with the place where it
-            ends.
+    `tasks`, `batches`: of the parallel part; `one_after_the_other`: why parts were not decoded
+    in parallel, each with the place where it ends.
     """
 
     bytes_parallel: int = 0
@@ -186,8 +178,6 @@ class ParallelReport(_Plain):
 
 
 class CaptureReport(_Plain):
-    """Result of a run."""
-
     source: str
     outcome: Literal["applied", "nothing_new"]
     reason: str  # the proof of a zero, or what was applied; and why the run ended where it did

@@ -17,13 +17,13 @@ class Runs(Protocol):
     """Starter of runs of one source."""
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
-        """Capture to a bound. Raises what `capture.capture` does."""
+        """Raises what `capture.capture` does."""
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """Run `work` with a writable cursor store and the id of the run."""
 
     def cursor(self) -> StoredCursor | None:
-        """Return the cursor now."""
+        pass
 
 
 class DirectRuns:
@@ -35,15 +35,12 @@ class DirectRuns:
         self._run_id = run_id
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
-        """See `Runs`."""
         capture(
             self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id
         )
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """See `Runs`."""
         return work(self._cursors, self._run_id)
 
     def cursor(self) -> StoredCursor | None:
-        """See `Runs`."""
         return self._cursors.read()

@@ -32,13 +32,8 @@ from cdc_pipeline.text.table_names import exact_pattern
 class SideLake:
     """One side lake.
 
-    Args:
-        config: of the lake; see `beside`.
-        begin: the cursor that it begins with; None if its first capture resolves the start.
-        observer: receives the progress of its captures.
-
-    Attributes:
-        cursors: its cursor, while this process works on it.
+    `config`: see `beside`; `begin`: the cursor that it begins with, None if its first capture
+    resolves the start.
     """
 
     def __init__(
@@ -62,12 +57,10 @@ class SideLake:
 
     @property
     def cut(self) -> Cut | None:
-        """Return its last cut; None before its first batch."""
         return self.sink.last_cut()
 
     @property
     def cursor(self) -> CursorState:
-        """Return its cursor."""
         cursor = self.cursors.read()
         assert cursor is not None
         return cursor
@@ -75,11 +68,8 @@ class SideLake:
     def capture(
         self, bound: Bound | None = None, *, parallel: Parallel | None = None
     ) -> CaptureReport:
-        """Capture up to a place of the log; to the configuration's bound by default. For `parallel`
-        see `capture.capture`.
-
-        Raises:
-            CdcError: see `capture.capture`.
+        """Up to the configuration's bound by default. For `parallel` and errors see
+        `capture.capture`.
         """
         return capture(
             self.config,
@@ -105,14 +95,7 @@ def beside(
     sink: dict[str, Any] | None = None,
     **update: Any,
 ) -> PipelineConfig:
-    """Return the configuration of a lake beside the pipeline's own.
-
-    Args:
-        lake: its folder.
-        tables: the source tables that it has, ``schema.table``.
-        sink: other settings of the sink.
-        update: other settings.
-    """
+    """The configuration of a lake beside the pipeline's own; `sink`, `update`: other settings."""
     return config.model_copy(
         update={
             "tables": only_tables(config, tables),
@@ -129,7 +112,6 @@ def beside(
 
 
 def only_tables(config: PipelineConfig, tables: Sequence[str]) -> TablesConfig:
-    """Return settings that capture only some source tables."""
     return TablesConfig(
         allow_empty=True,
         include=tuple(map(exact_pattern, tables)),

@@ -27,8 +27,9 @@ from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns
 
 
 def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str], bool]:
-    """Return whether the patterns of a pipeline match a table, by database and name, on a server
-    that compares names so."""
+    """Whether the patterns of a pipeline match a table, by database and name, on a server that
+    compares names so.
+    """
     included, excluded = (
         TablePatterns(TablePattern.parse(text, names) for text in patterns)
         for patterns in (config.tables.include, config.tables.exclude)
@@ -39,7 +40,7 @@ def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str],
 
 
 def build_source(config: PipelineConfig) -> Source:
-    """Return the live server or the archive; nothing is connected or read yet."""
+    """Nothing is connected or read yet."""
     # Imported late: a live source brings pymysqlreplication, which an archive never needs.
     if isinstance(config.source, ArchiveSourceConfig):
         from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -64,15 +65,13 @@ def build_source(config: PipelineConfig) -> Source:
 
 
 class _FileOptions(TypedDict):
-    """Return the settings common to both stores that use files."""
-
     disk_bytes_max: int
     batch_mode: BatchMode
     memory_unit_bytes: int
 
 
 def build_store(config: PipelineConfig) -> EventStore:
-    """Return the event store between reader and drain.
+    """The event store between reader and drain.
 
     A store that uses files is emptied when it starts and when it stops.
     """
@@ -102,17 +101,17 @@ def build_store(config: PipelineConfig) -> EventStore:
 
 
 def spill_directory(config: PipelineConfig) -> Path:
-    """Return a local folder of the user's own (K14: raw events stay local), by source and lake."""
+    """A local folder of the user's own (K14: raw events stay local), by source and lake."""
     lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
     parent = config.store.directory or Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}"
     return parent / f"{config.name}-{lake}"
 
 
 def get_size(config: PipelineConfig) -> int:
-    """Return the size of one get, in the store's measure (events, or memory units).
+    """Size of one get, in the store's measure (events, or memory units).
 
-    It is a quarter of the ring at most: reader and drain overlap, and a mixed store, whose memory
-    also holds the events' rows, need not spill before a get is full.
+    It is a quarter of the ring at most: reader and drain overlap, and a mixed store, whose
+    memory also holds the events' rows, need not spill before a get is full.
     """
     if config.store.batch_mode == "itemsize":
         return max(1, config.store.ring_events // 4)
@@ -121,33 +120,28 @@ def get_size(config: PipelineConfig) -> int:
 
 
 def build_sink(config: PipelineConfig) -> DeltaSink:
-    """Return the Delta sink. It starts no JVM before something is merged."""
+    """It starts no JVM before something is merged."""
     return DeltaSink(source=config.name, config=config.sink)
 
 
 def build_lake_cursors(
     config: PipelineConfig, *, before: Callable[[], StoredCursor | None] = lambda: None
 ) -> DeltaCursorStore:
-    """Return the cursor store in the lake itself, for runs without Dagster.
-
-    Args:
-        before: called if it has no cursor yet; what it returns is taken over.
+    """In the lake itself, for runs without Dagster; `before` is called if it has no cursor yet:
+    what it returns is taken over.
     """
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     return DeltaCursorStore(paths.cursors, source=config.name, before=before)
 
 
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
-    """Return the file that counts failed dumps."""
     return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
 
 
 def build_first_start(config: PipelineConfig) -> FirstStartFile:
-    """Return the file with the start of the first run."""
     return FirstStartFile(LakePaths(config.sink.lake_path.absolute(), config.name).first_start)
 
 
 def slice_events_max(config: PipelineConfig) -> int:
-    """Return the events in one slice: 8192 (SPEC T1), less in a small ring so that both threads
-    overlap."""
+    """8192 (SPEC T1), less in a small ring so that both threads overlap."""
     return max(1, min(8192, config.store.ring_events // 4))

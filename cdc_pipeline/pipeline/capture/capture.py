@@ -83,11 +83,7 @@ def capture(
     """Capture from the cursor to the bound, and bring the lake's tables up to it.
 
     Args:
-        config: the pipeline.
-        cursors: where the cursor is read from and committed to.
-        bound: where to stop; the configuration's bound by default.
-        observer: receives the progress.
-        run_id: of the orchestrator's run, kept in the records.
+        bound: the configuration's by default.
         tables: only catch these up, if they are suspended; the cursor does not move (K4).
         sink: in place of the configuration's own; its creator hears of its fault points.
         parallel: read an archive on executors so divided, whatever `batch.decode` says.
@@ -97,8 +93,8 @@ def capture(
         TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
         NothingMatchedError: patterns of tables have never matched one; everything else is done.
         TransactionError: the end of a prepared XA transaction is lost; everything else is done.
-        CdcError: everything else; the error says what to do; what came before it is merged and
-            acked to the last whole transaction.
+        CdcError: everything else; what came before it is merged and acked to the last whole
+            transaction.
     """
     if tables is not None and bound is not None:
         raise ConfigError(
@@ -138,7 +134,6 @@ def _capture(
     sink: Sink | None,
     parallel: Parallel | None,
 ) -> CaptureReport:
-    """Do what `capture` does, with an observer of everything but the end."""
     started = (time.monotonic(), time.process_time())
     sink = sink or build_sink(config)
     dump_errors = build_dump_errors(config)
@@ -195,7 +190,6 @@ def _plan(
     server: ChosenServer,
     dump_errors: DumpErrorStore,
 ) -> ResolvedRun:
-    """Fix start and end before anything is read."""
     resolved = resolve(
         context.config,
         source=source,
@@ -226,7 +220,6 @@ def _read(
     parallel: Parallel | None,
     on_position: Callable[[Position], None],
 ) -> tuple[RunState, ParallelReport | None]:
-    """Read to the end, on executors if the run is one for them."""
     bytes_expected = resolved.plan.bytes_between
     parallel = parallel or division(context.config, bytes_expected=bytes_expected)
     in_sequence = partial(_read_and_drain, context, source=source, on_position=on_position)
@@ -249,7 +242,7 @@ def _read_and_drain(
     source: Source,
     on_position: Callable[[Position], None],
 ) -> RunState:
-    """Run reader and drain, two threads around the store. The first record gets the notes."""
+    """Two threads around the store. The first record gets the notes."""
     config, cursor = context.config, state.cursor
     stretch = open_stretch(
         context,
@@ -282,7 +275,7 @@ def _read_and_drain(
 
 
 def _left(resolved: ResolvedRun, cursor: CursorState | None) -> LogPosition | None:
-    """Return where another server's log was left, if the run goes on at just that transaction."""
+    """Where another server's log was left, if the run goes on at just that transaction."""
     decision = resolved.decision
     if cursor is None or decision is None or not decision.epoch_grows:
         return None
@@ -297,10 +290,8 @@ def _hold_start(
     """Finish a run that has nothing to read.
 
     A first run keeps its start nonetheless, so that `latest` does not move on until the next
-    run. So does a run that has switched to another server.
-
-    Raises:
-        PositionError: that server lags behind what was applied (K7).
+    run. So does a run that has switched to another server; PositionError if that lags behind
+    what was applied (K7).
     """
     before, at = state.cursor, resolved.start
     if before is not None and not resolved.turns_to_another_server:
@@ -340,10 +331,8 @@ def _hold_start(
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:
-    """Fail if patterns match nothing.
-
-    Raises:
-        NothingMatchedError: the log was read to its end, and patterns have never matched a table.
+    """Raise NothingMatchedError if the log was read to its end, and patterns have never matched
+    a table.
     """
     if not _is_read_to_its_end(state, resolved):
         return
@@ -353,7 +342,7 @@ def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRu
 
 
 def _is_read_to_its_end(state: RunState, resolved: ResolvedRun) -> bool:
-    """Return whether the log was read to the end that it had when the run was planned."""
+    """To the end that the log had when the run was planned."""
     return (
         resolved.log_end is not None
         and resolved.end.order >= resolved.log_end.order

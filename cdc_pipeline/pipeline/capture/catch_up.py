@@ -81,7 +81,7 @@ _NEEDS_RELOAD = (
 def catch_up(
     context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer
 ) -> RunState:
-    """Bring those of some targets that earlier runs suspended to the cursor."""
+    """Those of the targets that earlier runs suspended."""
     names = sorted(state.suspended_before.intersection(tables))
     if not names or state.cut is None or state.cursor is None:
         return state
@@ -130,11 +130,6 @@ def catch_up_selected(
 def _targets_of(
     config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]
 ) -> Sequence[str]:
-    """Return the targets of chosen tables.
-
-    Raises:
-        ConfigError: a table that is not captured, or nothing was captured yet.
-    """
     targets = cursor.targets if cursor is not None else {}
     tables = tables_named(config, tables, targets)
     captured = set(TableFilter(config).captured_names([name for name in tables if "." in name]))
@@ -160,11 +155,8 @@ class _LeftBehindError(CdcError):
 
 
 class CatchUp:
-    """Catch-up of suspended targets, one after the other.
-
-    Args:
-        server: the pipeline with the server that was chosen.
-        cut, cursor: the last cut and the cursor.
+    """Catch-up of suspended targets, one after the other; `server`: the pipeline with the chosen
+    server.
     """
 
     def __init__(
@@ -180,8 +172,7 @@ class CatchUp:
     def run(self, tables: Sequence[str]) -> RunSummary:
         """Try each of `tables` once, unless it is not suspended; return what was published.
 
-        Raises:
-            CdcError: one that a retry may clear (the server, Spark).
+        Raises an error that a retry may clear (the server, Spark).
         """
         for name in tables:
             state = self._cursor.targets.get(name)
@@ -251,7 +242,7 @@ class CatchUp:
             raise _LeftBehindError("the target was left behind again", table=name)
 
     def _await_xa(self, name: str) -> None:
-        """Wait: the target is just before an open prepared transaction, which must end first."""
+        """The target is just before an open prepared transaction, which must end first."""
         held = self._cursor.targets[name].suspended
         assert held is not None
         made = held.model_copy(update=_waiting(self._cursor))
@@ -259,10 +250,8 @@ class CatchUp:
             self._publish({name: made})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
-        """Return where the target's own stretch of the log begins.
-
-        Raises:
-            SourceError: the log does not reach back to it.
+        """Where the target's own stretch of the log begins; SourceError if the log does not
+        reach back to it.
         """
         cursor = self._cursor
         if held.epoch == cursor.epoch:
@@ -368,7 +357,7 @@ class CatchUp:
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:
-    """Return the cause of a suspension that ends only when prepared transactions end."""
+    """The cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
         "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",
@@ -379,9 +368,7 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
 class _CatchUpMoves:
     """Moves of one suspended target, without the source's cursor (see `commit.Moves`).
 
-    Args:
-        cursor: of the source, at which the catch-up ends.
-        source_time_us: the source's time in the last cut.
+    `cursor`: of the source, at which the catch-up ends.
     """
 
     kind: BatchKind = "catch_up"
@@ -401,12 +388,11 @@ class _CatchUpMoves:
         self._left: Suspension | None = suspended
 
     def needs_batch(self, *, final: bool) -> bool:
-        """See `Moves`: at the end even a stretch without rows of the target moves it."""
+        """At the end even a stretch without rows of the target moves it."""
         place = self._stretch.place
         return final and place.position.order != place.batch_start.order
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
-        """See `Moves`."""
         place = self._stretch.place
         is_caught_up = place.position.order >= self._end.order
         own = place.take_interval()
@@ -440,7 +426,6 @@ class _CatchUpMoves:
         )
 
     def published(self, cut: Cut) -> None:
-        """See `Moves`."""
         self._cursor = cut.cursor
         if cut.cursor.targets[self._name].suspended != self._left:
             raise _LeftBehindError("the target was left behind again", table=self._name)

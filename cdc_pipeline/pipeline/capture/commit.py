@@ -30,10 +30,10 @@ class BatchCommitter(Protocol):
     """Committer as the drain sees it."""
 
     def is_due(self) -> bool:
-        """Return whether the batch is large enough and between transactions."""
+        """Whether the batch is large enough and between transactions."""
 
     def commit(self, *, final: bool = False) -> None:
-        """Commit the current batch; `final` at the end of the stretch."""
+        """`final`: at the end of the stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,25 @@ class Moves(Protocol):
 
     @property
     def kind(self) -> BatchKind:
-        """Return the kind of the batches."""
+        pass
 
     @property
     def moves_cursor(self) -> bool:
-        """Return whether the cursor moves past a stretch that changes no target."""
+        """Whether the cursor moves past a stretch that changes no target."""
 
     def needs_batch(self, *, final: bool) -> bool:
-        """Return whether the position alone makes a batch due, without work for any target."""
+        """Whether the position alone makes a batch due, without work for any target."""
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
         """Take the interval since the last call; `created` are targets that batch `number`
-        makes."""
+        makes.
+        """
 
     def published(self, cut: Cut) -> None:
-        """Take over a cut that was published."""
+        pass
 
 
 class CursorMoves:
-    """Moves of the source's cursor."""
-
     kind: BatchKind = "batch"
     moves_cursor: bool = True
 
@@ -85,11 +84,10 @@ class CursorMoves:
         self._source = source
 
     def needs_batch(self, *, final: bool) -> bool:  # noqa: ARG002
-        """See `Moves`: the cursor moves without a batch."""
+        """The cursor moves without a batch."""
         return False
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
-        """See `Moves`."""
         stretch = self._stretch
         interval = stretch.place.take_interval()
         cursor = cursor_state(
@@ -105,19 +103,14 @@ class CursorMoves:
         return Covered(interval, cursor, stretch.place.source_time_us)
 
     def published(self, cut: Cut) -> None:
-        """See `Moves`."""
+        pass
 
 
 class Committer:
     """Committer of a stretch's batches.
 
-    Args:
-        moves: what a batch moves; the source's cursor by default.
-        start_reasons: why the run started where it did, kept in the metadata of each cursor.
-
     Attributes:
         done: what was published, and the intervals at the run's end that changed no target.
-        cursor: the latest cursor; None before the first.
     """
 
     def __init__(
@@ -136,7 +129,6 @@ class Committer:
         self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
-        """Return whether the batch is large enough to be merged and between transactions."""
         batch, limits = self._stretch.stager.staged, self._context.config.batch
         if (
             batch is None
@@ -153,10 +145,8 @@ class Committer:
     def commit(self, *, final: bool = False) -> None:
         """Record, merge, publish, write the cursor, ack.
 
-        Without work this does nothing, except that at a run's end the cursor moves.
-
-        Raises:
-            SinkError: a merge failed; the record stays and the next run finishes it.
+        Without work this does nothing, except that at a run's end the cursor moves. After a
+        SinkError the record stays and the next run finishes it.
         """
         if self._stretch.stager.is_in_doubt:
             return
@@ -169,10 +159,8 @@ class Committer:
             self._move_cursor()
 
     def _has_work(self) -> bool:
-        """Return whether there is a batch to record.
-
-        That is: changes of targets, newly suspended or forgotten targets (K4), or targets that are
-        no longer exact (K12).
+        """Changes of targets, newly suspended or forgotten targets (K4), or targets that are no
+        longer exact (K12).
         """
         targets = self._stretch.targets
         of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
@@ -218,7 +206,7 @@ class Committer:
         self._moves.published(cut)
 
     def _left_behind_at(self) -> Position:
-        """Return the position of a target that the batch has to leave behind."""
+        """Of a target that the batch has to leave behind."""
         open_before = self.cursor.open_xa if self.cursor is not None else ()
         return before_begin(
             self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch)
@@ -264,7 +252,6 @@ def cursor_state(
     targets: dict[str, TargetState] | None = None,
     shadows: dict[str, str] | None = None,
 ) -> CursorState:
-    """Return the cursor of `source` at a position."""
     return CursorState(
         source=source,
         batch_number=batch_number,

@@ -46,9 +46,8 @@ _GET_TIMEOUT_S = 1.0
 class Drain:
     """Reader and drain of a stretch, two threads around its store.
 
-    Args:
-        on_position: receives, in the reader's thread, how far the log was read and stored (SPEC
-            T3).
+    `on_position` receives, in the reader's thread, how far the log was read and stored (SPEC
+    T3).
     """
 
     def __init__(
@@ -101,11 +100,9 @@ class Drain:
         self._transactions = 0
 
     def run(self) -> ReadResult:
-        """Read and drain the stretch. If that fails, the source is closed: its reader may wait for
-        a server.
+        """If this fails, the source is closed: its reader may wait for a server.
 
-        Raises:
-            CdcError: from reading, decoding or merging; what came before it is committed.
+        Raises CdcError from reading, decoding or merging; what came before it is committed.
         """
         store, reader = self._stretch.store, self._reader
         store.start()
@@ -122,7 +119,7 @@ class Drain:
         return reader.result()
 
     def _drain(self) -> None:
-        """Drain until the reader has ended and the store is empty."""
+        """Until the reader has ended and the store is empty."""
         stretch, store, size = self._stretch, self._stretch.store, get_size(self._context.config)
         while True:
             batch = store.get(size, timeout_s=_GET_TIMEOUT_S)
@@ -161,7 +158,6 @@ class Drain:
     # -- interpret ---------------------------------------------------------------------------------
 
     def _take(self, slices: Sequence[EventSlice]) -> None:
-        """Interpret the result of a get, and stage what it changes."""
         for unit in units(slices):
             kind = unit[0].kind
             # Here as well: a get nearly always ends inside a transaction, where nothing can be
@@ -192,12 +188,10 @@ class Drain:
                 self._committer.commit()
 
     def _instead(self, unit: Unit, error: CdcError) -> list[Unit]:
-        """Return what to interpret instead of a unit that failed: its halves, or it without a
-        table.
+        """What to interpret instead of a unit that failed: its halves, or it without a table.
 
-        Raises:
-            CdcError: the error, if it stops the run; suspensions in the same transaction are then
-                undone.
+        Raises the error if it stops the run; suspensions in the same transaction are then
+        undone.
         """
         parts = halves(unit)
         if parts is not None:
@@ -213,7 +207,7 @@ class Drain:
     # -- stage -------------------------------------------------------------------------------------
 
     def _stage(self, changes: Changes) -> None:
-        """Carry out all that a unit changes, in this order."""
+        """All that a unit changes, in this order."""
         stager, is_open = self._stretch.stager, changes.open is not None
         if changes.open is not None:
             stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)

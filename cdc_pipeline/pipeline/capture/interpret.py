@@ -63,11 +63,9 @@ class Changes:
         suspensions: targets that its statements leave behind.
         rows: changes of each table, with the targets that get them.
         bad: rows that cannot be applied, for the quarantine.
-        xa: steps for prepared transactions.
         open: the transaction that it is a piece of.
         ending: of that transaction; None if it goes on, or there is none.
         undone: event ordinals of that transaction that do not count if it is committed.
-        row_events_ignored, row_events_suspended, transactions_applied: to be counted.
     """
 
     unit: Unit
@@ -107,7 +105,7 @@ def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
 
 
 def first_begin(unit: Unit) -> Position | None:
-    """Return where the first transaction of a unit begins; None if there is none."""
+    """Where the first transaction of a unit begins."""
     for piece in unit:
         rows = np.flatnonzero(piece.events["tx_offset"] >= 0)
         if len(rows):
@@ -116,7 +114,7 @@ def first_begin(unit: Unit) -> Position | None:
 
 
 def halves(unit: Unit) -> list[Unit] | None:
-    """Split a unit in two at the end of a transaction; None if there is none inside."""
+    """Split a unit at the end of a transaction; None if there is none inside."""
     if unit[0].kind is not SliceKind.TRANSACTIONS:
         return None
     if len(unit) > 1:
@@ -132,8 +130,6 @@ def halves(unit: Unit) -> list[Unit] | None:
 
 
 class Interpreter:
-    """Interpreter of consecutive units of a stretch."""
-
     def __init__(
         self,
         stretch: Stretch,
@@ -153,10 +149,8 @@ class Interpreter:
         self._is_open_applied = False  # the open transaction has rows of a captured table
 
     def is_alone(self, unit: Unit) -> bool:
-        """Return whether a unit is a statement that changes a target: a batch of its own.
-
-        Raises:
-            CdcError: see `read`.
+        """Whether a unit is a statement that changes a target: a batch of its own. Raises as
+        `read`.
         """
         piece = unit[0]
         return piece.kind is SliceKind.STATEMENT and bool(
@@ -164,10 +158,10 @@ class Interpreter:
         )
 
     def read(self, unit: Unit) -> Changes:
-        """Return what a unit changes.
+        """What a unit changes.
 
-        Raises:
-            CdcError: it cannot be decoded or applied; with journal and offset. Nothing was learned.
+        Raises CdcError, with journal and offset, if it cannot be decoded or applied; nothing was
+        learned.
         """
         targets = self._targets.snapshot()
         maps = self._decoder.mark()
@@ -210,7 +204,7 @@ class Interpreter:
         logged: Sequence[DecidedStatement],
         decoded: DecodedRun,
     ) -> int:
-        """Return how many transactions count that end in a unit."""
+        """How many transactions count that end in a unit."""
         applied = decoded.transactions_applied
         if unit[0].kind is SliceKind.STATEMENT:
             return applied + sum(not one.decision.ignored for one in logged)
@@ -225,8 +219,7 @@ class Interpreter:
     # -- statements --------------------------------------------------------------------------------
 
     def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
-        """Decide on the statements of a unit: one that is alone, savepoints, XA, DDL of other
-        tables."""
+        """A statement that is alone, savepoints, XA, DDL of other tables."""
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
@@ -266,8 +259,8 @@ class Interpreter:
     ) -> tuple[Suspend, ...]:
         """Take over what a decision says of tables; return the suspensions that it calls for.
 
-        Raises:
-            ContentUnknownError: a target holds another table's rows, and cannot be suspended.
+        Raises ContentUnknownError if a target holds another table's rows, and cannot be
+        suspended.
         """
         suspensions = []
         for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
@@ -288,7 +281,7 @@ class Interpreter:
     # -- rows --------------------------------------------------------------------------------------
 
     def _confirm(self, table: DecodedTable) -> list[Target]:
-        """Return the targets of a table's changes; an error names their place."""
+        """An error names the place of the table's changes."""
         rows, targets = table.rows, self._targets
         with table.named_in_errors():
             found = targets.confirm(rows.schema)
@@ -301,11 +294,10 @@ class Interpreter:
 
 
 def _check_not_emptied(decision: Decision) -> None:
-    """Check that a statement among rows empties no target: that needs a batch of its own.
+    """A statement among rows that empties a target needs a batch of its own.
 
-    Raises:
-        ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
-            which only these rows tell the columns or the key.
+    Raises ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table
+    again of which only these rows tell the columns or the key.
     """
     for change in decision.changes:
         if change.empties:
@@ -320,11 +312,10 @@ def _check_not_emptied(decision: Decision) -> None:
 
 
 def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
-    """Check that no parked rows lose their table.
+    """No parked rows may lose their table.
 
-    Raises:
-        UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
-            XA COMMIT (K8, K28).
+    Raises UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
+    XA COMMIT (K8, K28).
     """
     for table in dict.fromkeys(old for old, _ in decision.statement.renames):
         source = table_name(*table)

@@ -32,8 +32,8 @@ from cdc_pipeline.schema.ddl.session import canonical_xid
 def drop_lost(
     context: CaptureContext, state: RunState, *, before: Sequence[OpenXa], listed: Collection[str]
 ) -> tuple[RunState, TransactionError | None]:
-    """Forget transactions whose end is lost, where a person has accepted that; return the error of
-    the first other one.
+    """Forget transactions whose end is lost, where a person has accepted that; return the error
+    of the first other one.
 
     Args:
         state: at the end of the log.
@@ -74,12 +74,11 @@ def drop_lost(
 def lost_end(
     xid: str, begin: Position, rows: Mapping[str, int], *, source: str, found: str
 ) -> TransactionError:
-    """Return the error of a prepared transaction whose end is lost.
+    """The error of a prepared transaction whose end is lost.
 
     Args:
         begin: its first event.
         rows: how many wait, by source table.
-        source: the pipeline's name.
         found: what shows that it has ended.
     """
     tables = sorted(rows)

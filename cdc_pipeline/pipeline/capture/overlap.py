@@ -17,7 +17,7 @@ from cdc_pipeline.pipeline.targets.targets import Target
 
 
 class Overlap:
-    """State of a stretch of the log: still in the overlap or not.
+    """Whether a stretch of the log is still in the overlap.
 
     Args:
         until_us: commit time of what was applied last; None if there is no overlap.
@@ -30,7 +30,6 @@ class Overlap:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the stretch is still in the overlap."""
         return self._until_us is not None
 
     def reach(self, commit_us: int) -> None:
@@ -41,12 +40,9 @@ class Overlap:
     def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
         """Refuse changes that a target which keeps every change might get twice.
 
-        Args:
-            source: the source table whose changes come.
-            first_us: commit time of the first of them; -1 not known.
+        `first_us`: commit time of the first of them; -1 not known.
 
-        Raises:
-            OverlapUndecidedError: they lie in the overlap.
+        Raises OverlapUndecidedError if they lie in the overlap.
         """
         if self._until_us is None or first_us > self._until_us:
             return
@@ -71,11 +67,8 @@ class Overlap:
             )
 
     def check_passed(self, place: Progress) -> None:
-        """Raise if the run would publish inside the overlap.
-
-        Raises:
-            PositionError: the log has no transaction yet that is later than what was applied before
-                the switch.
+        """Raise PositionError if the run would publish inside the overlap: the log has no
+        transaction yet that is later than what was applied before the switch.
         """
         if self._until_us is None:
             return

@@ -23,11 +23,6 @@ from cdc_pipeline.position.start.same_log import last_logged_event
 class Progress:
     """Progress over applied slices; always between transactions.
 
-    Args:
-        start: where the run starts.
-        flavor: of the source.
-        keeps_gtids: whether the source uses GTIDs.
-
     Attributes:
         position: after the last whole transaction, without its GTID set (see `full_position`).
         source_time_us: commit time of that transaction at the source; -1 before the first.
@@ -49,20 +44,19 @@ class Progress:
         self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
-        """Return the position with the set of all transactions executed up to it.
+        """The position with the set of all transactions executed up to it.
 
-        The set is left out if the source does not use GTIDs. Later transactions might be in no set,
-        and those of a mixed time would make a partial one, with which a dump sends applied
+        The set is left out if the source does not use GTIDs. Later transactions might be in no
+        set, and those of a mixed time would make a partial one, with which a dump sends applied
         transactions again.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 
     def count(self, name: str, number: int) -> None:
-        """Add to one of the interval's counters."""
         self._counts[name] = self._counts.get(name, 0) + number
 
     def advance(self, slices: Sequence[EventSlice]) -> None:
-        """Move to the end of `slices`; pieces of an open transaction only count."""
+        """Pieces of an open transaction only count."""
         for piece in slices:
             events = piece.events
             self.count("events_seen", piece.event_count)
@@ -97,7 +91,8 @@ class Progress:
 
     def reach(self, end: Position) -> None:
         """Move to the end of the read: a GTID dump leaves out what the start's set already
-        holds."""
+        holds.
+        """
         if self.position.order < end.order:
             before, self.position = self.position, end
             # what the server left out does not change the state before it
@@ -109,7 +104,7 @@ class Progress:
             self.position = replace(self.position, last_transaction=before.last_transaction)
 
     def _remember_event(self, slices: Sequence[EventSlice]) -> None:
-        """Record in the position the last event before it (K24), even one of an earlier call."""
+        """In the position (K24), even one of an earlier call."""
         journal, offset = self.position.journal, self.position.offset
         if journal != self._last_event[0]:
             self._last_event = (journal, None)
@@ -131,15 +126,14 @@ class Progress:
         self._last_gtid = ""
 
     def take_ack_position(self) -> Position | None:
-        """Return the last transaction's last event, by which the store is acked (SPEC S9).
-
-        Return None if there was none since the last call.
+        """The last transaction's last event, by which the store is acked (SPEC S9); None if
+        there was none since the last call.
         """
         position, self._ack_position = self._ack_position, None
         return position
 
     def take_interval(self) -> Interval:
-        """Return the interval since the last call, and begin a new one."""
+        """The interval since the last call; begins a new one."""
         interval = Interval(
             start_journal=self.batch_start.journal,
             start_offset=self.batch_start.offset,

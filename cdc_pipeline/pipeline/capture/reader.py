@@ -50,7 +50,7 @@ class Reader(threading.Thread):
     """Reader of one run's part of the log into the store.
 
     Attributes:
-        error: what ended the reading early; None while it runs and after a full read.
+        error: what ended the reading early.
         reached_end: everything up to the planned end was read and put.
         limit_reached: the run's limit came before that end.
     """
@@ -93,14 +93,13 @@ class Reader(threading.Thread):
         )
 
     def result(self) -> ReadResult:
-        """Return what the reading came to, after it has ended."""
+        """After it has ended."""
         return ReadResult(len(self._buffer.dropped), self.limit_reached)
 
     @property
     def bytes_expected(self) -> int:
-        """Return an estimate of the journal bytes that the run reads in all.
-
-        A limit that is not in bytes is scaled by what was read so far.
+        """Journal bytes that the run reads in all, estimated: a limit that is not in bytes is
+        scaled by what was read so far.
         """
         most = self._run.plan.bytes_between
         if self._run.limit is None:
@@ -111,7 +110,7 @@ class Reader(threading.Thread):
         return min(most, int(self._bytes_put / share)) if share else most
 
     def take_notes(self, up_to: Position) -> list[Note]:
-        """Return the decisions of the reading up to a position, each once, in the order of the log.
+        """Decisions of the reading up to a position, each once, in the order of the log.
 
         The reader has written them before it puts what follows.
         """
@@ -124,7 +123,7 @@ class Reader(threading.Thread):
         return taken
 
     def run(self) -> None:
-        """Read; this is the thread's body. Never raises: see `error`."""
+        """The thread's body. Never raises: see `error`."""
         limit = self._run.limit
         try:
             if limit is not None:

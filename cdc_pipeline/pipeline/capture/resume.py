@@ -15,7 +15,7 @@ from cdc_pipeline.position.cursor import Suspension
 
 
 def resume(context: CaptureContext) -> RunState:
-    """Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
+    """Finish what is recorded, remove what is not (K2, K3)."""
     sink, is_followed = context.sink, Routes(context.config).is_followed
 
     def failing(cut: Cut) -> dict[str, LakeStateError]:

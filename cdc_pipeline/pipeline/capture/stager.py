@@ -27,11 +27,8 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A batch that is ready to be recorded.
-
-    Attributes:
-        staged: None if no target is touched.
-        created: targets that it makes.
+    """A batch that is ready to be recorded; `staged`: None if no target is touched; `created`:
+    targets that it makes.
     """
 
     staged: StagedBatch | None
@@ -43,13 +40,7 @@ class Collected:
 class Stager:
     """Stager of rows, statements and notes, one batch after the other.
 
-    Args:
-        number: of the first batch.
-        begin: begins a batch of a number.
-
-    Attributes:
-        number: of the current batch.
-        names: of the transactions that are staged.
+    `number`: of the current batch; `names`: of the transactions that are staged.
     """
 
     def __init__(
@@ -74,35 +65,34 @@ class Stager:
     # -- the batch at work -------------------------------------------------------------------------
 
     def batch(self) -> StagedBatch:
-        """Return the current batch, which is begun if there is none."""
+        """The current batch, which is begun if there is none."""
         if self._staged is None:
             self._staged = self._begin(self.number)
         return self._staged
 
     @property
     def staged(self) -> StagedBatch | None:
-        """Return the current batch; None if nothing is staged."""
+        """None if nothing is staged."""
         return self._staged
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether a step failed halfway."""
+        """Whether a step failed halfway."""
         return self._is_in_doubt
 
     @property
     def has_work(self) -> bool:
-        """Return whether the batch changes any target."""
         return self._staged is not None and self._staged.has_work
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Take steps that count together: if one fails, nothing more is recorded in this run."""
+        """Steps that count together: if one fails, nothing more is recorded in this run."""
         before, self._is_in_doubt = self._is_in_doubt, True
         yield
         self._is_in_doubt = before
 
     def collect(self) -> Collected:
-        """Return what was collected, and start collecting from scratch."""
+        """Return what was collected, and start from scratch."""
         collected = Collected(
             self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
         )
@@ -110,7 +100,6 @@ class Stager:
         return collected
 
     def published(self, cut: Cut) -> None:
-        """Continue with the batch after a published one."""
         self.number = cut.batch_number + 1
 
     # -- rows --------------------------------------------------------------------------------------
@@ -118,11 +107,7 @@ class Stager:
     def stage(
         self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool
     ) -> None:
-        """Add changes of one table to each of its targets.
-
-        Args:
-            open_transaction: it is not known yet whether their transaction commits.
-        """
+        """`open_transaction`: it is not known yet whether the transaction commits."""
         with self.together():
             for target in targets:
                 self._create_new(target)
@@ -156,19 +141,17 @@ class Stager:
             self._staged.close_open()
 
     def drop_open(self, target: str | None = None) -> None:
-        """Drop the rows of an open transaction that never counts; or those of one target."""
+        """An open transaction never counts; of one target, or of all."""
         if self._staged is not None:
             self._staged.drop_open(target)
 
     # -- statements and decisions ------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
-        """Create the target's table."""
         self._created.add(target.name)
         self.batch().create(target)
 
     def change(self, target: Target, change: TableChange) -> None:
-        """Change the target as a DDL requires."""
         before = change.before or change.known
         self.batch().change(target, before.target_columns, change.steps)
 
@@ -182,11 +165,9 @@ class Stager:
             self.batch().replace(target, content, before=carried.columns, steps=carried.steps)
 
     def decided(self, decision: DdlDecision) -> None:
-        """Keep a decision about DDL for the record."""
         self._ddl.append(decision)
 
     def note(self, note: Note) -> None:
-        """Keep any other decision for the record."""
         self._notes.append(note)
 
     def _create_new(self, target: Target) -> None:

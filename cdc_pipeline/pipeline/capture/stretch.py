@@ -36,12 +36,7 @@ from cdc_pipeline.store.contract import EventStore
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """Values that are the same for all stretches of a run.
-
-    Attributes:
-        sink: locked.
-        run_id: of the orchestrator's run.
-    """
+    """Values that are the same for all stretches of a run; `sink` is locked."""
 
     config: PipelineConfig
     sink: Sink
@@ -50,7 +45,7 @@ class CaptureContext:
     run_id: str
 
     def admin_batch(self, cut: Cut | None, cursor: CursorState) -> AdminBatch:
-        """Begin a batch that moves no cursor."""
+        """A batch that moves no cursor."""
         return AdminBatch(
             self.sink,
             cursors=self.cursors,
@@ -67,7 +62,7 @@ class LogSection:
 
     Attributes:
         run: its ends, and the epoch of all that is committed (K1).
-        cursor: of the source before it; None before the first.
+        cursor: of the source before it.
         left: where another server's log was left that this part goes on from; None if there is
             none, or if the two overlap (K7).
         is_sources_own: a failure of one table alone suspends it (K4), and it may begin in an
@@ -89,11 +84,7 @@ class Stretch:
     Attributes:
         identity: of the server that wrote it.
         store: the events between reader and drain.
-        targets: those that follow the source in it.
-        parking: the prepared transactions (K8).
         place: how far its transactions are staged.
-        overlap: with the log of another server (K7).
-        stager: collects the current batch.
         schemas: written before the record or cursor that refers to it.
         history: content hashes, written likewise; None if the log has GTIDs.
     """
@@ -111,17 +102,16 @@ class Stretch:
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of all that is committed (K1)."""
         return self.section.run.epoch
 
     def captured(self, database: str, table: str) -> bool:
-        """Return whether a table is captured by its name, or followed after a rename."""
+        """By its name, or followed after a rename."""
         return self.section.tables.captured(database, table) or self.targets.follows(
             database, table
         )
 
     def applies_parked(self, schema: TableSchema) -> bool:
-        """Return whether rows of a table are applied at their XA COMMIT.
+        """Whether rows of a table are applied at their XA COMMIT.
 
         They are not if it is no longer captured, or suspended: it then reads this transaction
         again when it catches up (K4).
@@ -130,15 +120,15 @@ class Stretch:
         return self.captured(database, table) and not self.targets.is_suspended(database, table)
 
     def resume_position(self) -> Position:
-        """Return where a target that no longer follows the source has to resume (K4, K8).
+        """Where a target that no longer follows the source has to resume (K4, K8).
 
-        That is the end of the last whole transaction, or before the oldest open prepared one: the
-        target has to read that one again.
+        That is the end of the last whole transaction, or before the oldest open prepared one:
+        the target has to read that one again.
         """
         return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
 
     def drop_open(self) -> None:
-        """Drop the open transaction: it was rolled back or never ended."""
+        """The transaction was rolled back or never ended."""
         self.parking.drop_pieces()
         self.stager.drop_open()
 
@@ -151,13 +141,9 @@ def open_stretch(
     parking: XaParking,
     begin: Callable[[int], StagedBatch] | None = None,
 ) -> Stretch:
-    """Return a stretch of which nothing has been read.
+    """A stretch of which nothing has been read; `begin`: begins a batch of a number.
 
-    Args:
-        begin: begins a batch of a number; the sink's by default.
-
-    Raises:
-        LakeStateError: the stored schema history is damaged.
+    Raises LakeStateError if the stored schema history is damaged.
     """
     config, run, source, cursor = context.config, section.run, section.source, section.cursor
     identity = source.identity
@@ -195,6 +181,5 @@ def open_stretch(
 
 
 def before_begin(at: Position, begin: Position | None) -> Position:
-    """Return `at`, or `begin` if that is earlier; its GTID set is completed when it is read
-    from."""
+    """The earlier one; the GTID set of `begin` is completed when it is read from."""
     return at if begin is None or begin.order >= at.order else begin

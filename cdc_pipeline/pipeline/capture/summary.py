@@ -42,11 +42,9 @@ class RunSummary:
 
     Attributes:
         batches: number of cuts that were published.
-        latest: the last of them; None before the first.
-        interval: of the log, over all batches and idle intervals; None before the first.
-        rows: row changes of all tables.
+        latest: the last of them.
+        interval: of the log, over all batches and idle intervals.
         ddl, notes: the first `ENTRIES_KEPT_MAX` of each; the cuts have all of them.
-        entries_omitted: how many more there were.
     """
 
     def __init__(self) -> None:
@@ -61,7 +59,6 @@ class RunSummary:
         self._stands: dict[str, tuple[int, bool]] = {}  # Delta version, partial
 
     def add(self, cut: Cut) -> None:
-        """Count a published cut."""
         self.batches += 1
         self.latest = cut
         for name, table in cut.tables.items():
@@ -110,7 +107,7 @@ class RunSummary:
             self.moved(other.interval, (), ())
 
     def tables(self) -> dict[str, TableReport]:
-        """Return the results for each table of the cuts, changed or not, by name."""
+        """For each table of the cuts, changed or not, by name."""
         return {
             name: self._changes.get(name, TableReport()).model_copy(
                 update={"delta_version": version, "partial": partial}
@@ -139,15 +136,12 @@ class RunState:
     """A run between two of its steps.
 
     Attributes:
-        cut: the last one; None before the first.
-        cursor: None before the first.
         cursor_reason: how the cursor was found (K3).
         finished: the cut of a batch that an earlier run had recorded.
         suspended_before: targets that earlier runs suspended. One that this run suspends is not
             retried at once.
         main: what was published with the cursor.
         others: what batches published that moved no cursor.
-        read: what the reading came to.
     """
 
     cut: Cut | None
@@ -160,7 +154,7 @@ class RunState:
     read: ReadResult = field(default_factory=ReadResult)
 
     def after(self, done: RunSummary) -> RunState:
-        """Return the state after batches that moved no cursor."""
+        """After batches that moved no cursor."""
         cut = done.latest
         if cut is None:
             return self
@@ -183,7 +177,7 @@ def _joined(first: Interval, second: Interval) -> Interval:
 
 
 def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
-    """Return the interval of a run, from its planned start to the end of its batches."""
+    """From the run's planned start to the end of its batches."""
     nothing = empty_interval(resolved.start)
     return nothing if done is None else _joined(nothing, done)
 
@@ -191,7 +185,7 @@ def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
 def _reason_of(
     done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool
 ) -> str:
-    """Describe what the run did, and why it ended where it did."""
+    """What the run did, and why it ended where it did."""
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""
@@ -216,7 +210,6 @@ def _reason_of(
 
 
 def batches_text(count: int) -> str:
-    """Return a number of batches in words."""
     return f"{count:,} batch{'' if count == 1 else 'es'}"
 
 
@@ -228,7 +221,7 @@ def report_of(
     read: Position | None,
     started: tuple[float, float],
 ) -> CaptureReport:
-    """Return what a run did; `read` is the last position that its reader dumped."""
+    """`read`: the last position that the run's reader dumped."""
     interval, cursor = whole_interval(state.main.interval, resolved), state.cursor
     done = RunSummary()
     if state.finished is not None:

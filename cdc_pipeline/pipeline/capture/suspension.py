@@ -43,12 +43,7 @@ _OF_ONE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """The decision to leave targets of one source table behind.
-
-    Attributes:
-        source: the table, ``schema.table``.
-        only: some of its targets; None for all of them.
-    """
+    """Leave targets of one source table behind; `only`: some of them."""
 
     source: str
     suspension: Suspension
@@ -56,7 +51,7 @@ class Suspend:
 
 
 def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
-    """Return the suspension that a failure calls for; None if it stops the run.
+    """The suspension that a failure calls for; None if it stops the run.
 
     The targets stay at the end of the last whole transaction.
     """
@@ -101,7 +96,7 @@ def plan_to_cursor(
     catching_up: str = "",
     start: Position | None = None,
 ) -> CapturePlan:
-    """Return the plan of a stretch that ends at the cursor: of a catch-up, or empty."""
+    """Of a stretch that ends at the cursor: of a catch-up, or empty."""
     reason = "a run of chosen tables: the cursor does not move"
     if catching_up:
         reason = f"{catching_up} was suspended and is caught up from its position"
@@ -120,7 +115,6 @@ def plan_to_cursor(
 def suspended_error(
     found: Mapping[str, Suspension], *, cursor: CursorState
 ) -> TargetSuspendedError:
-    """Return the error of a run that left targets behind."""
     listing = sorted(found.items())
     name, held = listing[0]
     only = len(listing) == 1
@@ -140,11 +134,7 @@ def suspended_error(
 
 
 def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = None) -> None:
-    """Fail if tables are suspended.
-
-    Raises:
-        TargetSuspendedError: some tables, or some of those given, are suspended.
-    """
+    """Raise TargetSuspendedError if tables, or some of those given, are suspended."""
     if cursor is None:
         return
     found = {

@@ -21,7 +21,7 @@ from cdc_pipeline.binlog.seq_columns import transactions
 
 
 class TransactionNames:
-    """Names of the transactions that are being drained."""
+    """Of the transactions that are being drained."""
 
     def __init__(self) -> None:
         self._slices: Sequence[EventSlice] = ()
@@ -40,7 +40,7 @@ class TransactionNames:
         self._open = {(journal_number(journal), tx_offset): gtid} if gtid else {}
 
     def of_rows(self, seq: pa.Array) -> pa.Array:
-        """Return the names of the transactions of n changes: strings (n,)."""
+        """Names of the transactions of n changes: strings (n,)."""
         numbers, offsets = transactions(seq)
         places, which = np.unique(np.stack([numbers, offsets], axis=1), axis=0, return_inverse=True)
         known = self._known()

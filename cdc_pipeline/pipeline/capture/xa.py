@@ -92,9 +92,7 @@ XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
 class XaPlanner:
     """Matches decoded prepares and XA statements with parked rows.
 
-    Args:
-        accepted: canonical xids of XA COMMITs that may be unknown.
-        source: the pipeline's name.
+    `accepted`: canonical xids of XA COMMITs that may be unknown.
     """
 
     def __init__(self, stretch: Stretch, *, accepted: Collection[str], source: str) -> None:
@@ -110,10 +108,7 @@ class XaPlanner:
         ends: Sequence[XaEnd],
         rows: Mapping[TransactionKey, Sequence[DecodedTable]],
     ) -> tuple[XaStep, ...]:
-        """Plan the steps for a run of slices.
-
-        Args:
-            rows: of the parts.
+        """Plan the steps for a run of slices; `rows`: of the parts.
 
         Raises:
             UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
@@ -209,7 +204,7 @@ class XaPlanner:
     def _confirm(
         self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
     ) -> None:
-        """Confirm the tables of rows that an end makes effective."""
+        """Tables of rows that an end makes effective."""
         for schema in schemas:
             if not self._stretch.applies_parked(schema):
                 continue
@@ -225,7 +220,7 @@ class XaPlanner:
 
 
 def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
-    """Return the begin, and rows by table, of a transaction that is to be parked."""
+    """The begin, and rows by table, of a transaction that is to be parked."""
     assert isinstance(step, _Add)
     begin = Position(step.part.journal, step.part.tx_offset)
     return begin, {table.rows.schema.full_name: len(table.rows) for table in step.tables}
@@ -245,8 +240,7 @@ class XaStaging:
         self._gathered_bytes = 0
 
     def apply(self, steps: Sequence[XaStep]) -> int:
-        """Carry out a plan, within `Stager.together`; return the number of changes made
-        effective."""
+        """Within `Stager.together`; returns the number of changes made effective."""
         self._rows_applied = 0
         for step in steps:
             match step:

@@ -140,16 +140,13 @@ class RunDecoder:
         undone: Undone | None = None,
         waiting: Collection[TransactionKey] = (),
     ) -> DecodedRun:
-        """Return the changes of `slices`, decoded.
+        """Changes of `slices`; `waiting`: transactions whose rows wait.
 
-        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that
-        cannot be applied, if their policies allow it and they do not wait.
+        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows
+        that cannot be applied, if their policies allow it and they do not wait.
 
-        Args:
-            waiting: transactions whose rows wait.
-
-        Raises:
-            BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
+        Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts
+        then.
         """
         undone = undone or {}
         selections: dict[TableSchema, list[RowsSelection]] = {}
@@ -200,10 +197,8 @@ class RunDecoder:
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
     ) -> DecodedRows:
-        """Return rows that can be applied; add the others to `bad` if the policies allow it.
-
-        Args:
-            bad: None: no row may be left out.
+        """Rows that can be applied; the others go to `bad` if the policies allow it; None: no
+        row may be left out.
         """
         try:
             decoded = decode_rows(parts, schema, epoch=self._epoch)
@@ -242,7 +237,7 @@ class RunDecoder:
 
 
 def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:
-    """Return how many different (journal, offset) there are."""
+    """How many different (journal, offset) there are."""
     return sum(len(np.unique(np.concatenate(parts))) for parts in offsets.values())
 
 
@@ -280,7 +275,6 @@ def decoder_of(
     schemas: KnownSchemas | None,
     names: NameRule,
 ) -> RunDecoder:
-    """Return the decoder of a run, with its masks and without suspended tables."""
     return RunDecoder(
         captured=captured,
         epoch=epoch,
@@ -305,7 +299,6 @@ def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> ND
 def _by_transaction(
     decoded: DecodedRows, parts: Sequence[RowsSelection]
 ) -> Iterator[tuple[TransactionKey, DecodedTable]]:
-    """Yield the changes of each transaction."""
     if not len(decoded):
         return
     offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
@@ -322,7 +315,7 @@ def _by_transaction(
 def _event_position(
     decoded: DecodedRows, parts: Sequence[RowsSelection], row: int
 ) -> tuple[str, int]:
-    """Return journal and offset of the rows event of change `row`."""
+    """Journal and offset of the rows event of change `row`."""
     at = int(decoded.event_row[row])
     for part in parts:
         if at < len(part.rows):
@@ -334,16 +327,15 @@ def _event_position(
 def _unlogged(
     decoded: DecodedRows, taken: Callable[[str], bool]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which columns of which inserts, and of which updates, have values that the log does
-    not contain, each (rows, columns).
+    """Which columns of which inserts, and of which updates, have values that the log does not
+    contain, each (rows, columns).
 
     An insert lacks what took its default. An update lacks what did not change, and generated
     columns on servers that leave them out (MariaDB 11.8): those are in neither image, though the
     one before is not the key alone. Images without BLOBs (NOBLOB) leave out BLOBs that did not
     change.
 
-    Args:
-        taken: whether a target has the column of this name.
+    `taken`: whether a target has the column of this name.
     """
     columns = decoded.schema.columns
 
@@ -362,14 +354,14 @@ def _unlogged(
 
 
 def lacks_values(decoded: DecodedRows, taken: Callable[[str], bool]) -> bool:
-    """Return whether rows lack values that the log does not contain."""
+    """Whether rows lack values that the log does not contain."""
     return any(found.any() for found in _unlogged(decoded, taken))
 
 
 def _check_images(
     decoded: DecodedRows, parts: Sequence[RowsSelection], *, taken: Callable[[str], bool]
 ) -> tuple[IncompleteRowsError, list[int]] | None:
-    """Return the error and rows for changes without values that the log does not contain."""
+    """The error and rows for changes without values that the log does not contain."""
     inserts, updates = _unlogged(decoded, taken)
     lacking = np.flatnonzero((inserts | updates).any(axis=1))
     if not len(lacking):
@@ -409,7 +401,7 @@ def _check_images(
 def _unapplicable(
     decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
-    """Return the error of a value that stops its table: no document, or no value of its type."""
+    """The error of a value that stops its table: no document, or no value of its type."""
     journal, offset = _event_position(decoded, parts, value.row)
     if value.reason != NO_DOCUMENT:
         return unrepresentable(decoded, value, at=(journal, offset))

@@ -26,11 +26,7 @@ def decide_in_overlap(
     schemas: Schemas | None = None,
     place: RowPosition | None = None,
 ) -> Decision:
-    """Decide as `rules.decide`, but record a statement as applied if its result exists.
-
-    Raises:
-        CdcError: as `rules.decide`.
-    """
+    """Decide as `rules.decide`, but record a statement as applied if its result exists."""
     try:
         return rules.decide(
             query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place
@@ -60,8 +56,7 @@ def decide_in_overlap(
 
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
-    """Return tables without the columns that a statement names, in lower case, but with their
-    keys."""
+    """Tables without the columns that a statement names, in lower case, but with their keys."""
     without = []
     for now in known:
         source = now.source
@@ -75,7 +70,7 @@ def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
 
 
 def _is_applied(decision: Decision, targets: Targets) -> bool:
-    """Return whether the targets have all that a decision would make, with the same types.
+    """Whether the targets have all that a decision would make, with the same types.
 
     A decision that makes nothing does not count.
     """

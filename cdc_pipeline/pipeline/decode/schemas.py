@@ -50,7 +50,7 @@ AskPrograms = Callable[[], StoredPrograms | None]
 
 
 def journal_schemas(captured: Callable[[str, str], bool], names: NameRule) -> Schemas:
-    """Return a schema history of journals alone, built from their statements and not stored."""
+    """Built from the journals' statements alone, and not stored."""
     return Schemas(
         SchemaHistory(),
         file=None,
@@ -86,9 +86,10 @@ class Schemas:
         ask_programs: AskPrograms = lambda: None,
         names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
-        """`left`: where another log was left that this one goes on from; None if there is none.
-        `kept_us`: how long versions stay that no position needs any more. `ask_programs` is called
-        once, when a statement first needs them."""
+        """`left`: where another log was left that this one goes on from. `kept_us`: how long
+        versions stay that no position needs any more. `ask_programs` is called once, when a
+        statement first needs them.
+        """
         self.programs = cache(ask_programs)
         self._notes: list[Note] = []
         self._history = history
@@ -107,7 +108,7 @@ class Schemas:
 
     @property
     def awaits_begin(self) -> bool:
-        """Return whether it goes on from another log and does not know yet where (`reached`)."""
+        """Whether it goes on from another log and does not know yet where (`reached`)."""
         return self._left is not None
 
     def reached(self, at: Position) -> None:
@@ -124,7 +125,7 @@ class Schemas:
     # -- asked by table maps -----------------------------------------------------------------------
 
     def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """Return the table's schema at a place, from the catalog if the history lacks it."""
+        """At a place; from the catalog if the history lacks it."""
         version = self._version(database, table, journal, offset)
         if not _is_whole(version) and self.ask_catalog():
             version = self._version(database, table, journal, offset)
@@ -133,7 +134,7 @@ class Schemas:
         return self._as_recorded(version.schema, journal, offset)
 
     def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
-        """Return the table right before a statement at a place; None if it is not known."""
+        """Right before a statement at a place; None if it is not known."""
         place = LogPosition.of_event(self._epoch, journal, offset)
         place = LogPosition(place.epoch, place.journal, place.offset - 1)
         version = self._history.at(database, table, place)
@@ -155,7 +156,7 @@ class Schemas:
         )
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """Return the table right after a statement, by the catalog; None if no catalog has it."""
+        """Right after a statement, by the catalog; None if no catalog has it."""
         self.ask_catalog()
         version = self._version(database, table, journal, offset)
         place = LogPosition.of_event(self._epoch, journal, offset)
@@ -164,7 +165,6 @@ class Schemas:
         return version.schema
 
     def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
-        """Return why a table is not known at a place."""
         version = self._version(database, table, journal, offset)
         return _NO_TABLE if version is None else version.why or _NO_TABLE
 
@@ -236,8 +236,7 @@ class Schemas:
     def ask_catalog(self) -> bool:
         """Install the catalog, once in a run; False if that was done before, or there is none.
 
-        Raises:
-            SourceError, BinlogError: reading it, or the log up to it, failed.
+        Raises SourceError or BinlogError: reading it, or the log up to it, failed.
         """
         if self._has_read_catalog:
             return False
@@ -275,7 +274,7 @@ class Schemas:
             self._history.know_generated(database, table, place, generated)
 
     def take_notes(self) -> list[Note]:
-        """Return the decisions since the last call, for the next record."""
+        """The decisions since the last call, for the next record."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -284,7 +283,6 @@ class Schemas:
     def apply(
         self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int
     ) -> None:
-        """Apply a statement of the log."""
         logged = LoggedStatement(
             query.sql,
             query.database,
@@ -305,10 +303,8 @@ class Schemas:
     def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
         """Write changes, without versions that neither the cursor nor a suspended target needs.
 
-        Args:
-            cursor: the last one that was written.
-            source_time_us: commit time of the last transaction; every version of the time kept
-                before it stays (K7).
+        `source_time_us`: commit time of the last transaction; every version of the time kept
+        before it stays (K7).
         """
         if cursor is not None:
             self._history = self._history.compacted(
@@ -320,7 +316,7 @@ class Schemas:
 
 
 def session_modes(query: Query, *, is_mariadb: bool, names: NameRule) -> SqlModes:
-    """Return the modes of the session that ran a statement, as far as its event has them."""
+    """Of the session that ran a statement, as far as its event has them."""
     if query.sql_mode is None:
         return SqlModes(names=names)
     return SqlModes.from_bits(
@@ -333,7 +329,7 @@ def session_modes(query: Query, *, is_mariadb: bool, names: NameRule) -> SqlMode
 
 
 def _is_whole(version: Version | None) -> bool:
-    """Return whether a version contains all that a table map may lack."""
+    """Whether a version contains all that a table map may lack."""
     return (
         version is not None
         and version.schema is not None
@@ -352,7 +348,7 @@ def _oldest(cursor: CursorState) -> LogPosition:
 
 
 def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
-    """Return `recorded` with unknown parts taken from a table map: charsets, fraction digits."""
+    """`recorded` with unknown parts taken from a table map: charsets, fraction digits."""
     if len(recorded.columns) != len(schema.columns):
         return recorded
     columns = tuple(
@@ -369,7 +365,7 @@ def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-    """Return those parts of a schema in which a DDL and a table map must agree."""
+    """Those parts of a schema in which a DDL and a table map must agree."""
     return tuple(
         replace(
             column,

@@ -42,8 +42,7 @@ class StatementRules:
     Its state belongs to the reader alone: new names of captured tables, so that DDL under them
     stands alone too. The drain learns them from its targets, when it gets there.
 
-    Attributes:
-        modes: what is known of a statement's settings before its event is read whole.
+    `modes`: what is known of a statement's settings before its event is read whole.
     """
 
     def __init__(
@@ -55,8 +54,7 @@ class StatementRules:
         config: PipelineConfig,
         followed: Collection[str],
     ) -> None:
-        """`names`: how the server compares names. `followed`: source tables (``schema.table``)
-        that targets follow after a rename."""
+        """`followed`: source tables that targets follow after a rename."""
         self._tables = tables
         self._is_mariadb = is_mariadb
         self.modes = SqlModes(names=names)
@@ -70,8 +68,7 @@ class StatementRules:
         )
 
     def is_isolated(self, sql: str, database: str) -> bool:
-        """Return whether the statement is alone in its batch: DDL of captured tables, or
-        unknown."""
+        """Whether the statement is alone in its batch: DDL of captured tables, or unknown."""
         is_mariadb, modes = self._is_mariadb, self.modes
         isolated = is_isolated(sql, database, self._is_read, is_mariadb=is_mariadb, modes=modes)
         if isolated and "RENAME" in sql.upper():
@@ -98,9 +95,10 @@ class StatementRules:
         place: RowPosition | None = None,
         as_before: AsBefore | None = None,
     ) -> Decision:
-        """Return what the statement does to the targets; suspended ones are left out (K4).
+        """What the statement does to the targets; suspended ones are left out (K4).
 
-        Each target of a table gets its own decision; the first one's is recorded for the statement.
+        Each target of a table gets its own decision; the first one's is recorded for the
+        statement.
 
         Args:
             place: of rows that the statement itself removes.
@@ -182,12 +180,7 @@ class StatementRules:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """What a decision asks about a table, and about one of its targets.
-
-    Attributes:
-        default_policy: of tables whose rule has none.
-        number: of the target, among those of each table.
-    """
+    """What a decision asks about a table, and about its target of this `number`."""
 
     tables: TableFilter
     default_policy: SchemaChangePolicy

@@ -19,7 +19,6 @@ from cdc_pipeline.source.protocol import Source
 
 
 def history_file(config: PipelineConfig) -> SchemaHistoryFile:
-    """Return the schema history's file in a pipeline's lake."""
     return SchemaHistoryFile(
         LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
     )
@@ -35,16 +34,13 @@ def schemas_of(
     follows: Callable[[str, str], bool] = lambda _database, _table: False,
     left: LogPosition | None = None,
 ) -> Schemas:
-    """Return the schema history for a run from `run.start` on.
+    """The schema history for a run from `run.start` on; damaged on disk: LakeStateError.
 
     Args:
-        cursor: up to which the history is complete; None before the first.
+        cursor: up to which the history is complete.
         recorded: returns the target of a table.
         follows: returns whether a target follows a table that is not captured by its name.
-        left: where another server's log was left that the run goes on from; None if there is none.
-
-    Raises:
-        LakeStateError: the stored history is damaged.
+        left: where another server's log was left that the run goes on from.
     """
     file, start = history_file(config), run.start
     # Without a cursor it is unknown what lies between a leftover history and the start.

@@ -55,8 +55,6 @@ _ENDINGS = {Role.ROLLBACK: Ending.ROLLED_BACK, Role.XA_PREPARE: Ending.PREPARED}
 
 @dataclass(frozen=True, slots=True)
 class DecidedStatement:
-    """A statement of the log, its place, and the decision on it."""
-
     piece: EventSlice
     row: int  # in the chunk
     decision: Decision
@@ -68,11 +66,8 @@ class DecidedStatement:
 
 @dataclass(frozen=True, slots=True)
 class XaEnd:
-    """XA COMMIT or XA ROLLBACK.
-
-    Attributes:
-        tx_offset: its first event: the place of the rows that it makes effective.
-        offset: of the statement.
+    """XA COMMIT or XA ROLLBACK, at `offset`; `tx_offset`: the place of the rows that it makes
+    effective.
     """
 
     xid: str
@@ -90,7 +85,7 @@ class XaPart:
     Attributes:
         tx_offset: its first event.
         offset: its last event here.
-        gtid: its own; "" without GTIDs.
+        gtid: "" without GTIDs.
         ending: COMMITTED (in one phase), PREPARED, or None if it goes on.
         xid: if it is prepared; else "".
         commit_ts_us: when it ended at the source.
@@ -141,7 +136,6 @@ class TransactionControl:
         undone: ranges of event ordinals that do not count, by transaction (see
             `Savepoints.undone`).
         waiting: transactions whose rows wait; in the order of the log.
-        xa_ends: in the order of the log.
         open: the transaction that the slices are a piece of; None if they are whole ones.
         ending: of that transaction; None if it goes on, or there is none.
     """
@@ -154,18 +148,15 @@ class TransactionControl:
 
     @property
     def open_undone(self) -> NDArray[np.int64]:
-        """Return what was undone so far of the open transaction."""
+        """What was undone so far of the open transaction."""
         return _NOTHING_UNDONE if self.open is None else _undone_of(self.undone, self.open.key)
 
 
 class ControlReader:
-    """Reader of transaction control in consecutive slices."""
-
     def __init__(self) -> None:
         self._open: OpenTransaction | None = None
 
     def mark(self) -> OpenTransaction | None:
-        """Return a mark for `rewind`."""
         return self._open
 
     def rewind(self, mark: OpenTransaction | None) -> None:
@@ -175,10 +166,7 @@ class ControlReader:
     def read(
         self, unit: Sequence[EventSlice], stated: Sequence[DecidedStatement]
     ) -> TransactionControl:
-        """Read a unit: whole transactions, or a piece of one.
-
-        Args:
-            stated: its statements.
+        """Read a unit: whole transactions, or a piece of one, and its statements.
 
         Raises:
             TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other
@@ -207,7 +195,7 @@ class ControlReader:
         )
 
     def _opened(self, piece: EventSlice) -> OpenTransaction | None:
-        """Return the open transaction that a slice is a piece of, or that ends with it."""
+        """The open transaction that a slice is a piece of, or that ends with it."""
         if piece.kind is SliceKind.ABANDONED:
             return self._open
         if piece.kind not in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE):
@@ -221,7 +209,7 @@ class ControlReader:
 
 
 def _ending(piece: EventSlice) -> Ending | None:
-    """Return how the open transaction ends with a slice; None if it does not, or none is open."""
+    """How the open transaction ends with a slice; None if it does not, or none is open."""
     if piece.kind is SliceKind.ABANDONED:
         return Ending.ABANDONED
     if piece.kind is not SliceKind.LAST_PIECE:
@@ -235,7 +223,7 @@ def _waiting(
     opened: OpenTransaction | None,
     ending: Ending | None,
 ) -> tuple[XaPart, ...]:
-    """Return the transactions of a unit whose rows wait: prepared ones, and an open one of XA."""
+    """Transactions of a unit whose rows wait: prepared ones, and an open one of XA."""
     if opened is not None:
         if ending is Ending.PREPARED and not opened.is_xa:
             raise _unannounced(opened, unit[0])
@@ -334,7 +322,7 @@ def _xa_end(one: DecidedStatement) -> XaEnd:
 
 
 def _is_prepared_by_flag(piece: EventSlice) -> bool:
-    """Return whether the piece begins with a MariaDB GTID event that announces XA PREPARE."""
+    """Whether the piece begins with a MariaDB GTID event that announces XA PREPARE."""
     first = piece.events[0]
     if first["event_type"] != EventType.MARIADB_GTID:
         return False

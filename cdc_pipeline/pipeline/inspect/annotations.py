@@ -52,13 +52,13 @@ class Statements:
     of_event: NDArray[np.int64]
 
     def for_rows(self, rows: NDArray[np.int64]) -> pa.LargeStringArray:
-        """Return the text of some events (rows of the chunk), null if there is none."""
+        """Of some events (rows of the chunk); null if there is none."""
         index = self.of_event[np.asarray(rows, dtype=np.int64) - self.first]
         return self.texts.take(pa.array(index, mask=index < 0))
 
 
 class StatementReader:
-    """Reader of annotations in consecutive runs of events; a statement may span chunks.
+    """Reads annotations in consecutive runs of events; a statement may span chunks.
 
     The events must have gone through the transaction pass (their `tx_offset` is read).
     """
@@ -68,7 +68,7 @@ class StatementReader:
         self._open_tx = ("", -1)
 
     def read(self, chunk: Chunk, first: int = 0, stop: int | None = None) -> Statements:
-        """Return statements of the events in rows [first, stop) of `chunk`, by default all."""
+        """Of the events in rows [first, stop) of `chunk`, by default all."""
         stop = len(chunk.events) if stop is None else stop
         events = chunk.events[first:stop]
         types = events["event_type"]
@@ -119,7 +119,7 @@ class StatementReader:
 def _ends_statement(
     chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return whether each event is the last rows event of its statement."""
+    """Whether each event is the last rows event of its statement."""
     ends = np.zeros(len(events), dtype=bool)
     flags_at = events["start"][is_rows] + HEADER_BYTES + table_id_bytes(chunk.journal_format)
     ends[is_rows] = chunk.data[flags_at] & _STATEMENT_END != 0
@@ -127,9 +127,8 @@ def _ends_statement(
 
 
 def _texts(chunk: Chunk, events: np.ndarray, notes: NDArray[np.int64]) -> pa.LargeStringArray:
-    """Return the texts of the annotations at `notes`.
-
-    These are every second one of the values between their bounds in the chunk.
+    """The annotations' texts are every second one of the values between their bounds in the
+    chunk.
     """
     if not len(notes):
         return pa.array([], pa.large_string())

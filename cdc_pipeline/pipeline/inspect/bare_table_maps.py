@@ -40,10 +40,7 @@ MEANINGS: Final = {
 
 
 class BareTables:
-    """Tables that were read without full metadata.
-
-    Args:
-        unknown_charset: see `parse_bare`.
+    """Tables that were read without full metadata; `unknown_charset`: see `parse_bare`.
 
     Attributes:
         missing: by ``schema.table``: "names", "signs", "charsets", "labels", "history".
@@ -56,14 +53,12 @@ class BareTables:
         self.on_new: Callable[[str, tuple[str, ...]], None] = lambda _table, _missing: None
 
     def note(self, table: str, missing: tuple[str, ...]) -> None:
-        """Remember a table."""
         if self.missing.setdefault(table, missing) is missing:
             self.on_new(table, missing)
 
 
 class BareTableMaps(TableMaps):
-    """Resolver as `TableMaps`; it fills in and notes what a table map lacks, and shows
-    sequences as they are logged."""
+    """Fills in and notes what a table map lacks, and shows sequences as they are logged."""
 
     _leaves_out_sequences = False
 

@@ -48,10 +48,7 @@ _OPS: Final = pa.array(["", *(OP_NAMES[op] for op in sorted(OP_NAMES))])
 
 
 def file_stem(schema: TableSchema) -> str:
-    """Return ``schema.table`` as a file name.
-
-    Bytes other than letters, digits, _, $, - become %XX; long names end in a hash.
-    """
+    """Bytes other than letters, digits, _, $, - become %XX; long names end in a hash."""
     parts = [
         _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], name.encode())
         for name in (schema.database, schema.table)
@@ -64,7 +61,6 @@ def file_stem(schema: TableSchema) -> str:
 
 
 def _file_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table's files."""
     image = pa.struct(list(arrow_schema(schema)))
     return pa.schema(
         [
@@ -85,9 +81,8 @@ def _file_schema(schema: TableSchema) -> pa.Schema:
 def change_table(
     rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: Gtids
 ) -> pa.Table:
-    """Return changes as rows of a file.
-
-    `offsets` and `gtids` are of the decoded events, by `rows.event_row`.
+    """Changes as rows of a file; `offsets` and `gtids` are of the decoded events, by
+    `rows.event_row`.
     """
     count = len(rows)
     known = rows.commit_ts_us >= 0
@@ -124,18 +119,12 @@ class _Waiting:
 
 
 class ChangeFiles:
-    """Writer of changes into a directory, as a context manager.
+    """Writer of changes into a directory, as a context manager; its end writes the waiting rows,
+    even after an error.
 
-    Its end writes the waiting rows, even after an error.
+    `files`: names of the files that are whole, with their rows.
 
-    Args:
-        directory: created if it does not exist.
-
-    Attributes:
-        files: names of the files that are whole, with their rows.
-
-    Raises:
-        ConfigError: the directory holds Parquet files already.
+    Raises ConfigError if the directory holds Parquet files already.
     """
 
     def __init__(self, directory: Path, *, file_bytes_max: int = _FILE_BYTES_MAX) -> None:
@@ -168,9 +157,8 @@ class ChangeFiles:
             self._close(table)
 
     def add(self, piece: LogPiece, journal: str) -> None:
-        """Write the changes of a piece.
-
-        Raises CdcError as the decoder, after writing what comes before the event that it names.
+        """Raises CdcError as the decoder, after writing what comes before the event that it
+        names.
         """
         offsets = piece.chunk.events["offset"]
         try:
@@ -204,7 +192,7 @@ class ChangeFiles:
         return table
 
     def _write(self, table: _Waiting) -> None:
-        """Write the waiting rows as one row group."""
+        """As one row group."""
         if not table.tables:
             return
         rows = pa.concat_tables(table.tables)
@@ -239,7 +227,7 @@ class ChangeFiles:
 
 
 def _gtid_texts(gtids: Gtids) -> pa.Array:
-    """Return one text for each event; null if it has no GTID."""
+    """One text for each event; null if it has no GTID."""
     known = gtids.key >= 0
     keys = pa.array([*gtids.keys, ""], pa.string()).take(
         pa.array(np.where(known, gtids.key, len(gtids.keys)))
@@ -255,9 +243,8 @@ def _image(batch: pa.RecordBatch, there: NDArray[np.bool_]) -> pa.Array:
 
 
 def _absent(rows: DecodedRows) -> pa.Array:
-    """Return the names of columns that a change's images do not hold; null for none.
-
-    By pattern, because there are few.
+    """Names of columns that a change's images do not hold; null for none. By pattern, because
+    there are few.
     """
     kind = pa.list_(pa.string())
     if rows.all_present:

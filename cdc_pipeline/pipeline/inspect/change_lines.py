@@ -53,11 +53,8 @@ class LineWriter:
     def lines_of(self, piece: LogPiece, *, journal: str) -> Iterator[NDArray[np.uint8]]:
         """Yield the piece's lines as bytes with line ends, valid until the next ones.
 
-        Args:
-            journal: name that the lines carry.
-
-        Raises:
-            CdcError: as the decoder, after the lines of everything before the event that it names.
+        Raises CdcError as the decoder, after the lines of everything before the event that it
+        names.
         """
         try:
             tables = list(piece.decoded())
@@ -109,7 +106,7 @@ class LineWriter:
             yield buffer.in_order(parts, keys)
 
     def _statements(self, piece: LogPiece, journal: str) -> tuple[list[bytes], list[int]]:
-        """Return the lines of the wanted statements, and their rows in the chunk."""
+        """Lines of the wanted statements, and their rows in the chunk."""
         texts, rows = [], []
         for row in piece.statements.tolist():
             text = _statement_line(piece, row, self._selection, journal)
@@ -127,7 +124,7 @@ def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
-    """Return the bytes of statements in the lines of all rows."""
+    """Bytes of statements in the lines of all rows."""
     total = 0
     for table, rows in tables:
         statements = _annotations(piece, table)
@@ -137,7 +134,7 @@ def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
 
 
 def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:
-    """Return the statement at `row` of the piece's chunk as JSON; None if it is not wanted."""
+    """The statement at `row` of the piece's chunk as JSON; None if it is not wanted."""
     chunk, event = piece.chunk, piece.chunk.events[row]
     raw: bytes | None = None
     if int(event["event_type"]) == EventType.XA_PREPARE:

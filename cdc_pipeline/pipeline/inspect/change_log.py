@@ -57,10 +57,8 @@ class LogPiece:
     """Consecutive events of one chunk.
 
     Attributes:
-        chunk: the chunk.
         events: int64: rows of all wanted events, in order.
         gtids: of the transactions of all events of the chunk from `first` on.
-        first: row of the chunk that `gtids` begins with.
         tables: wanted rows events.
         statements: int64: rows of statements, XA PREPARE and ROLLBACK.
         annotations: SQL texts of the rows; None if not requested.
@@ -75,21 +73,18 @@ class LogPiece:
     annotations: Statements | None = None
 
     def gtids_of(self, rows: NDArray[np.int64]) -> Gtids:
-        """Return the GTIDs of the events at `rows`."""
         at = rows - self.first
         return Gtids(self.gtids.keys, self.gtids.key[at], self.gtids.number[at])
 
     def decoded(self) -> Iterator[tuple[TableRows, DecodedRows]]:
-        """Yield the changes, table by table; `event_row` counts through the table's rows.
-
-        Raises:
-            CdcError: as `decode_rows`.
+        """Changes, table by table; `event_row` counts through the table's rows. Raises as
+        `decode_rows`.
         """
         for table in self.tables:
             yield table, decode_rows([RowsSelection(self.chunk, table.rows)], table.schema, epoch=1)
 
     def parts(self) -> Iterator[LogPiece]:
-        """Yield the same in parts of about `DECODE_BYTES`, for chunks unpacked to more."""
+        """The same in parts of about `DECODE_BYTES`, for chunks unpacked to more."""
         lengths = self.chunk.events["event_length"][self.events].astype(np.int64)
         if int(lengths.sum()) <= DECODE_BYTES:
             yield self
@@ -100,7 +95,7 @@ class LogPiece:
             yield self.between(first, stop)
 
     def between(self, first: int, stop: int) -> LogPiece:
-        """Return the piece with ``events[first:stop]``, at least one event."""
+        """The piece with ``events[first:stop]``, at least one event."""
         low, high = int(self.events[first]), int(self.events[stop - 1])
         tables = [TableRows(table.schema, _between(table.rows, low, high)) for table in self.tables]
         return replace(
@@ -111,7 +106,7 @@ class LogPiece:
         )
 
     def before(self, error: CdcError) -> LogPiece | None:
-        """Return the part before the event that an error names; None if it is empty or all."""
+        """The part before the event that an error names; None if it is empty or all."""
         stop = _count_before(self.chunk, self.events, error)
         return self.between(0, stop) if 0 < stop < len(self.events) else None
 
@@ -129,7 +124,6 @@ class ChangeLog:
     """Transactions and table maps over consecutive chunks.
 
     Args:
-        selection: what is wanted.
         table_maps: makes the resolver of table maps, by which tables are wanted.
         on_statement: called for every statement, wanted or not, before the table maps behind it are
             resolved.
@@ -164,15 +158,10 @@ class ChangeLog:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a transaction has begun and not ended."""
         return self._buffer.transactions.is_open
 
     def feed(self, chunk: Chunk) -> Iterator[LogPiece]:
-        """Yield the pieces that the chunk completes.
-
-        Raises:
-            CdcError: after everything before it.
-        """
+        """The pieces that the chunk completes; raises CdcError after everything before it."""
         self._journal, self._is_mariadb = chunk.journal, chunk.journal_format.is_mariadb
         failure: CdcError | None = None
         try:
@@ -193,7 +182,7 @@ class ChangeLog:
             raise failure
 
     def finish(self) -> None:
-        """End the reading: a transaction that is still open does not count."""
+        """A transaction that is still open does not count."""
         if self.is_open:
             self.counts.unfinished = f"{self._journal}:{self._buffer.transactions.open_offset}"
             self.counts.shown_too_early += self._is_early
@@ -293,7 +282,7 @@ def _any_table(_database: str, _table: str) -> bool:
 
 
 def _count_before(chunk: Chunk, events: NDArray[np.int64], error: CdcError) -> int:
-    """Return how many events of a chunk come before the place of an error; all if it has none."""
+    """How many events of a chunk come before the place of an error; all if it has none."""
     if error.offset is None or error.journal not in (None, chunk.journal):
         return len(events)
     return int(np.searchsorted(chunk.events["offset"][events], error.offset))

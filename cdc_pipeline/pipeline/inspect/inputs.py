@@ -28,11 +28,8 @@ _MYSQL_WITH_COMMIT_TIMES: Final = re.compile(r"(8|9|\d\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """A chunk and its origin.
-
-    Attributes:
-        name: the journal's name for people; `chunk.journal` has a number in any case.
-        path: None for standard input.
+    """A chunk and its origin; `name`: the journal's for people (`chunk.journal` has a number in
+    any case); `path`: None for standard input.
     """
 
     name: str
@@ -41,10 +38,9 @@ class FileChunk:
 
 
 def _expand_paths(paths: Sequence[Path]) -> list[Path]:
-    """Return the journals that `paths` name, by number; directories are searched, "-" stays.
+    """Journals by number; directories are searched, "-" stays.
 
-    Raises:
-        JournalMissingError: a path that does not exist, or a directory without journals.
+    Raises JournalMissingError: a path that does not exist, or a directory without journals.
     """
     files: list[Path] = []
     for path in paths:
@@ -62,13 +58,10 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
 def read_all(
     paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | None = None
 ) -> Iterator[FileChunk]:
-    """Yield chunks of all journals in order, without opening those that cannot match.
+    """Chunks of all journals in order; those that cannot match are not opened. `stdin` is the
+    path "-".
 
-    Args:
-        stdin: read for the path "-".
-
-    Raises:
-        CdcError: with the journal's name, after everything before it was delivered.
+    Raises CdcError with the journal's name, after everything before it was delivered.
     """
     files = _expand_paths(paths)
     for index, file in enumerate(files):
@@ -89,10 +82,7 @@ def read_all(
 def follow_all(
     path: Path, selection: Selection, *, wait: Callable[[], bool]
 ) -> Iterator[FileChunk]:
-    """Yield chunks of a log that is being written, until `wait` returns False.
-
-    Raises CdcError as `read_all`.
-    """
+    """Chunks of a log that is being written, until `wait` returns False. Raises as `read_all`."""
     name = path.name
     try:
         for file, chunk in follow(
@@ -105,7 +95,7 @@ def follow_all(
 
 
 def named(error: CdcError, name: str) -> CdcError:
-    """Return the error with the journal's name for people."""
+    """With the journal's name for people."""
     if error.journal == numbered(name):
         error.journal = name
     return error
@@ -119,10 +109,10 @@ def _read(handle: BinaryIO, name: str, path: Path | None) -> Iterator[FileChunk]
 
 
 def _is_skipped(file: Path, later: Sequence[Path], selection: Selection) -> bool:
-    """Return whether `file` cannot match, by its name or the begin of the next journal.
+    """Whether `file` cannot match, by its name or the begin of the next journal.
 
-    A time excludes a journal only on MySQL 8.0 or later, whose commit times no session can set, and
-    with a margin for clocks that differ.
+    A time excludes a journal only on MySQL 8.0 or later, whose commit times no session can set,
+    and with a margin for clocks that differ.
     """
     if selection.skips_before(numbered(file.name)) or selection.skips_after(numbered(file.name)):
         return True

@@ -35,8 +35,6 @@ __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 
 class ChangeWriter(Protocol):
-    """Consumer of the pieces of a log."""
-
     def add(self, piece: LogPiece, journal: str) -> None: ...
 
 
@@ -44,7 +42,6 @@ class Inspection:
     """One reading of some journals.
 
     Args:
-        selection: what is wanted.
         unknown_charset: charset of texts whose charset is not known; ``binary`` shows them as hex.
         annotations: whether changes carry the SQL text that they came from.
     """
@@ -86,10 +83,8 @@ class Inspection:
     def pieces(
         self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
     ) -> Iterator[tuple[str, LogPiece]]:
-        """Yield pieces of the log, with the journal's name for people.
-
-        Raises:
-            CdcError: after everything before it.
+        """Pieces of the log, with the journal's name for people; raises CdcError after
+        everything before it.
         """
         for found in chunks:
             self._names[numbered(found.name)] = found.name
@@ -112,7 +107,7 @@ class Inspection:
             raise
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
-        """Yield whole lines of JSON as bytes, valid until the next ones. Raises as `pieces`."""
+        """Whole lines of JSON as bytes, valid until the next ones. Raises as `pieces`."""
         writer = LineWriter(self.selection)
         for name, piece in self.pieces(chunks):
             with self._named_in_errors():
@@ -125,7 +120,7 @@ class Inspection:
                 writer.add(piece, name)
 
     def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
-        """Count what the journals hold; an error is part of the summary."""
+        """An error is part of the summary."""
         builder = SummaryBuilder(everything=self.selection.is_everything)
         error: dict[str, object] | None = None
         try:
@@ -140,8 +135,7 @@ class Inspection:
         )
 
     def _is_past(self, found: FileChunk) -> bool:
-        """Return whether nothing wanted can follow: past the last position, outside a
-        transaction."""
+        """Whether nothing wanted can follow: past the last position, outside a transaction."""
         place = self.selection.to_position
         if place is None or self.log.is_open:
             return False
@@ -160,14 +154,11 @@ def inspect(
 
 
 def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
-    """Yield every change as a line of JSON, in the order of the log; no statements.
+    """Every change as a line of JSON, in the order of the log; no statements.
 
-    Args:
-        paths: journal files and directories.
-        table_patterns: shell patterns over ``schema.table``; all tables without any.
+    `table_patterns`: shell patterns over ``schema.table``; all tables without any.
 
-    Raises:
-        CdcError: with journal and offset; what came before was yielded.
+    Raises CdcError with journal and offset; what came before was yielded.
     """
     selection = Selection(
         tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT}

@@ -35,18 +35,14 @@ _NUMBER: Final = re.compile(r"\.(\d+)$")
 
 
 def numbered(name: str) -> str:
-    """Return the name if it ends with a journal's number, else the name with the number 0."""
+    """The name if it ends with a journal's number, else the name with the number 0."""
     match = _NUMBER.search(name)
     return name if match is not None and int(match[1]) < 1 << JOURNAL_BITS else f"{name}.000000"
 
 
 class JournalStream:
-    """One journal from a binary stream.
-
-    Args:
-        handle: at the journal's first byte (its magic number); unbuffered, so that a pipe is read
-            as it fills.
-        name: see `numbered`.
+    """One journal from a binary stream, which is at its magic number, and unbuffered, so that a
+    pipe is read as it fills.
     """
 
     def __init__(
@@ -61,14 +57,12 @@ class JournalStream:
 
     @property
     def read_bytes(self) -> int:
-        """Return how many bytes of the journal were read, whole events or not."""
+        """Bytes of the journal that were read, whole events or not."""
         return self._framer.offset + len(self._buffer) if self._magic else 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield what the stream has for now; may be called again.
-
-        Raises:
-            BinlogError: after everything before it was delivered.
+        """What the stream has for now; may be called again. Raises BinlogError after everything
+        before it.
         """
         while len(self._magic) < len(MAGIC):
             more = self._handle.read(len(MAGIC) - len(self._magic))
@@ -86,10 +80,10 @@ class JournalStream:
             yield from framed(self._framer, self._buffer)
 
     def finish(self) -> None:
-        """End the stream: no more bytes come.
+        """No more bytes come.
 
-        Raises:
-            TruncatedJournalError: the journal ends in the middle of an event, or before its first.
+        Raises TruncatedJournalError: the journal ends in the middle of an event, or before its
+        first.
         """
         if len(self._magic) < len(MAGIC):
             check_magic(self._magic, self._name)
@@ -109,11 +103,7 @@ class JournalStream:
 
 
 def open_stream(path: Path) -> BinaryIO:
-    """Open a journal's file at its first byte.
-
-    Raises:
-        JournalMissingError: it does not exist, or is not readable.
-    """
+    """Raises JournalMissingError if the file does not exist, or is not readable."""
     try:
         return path.open("rb", buffering=0)
     except OSError as error:
@@ -127,7 +117,7 @@ def open_stream(path: Path) -> BinaryIO:
 def follow(
     path: Path, *, wait: Callable[[], bool], skips: Callable[[str], bool] = lambda _name: False
 ) -> Iterator[tuple[Path, Chunk]]:
-    """Yield chunks of a log that is being written, with their files, while `wait` allows.
+    """Chunks of a log that is being written, with their files, while `wait` allows.
 
     Args:
         path: a directory of journals, or one journal: those with higher numbers beside it follow.
@@ -182,7 +172,7 @@ def _escaped(base: str) -> str:
 
 
 def _check_same(file: Path, handle: BinaryIO, read_bytes: int) -> None:
-    """Check that the file is still the opened one and not shorter; a purged file stays readable."""
+    """The file must be the opened one and not shorter; a purged file stays readable."""
     opened = os.fstat(handle.fileno())
     try:
         now = file.stat()

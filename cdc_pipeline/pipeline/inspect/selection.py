@@ -55,7 +55,6 @@ class Selection:
         names: how the server that wrote the journals compares names (K30).
         operations: of OPERATIONS.
         from_us, to_us: microseconds since 1970 UTC.
-        from_position, to_position: see JournalPlace.
         gtids, exclude_gtids: GTID sets as text; "" is no condition.
     """
 
@@ -75,21 +74,17 @@ class Selection:
 
     @property
     def asks_for_transactions(self) -> bool:
-        """Return whether any condition is on whole transactions."""
+        """Whether any condition is on whole transactions."""
         places = (self.from_us, self.to_us, self.from_position, self.to_position)
         return any(place is not None for place in places) or bool(self.gtids or self.exclude_gtids)
 
     def wants_table(self, database: str, table: str) -> bool:
-        """Return whether a table's changes are wanted."""
         return not self.tables or any(
             pattern.matches(database, table) for pattern in _parsed(self.tables, self.names)
         )
 
     def wants_statement(self, statement: Statement) -> bool:
-        """Return whether a statement is wanted.
-
-        With patterns, it is if it names a wanted table, or may concern one.
-        """
+        """With patterns, a statement is wanted if it names a wanted table, or may concern one."""
         if STATEMENT not in self.operations:
             return False
         if not self.tables:
@@ -105,7 +100,7 @@ class Selection:
         return statement.kind in (StatementKind.UNKNOWN, StatementKind.DML)
 
     def wanted_types(self) -> NDArray[np.bool_]:
-        """Return bool (256,): the rows events, by type, of the wanted operations."""
+        """bool (256,): the rows events, by type, of the wanted operations."""
         names = tuple(
             name for operation, name in _ROW_OPERATIONS.items() if operation in self.operations
         )
@@ -114,13 +109,13 @@ class Selection:
         return wanted
 
     def skips_before(self, journal: str) -> bool:
-        """Return whether the whole journal lies before what is wanted."""
+        """Whether the whole journal lies before what is wanted."""
         return (
             self.from_position is not None and journal_number(journal) < self.from_position.number
         )
 
     def skips_after(self, journal: str) -> bool:
-        """Return whether the whole journal lies behind what is wanted."""
+        """Whether the whole journal lies behind what is wanted."""
         return self.to_position is not None and journal_number(journal) > self.to_position.number
 
 
@@ -135,14 +130,10 @@ class TransactionFilter:
         self._is_placed = selection.from_position is None
 
     def wanted(self, chunk: Chunk, events: np.ndarray, gtids: Gtids) -> NDArray[np.bool_]:
-        """Return bool (n,): of events of one chunk; marks outside transactions go by position.
+        """bool (n,): of EVENT_DTYPE events (n,) of one chunk; marks outside transactions go by
+        position.
 
-        Args:
-            events: rows of EVENT_DTYPE (n,) of `chunk`.
-            gtids: of their transactions (n,).
-
-        Raises:
-            PositionError: a GTID set is not of the journal's flavor.
+        Raises PositionError if a GTID set is not of the journal's flavor.
         """
         asked = self._selection
         keep = np.ones(len(events), bool)
@@ -198,7 +189,7 @@ class TransactionFilter:
 
 
 def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
-    """Return bool (n,): which of the transactions are in the set."""
+    """bool (n,): which of the transactions are in the set."""
     found = np.zeros(len(gtids.key), bool)
     for place in np.unique(gtids.key[gtids.key >= 0]).tolist():
         of_key = gtids.key == place
@@ -228,7 +219,7 @@ def _covered(
 
 
 def check_gtid_set(text: str) -> None:
-    """Check that any flavor reads `text` as a set. Raises PositionError if none does."""
+    """Raise PositionError if no flavor reads `text` as a set."""
     try:
         parse_gtid_set(text, "mysql")
     except PositionError as error:
@@ -240,11 +231,7 @@ def check_gtid_set(text: str) -> None:
 
 @lru_cache(maxsize=64)
 def _parsed(patterns: tuple[str, ...], names: NameRule) -> tuple[TablePattern, ...]:
-    """Check patterns of tables.
-
-    Raises:
-        ConfigError: one of them is not valid.
-    """
+    """Raises ConfigError if a pattern of tables is not valid."""
     try:
         return tuple(TablePattern.parse(text, names) for text in patterns)
     except ValueError as error:

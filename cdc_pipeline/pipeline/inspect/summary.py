@@ -78,7 +78,7 @@ class JournalInfo(BaseModel):
 
 
 class TableChanges(BaseModel):
-    """Changes of one table over all journals."""
+    """Over all journals."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -89,11 +89,7 @@ class TableChanges(BaseModel):
 
 
 class JournalSummary(BaseModel):
-    """Summary of some journals.
-
-    Attributes:
-        error: what ended the reading early; the counts are of what came before.
-    """
+    """`error`: what ended the reading early; the counts are of what came before."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -161,8 +157,7 @@ class _Journal:
 class SummaryBuilder:
     """Collector of a summary; journals by their name for people.
 
-    Attributes:
-        everything: no selection: every event counts, even one that is dropped later.
+    `everything`: no selection: every event counts, even one that is dropped later.
     """
 
     everything: bool = True
@@ -227,7 +222,6 @@ class SummaryBuilder:
     def summary(
         self, *, abandoned: int, unfinished: str, error: dict[str, object] | None
     ) -> JournalSummary:
-        """Return what was collected."""
         journals = [seen.info() for seen in self._journals.values()]
         return JournalSummary(
             journals=journals,

@@ -49,12 +49,10 @@ def parse_bare(
 ) -> BareSchema:
     """Parse as `table_map.parse`, for a table map whose metadata is not full.
 
-    Args:
-        unknown_charset: of texts whose charset is missing; ``binary`` takes them for bytes.
+    `unknown_charset`: of texts whose charset is missing; ``binary`` takes them for bytes.
 
-    Raises:
-        DamagedJournalError, UnknownColumnTypeError, SchemaError: as `table_map.parse`;
-            `unknown_charset` is none.
+    Raises DamagedJournalError, UnknownColumnTypeError, SchemaError as `table_map.parse`;
+    SchemaError if `unknown_charset` is none.
     """
     raw = bytes(body)
     count, metadata_at = _columns_and_metadata(raw, table_id_bytes)
@@ -117,7 +115,7 @@ def _collation(charset: str) -> int:
 
 
 def _columns_and_metadata(raw: bytes, table_id_bytes: int) -> tuple[int, int]:
-    """Return the count of the columns, and the index of the optional metadata."""
+    """The count of the columns, and the index of the optional metadata."""
     reader = Reader(raw)
     reader.take(table_map.table_name(raw, table_id_bytes=table_id_bytes).end)
     count = reader.number()

@@ -25,10 +25,7 @@ from cdc_pipeline.text.table_names import table_name
 def check_masked_columns(
     config: PipelineConfig, *, source: Source, tables: Collection[str], cut: Cut | None
 ) -> None:
-    """Check that new tables have the columns that are to be masked.
-
-    Args:
-        tables: the captured tables that are known, ``schema.table``.
+    """Check that new ones among the known `tables` have the columns that are to be masked.
 
     Raises:
         ConfigError: a rule masks a column that none of its tables has.
@@ -42,11 +39,7 @@ def check_masked_columns(
 
 
 def catalog_columns(source: Source, tables: Collection[str]) -> Columns:
-    """Return the present columns and keys of tables; of none if the source has no catalog.
-
-    Raises:
-        SourceError: the catalog cannot be read.
-    """
+    """None if the source has no catalog; SourceError if it cannot be read."""
     placed = source.catalog(
         lambda database, table: table_name(database, table) in tables, since=source.end_position()
     )

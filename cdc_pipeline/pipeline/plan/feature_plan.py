@@ -40,10 +40,9 @@ def with_features(
     source: Source,
     ours: Collection[str] = (),
 ) -> CapturePlan:
-    """Return the plan with its tables' features, and warnings about features not permitted.
+    """Add the features of the plan's tables, and warnings about features not permitted.
 
-    Args:
-        ours: targets that the last cut or the recorded batch has.
+    `ours`: targets that the last cut or the recorded batch has.
 
     Raises:
         ConfigError: the rules of targets do not fit the source's columns of now.
@@ -98,7 +97,7 @@ def with_features(
 
 
 def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Return a line for each feature: how many tables have or get it, and who cannot read those."""
+    """For each feature: how many tables have or get it, and who cannot read those."""
     for feature in sorted({feature for held in features.values() for feature in held}):
         tables = [name for name, held in features.items() if feature in held]
         named = ", ".join(tables[:_NAMED_MAX]) + (

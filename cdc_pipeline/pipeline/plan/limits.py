@@ -41,37 +41,30 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Limit(ABC):
-    """One limit of one run; it carries state from slice to slice.
-
-    Attributes:
-        text: where it stops; follows "the run ended".
-    """
+    """One limit of one run, with state from slice to slice; `text` follows "the run ended"."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def begin(self) -> None:
-        """Note that reading begins."""
+        """Reading begins."""
         return
 
     @abstractmethod
     def rows_within(self, piece: EventSlice) -> int | None:
-        """Return how many rows of `piece` belong to the run if it stops there; None if not."""
+        """How many rows of `piece` belong to the run if it stops there; None if not."""
 
     @property
     def share(self) -> float | None:
-        """Return how much of the run is read, 0 to 1, by the limit's own measure; None if
-        unknown."""
+        """How much of the run is read, 0 to 1, by the limit's own measure; None if unknown."""
         return None
 
     def unmet(self) -> CdcError | None:
-        """Return what is wrong if the log's end came first; None if that is a proper end."""
+        """What is wrong if the log's end came first; None if that is a proper end."""
         return None
 
 
 class _TransactionsLimit(Limit):
-    """Limit of `transactions` transactions."""
-
     def __init__(self, transactions: int, *, text: str) -> None:
         super().__init__(text)
         self._wanted = self._left = transactions
@@ -89,7 +82,7 @@ class _TransactionsLimit(Limit):
 
 
 class _BytesLimit(Limit):
-    """Limit at the end of the transaction with which `size_bytes` bytes were read."""
+    """At the end of the transaction with which `size_bytes` bytes were read."""
 
     def __init__(self, size_bytes: int, *, text: str) -> None:
         super().__init__(text)
@@ -114,7 +107,7 @@ class _BytesLimit(Limit):
 
 
 class _SecondsLimit(Limit):
-    """Limit at the first transaction end that is read `seconds` after reading began."""
+    """At the first transaction end that is read `seconds` after reading began."""
 
     def __init__(self, seconds: float, *, text: str) -> None:
         super().__init__(text)
@@ -136,10 +129,10 @@ class _SecondsLimit(Limit):
 
 
 class _TimeLimit(Limit):
-    """Limit before the first transaction that was committed after `moment`.
+    """Before the first transaction that was committed after `moment`.
 
-    Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event, to
-    the second elsewhere.
+    Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event,
+    to the second elsewhere.
     """
 
     def __init__(self, moment: datetime, *, text: str) -> None:
@@ -154,7 +147,7 @@ class _TimeLimit(Limit):
 
 
 class _GtidLimit(Limit):
-    """Limit after the transaction `wanted`."""
+    """After the transaction `wanted`."""
 
     def __init__(self, wanted: SingleGtid, *, text: str) -> None:
         super().__init__(text)
@@ -188,7 +181,7 @@ class _GtidLimit(Limit):
         )
 
     def _begin_row(self, piece: EventSlice) -> int:
-        """Return the row of the transaction's GTID event, from the slice's first; -1 if absent."""
+        """Row of the transaction's GTID event, from the slice's first; -1 if absent."""
         chunk, wanted = piece.chunk, self._wanted
         numbers = gtid.executed(chunk, piece.first, piece.stop).get(wanted.key)
         if numbers is None or wanted.number not in numbers:
@@ -199,10 +192,8 @@ class _GtidLimit(Limit):
 
 
 def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
-    """Return the limit that `bound` sets; None if its end is a known position.
-
-    Raises:
-        PositionError: not a GTID of this flavor.
+    """None if the bound's end is a known position; PositionError if it is not a GTID of this
+    flavor.
     """
     text = bound_text(bound)
     if isinstance(bound, TransactionsBoundConfig):
@@ -221,10 +212,9 @@ def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
 def executed_before(
     bound: GtidBoundConfig, *, start: Position, log_end: Position, flavor: Flavor
 ) -> bool:
-    """Return whether the bound's transaction lies before `start`: there is nothing to read.
+    """Whether the bound's transaction lies before `start`: there is nothing to read.
 
-    Raises:
-        PositionError: not the GTID of one transaction, or the log does not hold it yet.
+    Raises PositionError: not the GTID of one transaction, or the log does not hold it yet.
     """
     wanted = parse_single_gtid(bound.gtid, flavor)
     if not log_end.gtid_set:
@@ -252,7 +242,7 @@ def executed_before(
 
 
 def transaction_end_rows(piece: EventSlice) -> NDArray[np.int64]:
-    """Return rows of the slice, from its first, that are the last event of a transaction."""
+    """Rows of the slice, from its first, that are the last event of a transaction."""
     transaction = piece.events["tx_offset"]
     following = np.append(transaction[1:], -1)
     ends = np.flatnonzero((transaction >= 0) & (transaction != following))

@@ -30,13 +30,7 @@ _NAMED_MAX: Final = 5  # tables in one sentence
 
 @dataclass(frozen=True, slots=True)
 class LoadSelection:
-    """Tables that are loaded together.
-
-    Attributes:
-        sources: source tables, sorted.
-        targets: Delta tables, sorted.
-        why: why each target is loaded.
-    """
+    """Tables that are loaded together, sorted; `why` each target is."""
 
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -44,12 +38,11 @@ class LoadSelection:
 
 
 def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
-    """Return the captured ones among the source's own tables."""
     return TableFilter(config).captured_names(list(known))
 
 
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
-    """Return targets that the source's own tables lead to."""
+    """Targets that the source's own tables lead to."""
     routes = Routes(config)
     return {
         route.target
@@ -59,11 +52,7 @@ def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
-    """Return targets that need a load, and why.
-
-    Args:
-        known: the source's tables.
-    """
+    """Targets that need a load, and why; `known`: the source's tables."""
     routes = Routes(config)
     found: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
@@ -94,10 +83,11 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
 
 
 def why_parted(config: PipelineConfig, state: TargetState) -> str:
-    """Return why a target does not show the table of its name (K28); "" if it does.
+    """Why a target does not show the table of its name (K28); "" if it does, or if the policy
+    wants it so.
 
     It follows another one because of an earlier version of the program, or a policy that has
-    changed since. Return "" as well if the policy wants it so.
+    changed since.
     """
     if state.origin is None:
         return ""
@@ -117,7 +107,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
 
 
 def why_needed(state: TargetState | None, source: str = "") -> str:
-    """Return why a target needs a load; "" if it does not."""
+    """Why a target needs a load; "" if it does not."""
     if state is None:
         return "it is not in the lake"
     if state.suspended is not None and state.suspended.needs_reload:
@@ -132,8 +122,9 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 
 def suspended_still(cursor: CursorState | None) -> str:
-    """Return which suspended tables do not need a load, since something else may bring them on, and
-    the command that loads one of them; "" without any."""
+    """Which suspended tables do not need a load, since something else may bring them on, and the
+    command that loads one of them; "" without any.
+    """
     suspended = cursor.suspended if cursor is not None else {}
     names = sorted(name for name, held in suspended.items() if not held.needs_reload)
     if cursor is None or not names:
@@ -146,19 +137,17 @@ def suspended_still(cursor: CursorState | None) -> str:
 
 
 def load_command(source: str, table: str) -> str:
-    """Return the command that loads a table."""
     return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(
     config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
 ) -> LoadSelection:
-    """Return the tables of a load.
+    """The tables of a load.
 
     Args:
         known: the source's tables.
-        tables: requested source tables or targets, by ``schema.table``; None for all that need a
-            load.
+        tables: requested source tables or targets; None for all that need a load.
 
     Raises:
         ConfigError: a table that is not captured, or that the source does not show.
@@ -202,7 +191,7 @@ def choose(
 def apart_from(
     config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]
 ) -> list[str]:
-    """Return the chosen targets that would be loaded without any of `sources`."""
+    """The chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
     leads = {
         name: [route.target for route in routes.of_table(*split_table_name(name))]
@@ -213,7 +202,7 @@ def apart_from(
 
 
 def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
-    """Return all source tables and targets that are loaded together with `sources`."""
+    """All source tables and targets that are loaded together with `sources`."""
     while True:
         targets = {target for name in sources for target in leads[name]}
         grown = {name for name, of in leads.items() if targets & set(of)}

@@ -52,12 +52,10 @@ from cdc_pipeline.source.protocol import Source
 def plan(
     config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None
 ) -> CapturePlan:
-    """Return what a run would do now, without writing anything.
+    """What a run would do now, without writing anything.
 
-    Reads the cursor, the lake's state and the source's list of journals.
-
-    Raises:
-        CdcError: whatever would keep the run from starting; the error says what to do.
+    Reads the cursor, the lake's state and the source's list of journals. Raises CdcError for
+    whatever would keep the run from starting.
     """
     sink = build_sink(config)
     cut = sink.last_cut()
@@ -108,7 +106,7 @@ def resolve(
     dump_errors: DumpErrors | None = None,
     overlap: Overlap | None = None,
 ) -> ResolvedRun:
-    """Return start, end and tables of a run over `source`, which has passed its check.
+    """Start, end and tables of a run over `source`, which has passed its check.
 
     Raises:
         ConfigError: rules of targets contradict each other, or what is recorded.
@@ -198,11 +196,9 @@ def resolve(
 
 
 def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[str, ...]:
-    """Return what a plan says of a server that compares names otherwise than the cursor's (K30);
-    () if it does not.
+    """What a plan says of a server that compares names otherwise than the cursor's (K30).
 
-    Raises:
-        SourceIdentityError: names of the lake mean nothing to it.
+    Raises SourceIdentityError if names of the lake mean nothing to it.
     """
     before = identity.names if cursor is None else cursor.lower_case_table_names
     if cursor is None or identity.names.same_as(before):
@@ -227,7 +223,7 @@ def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[s
 def _end(
     bound: Bound, *, start: Position, log_end: Position, source: Source
 ) -> tuple[Position, str, Limit | None]:
-    """Return the fixed end, its reason, and what may end the run before it."""
+    """The fixed end, its reason, and what may end the run before it."""
     if isinstance(bound, PositionConfig):
         end = Position(journal=bound.journal, offset=bound.offset)
         if end.order > log_end.order:
@@ -257,11 +253,7 @@ def _within(journal: str, start: Position, end: Position) -> bool:
 
 
 def bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
-    """Return the bytes of the log from start to end.
-
-    Args:
-        sizes: of the journals from the first to the last, by name.
-    """
+    """Of the log; `sizes`: of the journals from the first to the last, by name."""
     total = sum(size for journal, size in sizes.items() if journal != end.journal)
     return max(0, total + end.offset - start.offset)
 

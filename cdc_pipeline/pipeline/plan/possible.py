@@ -24,7 +24,7 @@ from cdc_pipeline.position.position import Flavor
 def impossible_settings(
     config: PipelineConfig, *, now: datetime | None = None
 ) -> list[ConfigError]:
-    """Return an error for each start that no source can have."""
+    """An error for each start that no source can have."""
     source = config.source
     starts = [("start", config.start)]
     flavors: tuple[Flavor, ...] = ("mysql", "mariadb")
@@ -41,11 +41,7 @@ def impossible_settings(
 
 
 def check_start(config: PipelineConfig) -> None:
-    """Check the starts of a source that has no cursor.
-
-    Raises:
-        ConfigError: the first of `impossible_settings`.
-    """
+    """Raise the first of `impossible_settings`."""
     for error in impossible_settings(config):
         raise error
 

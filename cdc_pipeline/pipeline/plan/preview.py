@@ -24,10 +24,10 @@ _LATER = {
 def planned_targets(
     config: PipelineConfig, captured: Sequence[str], cut: Cut | None
 ) -> tuple[PlannedTarget, ...]:
-    """Return the targets of the captured tables, by name.
+    """Targets of the captured tables, by name.
 
-    Raises:
-        ConfigError: two rules give a table the same target, or a rule contradicts what is recorded.
+    Raises ConfigError: two rules give a table the same target, or a rule contradicts what is
+    recorded.
     """
     routes = Routes(config)
     found: dict[str, PlannedTarget] = {}
@@ -48,11 +48,9 @@ def with_keys(
     targets: Sequence[PlannedTarget],
     known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
 ) -> tuple[PlannedTarget, ...]:
-    """Return the same targets, with mode and key from the catalog if the log determines the key.
+    """With mode and key from the catalog if the log determines the key.
 
-    Args:
-        known: columns and key of source tables, by name. Tables that are not in it stay as they
-            are.
+    `known`: columns and key of source tables, by name. Others stay as they are.
     """
     routes = Routes(config)
     return tuple(_with_key(routes, target, known) for target in targets)

@@ -55,9 +55,8 @@ class Reconciled(NamedTuple):
 def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
     """Decide between the stored cursor and the cursor of the last cut.
 
-    Raises:
-        LakeStateError: the cursor is ahead of the lake, belongs to another one, or the two belong
-            to different servers.
+    Raises LakeStateError: the cursor is ahead of the lake, belongs to another one, or the two
+    belong to different servers.
     """
     if cut is None:
         if stored is None:
@@ -113,7 +112,7 @@ def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
 
 
 def _differing(cursor: StoredCursor, of_cut: CursorState) -> list[str]:
-    """Return the names of what contradicts the cut in a cursor of its number and place."""
+    """What contradicts the cut in a cursor of its number and place."""
     if cursor.sort_key != of_cut.sort_key:
         return []
     if isinstance(cursor, ShortCursor):  # their digest contradicts it

@@ -18,7 +18,7 @@ class ResolvedRun:
     """A plan with the values that the run needs from it.
 
     Attributes:
-        limit: what ends the run before `end`, if it is met; None for no such limit.
+        limit: what ends the run before `end`, if it is met.
         ends_anywhere: the end is the user's own and may be inside a transaction: whole transactions
             before it count.
         decision: how the start was found, if the decision table found it.
@@ -39,10 +39,10 @@ class ResolvedRun:
 
     @property
     def read_from(self) -> Position:
-        """Return the start as `Source.chunks` takes it."""
+        """The start as `Source.chunks` takes it."""
         return self.start if self.decision is None else self.decision.read_from
 
     @property
     def turns_to_another_server(self) -> bool:
-        """Return whether the run begins an epoch."""
+        """Whether the run begins an epoch."""
         return self.decision is not None and self.decision.epoch_grows

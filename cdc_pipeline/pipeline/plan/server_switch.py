@@ -66,7 +66,7 @@ class History:
     offset: int = 0
 
     def up_to(self, journal: int, offset: int) -> History:
-        """Return it without what comes after a place."""
+        """Without what comes after a place."""
         entries = self.entries
         before = (entries["journal"] < journal) | (
             (entries["journal"] == journal) & (entries["offset"] <= offset)
@@ -75,23 +75,18 @@ class History:
 
     @property
     def transactions(self) -> Transactions:
-        """Return only hashes and times."""
+        """Only hashes and times."""
         return Transactions(
             np.stack([self.entries["high"], self.entries["low"]], axis=1), self.entries["commit_us"]
         )
 
 
 def history_path(config: PipelineConfig) -> Path:
-    """Return the path of a source's history in its lake."""
     return LakePaths(config.sink.lake_path, config.name).state / _FILE
 
 
 def read_history(path: Path) -> History:
-    """Return the history as it was written; an empty one if there is none.
-
-    Raises:
-        LakeStateError: the file is damaged.
-    """
+    """An empty one if there is none; raises LakeStateError if the file is damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -115,7 +110,7 @@ def read_history(path: Path) -> History:
 
 
 def _write_history(path: Path, history: History) -> None:
-    """Replace the file at `path` atomically and durably."""
+    """Atomically and durably."""
     body = history.entries.tobytes()
     fields = {
         "journal": history.journal,
@@ -129,7 +124,6 @@ class HistoryWriter:
     """Writer of the history while a run drains. In the drain's thread.
 
     Args:
-        path: see `history_path`.
         interval_us: the fallback interval.
         start: where the run begins: what the file holds behind it is dropped.
     """
@@ -172,7 +166,7 @@ class HistoryWriter:
 def history_writer(
     config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor
 ) -> HistoryWriter | None:
-    """Return the writer for a run; None if its log has GTIDs, or has no server to switch."""
+    """None if the log has GTIDs, or has no server to switch."""
     source = config.source
     if (
         flavor != "mysql"
@@ -188,7 +182,7 @@ def history_writer(
 def overlap_of(
     config: PipelineConfig, *, source: Source, cursor: CursorState | None
 ) -> Callable[[Position], OverlapResult] | None:
-    """Return what a start needs after a switch; None if no server could have been switched."""
+    """What a start needs after a switch; None if no server could have been switched."""
     if cursor is None or not isinstance(config.source, LiveSourceConfig):
         return None
     return build_overlap(config, source, cursor)
@@ -197,13 +191,10 @@ def overlap_of(
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState
 ) -> Callable[[Position], OverlapResult]:
-    """Return a function that compares a log with the history up to `cursor`.
+    """Return what compares the log of `source`, from a found position on, with the history up to
+    `cursor`.
 
-    It reads the log of `source` from a found position on.
-
-    Raises (the function):
-        LakeStateError: the history is damaged.
-        CdcError: what reading raises.
+    That raises LakeStateError if the history is damaged, and what reading raises.
     """
 
     def overlap(found: Position) -> OverlapResult:
@@ -247,7 +238,7 @@ def build_overlap(
 
 
 def _lost(history: Transactions, stream: Transactions, *, since_us: int) -> int:
-    """Return how many transactions of the history since a time are not in the stream."""
+    """How many transactions of the history since a time are not in the stream."""
     there = set(map(tuple, stream.hashes.tolist()))
     recent = history.hashes[history.commit_us >= since_us].tolist()
     return sum(tuple(hashed) not in there for hashed in recent)
@@ -279,7 +270,7 @@ class _Positions:
 
 
 def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Positions]:
-    """Return the transactions of the new server's log from `found` on.
+    """Transactions of the new server's log from `found` on.
 
     They end with the log, or before the first that is later than `stop_us`.
     """

@@ -26,11 +26,7 @@ class ChosenServer(NamedTuple):
 
 
 def choose(config: PipelineConfig) -> ChosenServer:
-    """Return the primary, or the standby if the primary is unreachable.
-
-    Raises:
-        ServerUnreachableError: both are.
-    """
+    """The standby if the primary is unreachable; raises ServerUnreachableError if both are."""
     if isinstance(config.source, ArchiveSourceConfig) or config.source.standby is None:
         return ChosenServer(config, "")
     # late: it brings pymysql, which an archive never needs
@@ -41,12 +37,11 @@ def choose(config: PipelineConfig) -> ChosenServer:
 
 
 def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErrors) -> StartRules:
-    """Return what the decision table needs beside cursor and source.
+    """What the decision table needs beside cursor and source.
 
     Args:
         config: as it was written, before a server was chosen.
         cut: the lake's last cut, whose last commit time a search after a switch begins from.
-        dump_errors: those of the runs before.
     """
     last_commit_us = cut.source_time_us if cut is not None else -1
     source = config.source

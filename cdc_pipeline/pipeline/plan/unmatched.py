@@ -27,11 +27,7 @@ _NEAR_MAX: Final = 5
 def unmatched(
     tables: TableFilter, known: Collection[str], cursor: CursorState | None
 ) -> tuple[str, ...]:
-    """Return the patterns that match no table of the source or of the cursor.
-
-    Args:
-        known: the source's tables.
-    """
+    """Patterns that match no table of the source or of the cursor."""
     names = {split_table_name(name) for name in {*known, *_names_of(cursor)}}
 
     def matches(pattern: TablePattern) -> bool:
@@ -45,11 +41,9 @@ def unmatched(
 def nothing_matched(
     config: PipelineConfig, known: Collection[str] | None, cursor: CursorState | None
 ) -> NothingMatchedError | None:
-    """Return the error that names unmatched patterns and similar names; None if there is none.
+    """The error that names unmatched patterns and similar names.
 
-    Args:
-        known: the source's tables; None if it cannot tell.
-        cursor: after everything of the log that there is.
+    `known`: the source's tables; None if it cannot tell. `cursor`: after everything of the log.
     """
     missing = (
         () if config.tables.allow_empty else unmatched(TableFilter(config), known or (), cursor)
@@ -83,14 +77,14 @@ def nothing_matched(
 
 
 def _names_of(cursor: CursorState | None) -> set[str]:
-    """Return source tables that the cursor's targets follow or began with."""
+    """Source tables that the cursor's targets follow or began with."""
     states = () if cursor is None else cursor.targets.values()
     began_with = {state.origin[0] for state in states if state.origin is not None}
     return began_with | {name for state in states for name in state.source_names}
 
 
 def _near(pattern: str, names: Collection[str]) -> list[str]:
-    """Return names that a person may have meant."""
+    """Names that a person may have meant."""
     plain = pattern.replace("`", "").lower()
     of_text = {name.lower(): name for name in names}
     if "*" in plain or "?" in plain or "[" in plain:

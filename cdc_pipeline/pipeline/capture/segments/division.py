@@ -21,7 +21,7 @@ class Parallel:
 
 
 def division(config: PipelineConfig, *, bytes_expected: int) -> Parallel | None:
-    """Return how a run is divided for Spark's executors; None if it is read in this process."""
+    """None if the run is read in this process."""
     if config.batch.decode == "auto":
         is_large = bytes_expected >= config.batch.executors_bytes_min
         return Parallel() if is_large and not config.sink.spark.is_local else None

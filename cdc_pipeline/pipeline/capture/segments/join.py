@@ -33,15 +33,14 @@ def joined_cursor(
     number: int,
     keeps_gtids: bool = True,
 ) -> CursorState:
-    """Return the cursor behind all parts.
+    """The cursor behind all parts.
 
     Args:
         before: the cursor that all parts began with.
         number: of the batch; that of `before` if there is none.
-        keeps_gtids: whether the source uses GTIDs (see `Progress`).
+        keeps_gtids: see `Progress`.
 
-    Raises:
-        StagingError: parts that do not agree.
+    Raises StagingError if parts do not agree.
     """
     targets: dict[str, TargetState] = {}
     for result in results:
@@ -69,7 +68,7 @@ def joined_cursor(
 
 
 def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
-    """Return the set of the transactions before all parts and in them."""
+    """The set of the transactions before all parts and in them."""
     found: Any = parse_gtid_set(before.gtid_set, before.flavor)
     for result in results:
         found = found.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))
@@ -84,15 +83,7 @@ def joined_record(
     start: Position,
     run_id: str,
 ) -> BatchRecord:
-    """Return the record of a batch.
-
-    Args:
-        cursor: behind the batch.
-        start: the cursor before it.
-
-    Raises:
-        StagingError: parts that do not agree.
-    """
+    """`cursor`: behind the batch; `start`: before it. Raises StagingError if parts do not agree."""
     records = [part.record for part in parts if part.record is not None]
     by_target: dict[str, list[RecordedTarget]] = {}
     for record in records:
@@ -116,7 +107,7 @@ def joined_record(
 
 
 def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Position) -> Interval:
-    """Return the interval of all parts, with the sums of their counts."""
+    """With the sums of all parts' counts."""
     counts: Counter[str] = Counter()
     ignorable: Counter[str] = Counter()
     for part in parts:

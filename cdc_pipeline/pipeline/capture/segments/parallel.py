@@ -87,15 +87,7 @@ def read_in_parallel(
 ) -> tuple[RunState, ParallelReport]:
     """Bring a run from its start to its end, on executors where that is possible.
 
-    Args:
-        parallel: how the range is divided.
-        in_sequence: reads a part of the run in this process, and puts notes into its first record.
-
-    Returns:
-        The state at the end; what was read in parallel.
-
-    Raises:
-        CdcError: see `capture.capture`.
+    `in_sequence` reads a part of the run in this process, and puts notes into its first record.
     """
     config = context.config
     if run.plan.bytes_between < parallel.stretch_bytes_min:  # which starts no JVM for nothing
@@ -124,7 +116,7 @@ def read_in_parallel(
 def _why_not(
     config: PipelineConfig, run: ResolvedRun, archived: ArchivedPart | None, *, flavor: Flavor
 ) -> str:
-    """Return why nothing of a run can be read on executors; "" if something can."""
+    """Why nothing of a run can be read on executors; "" if something can."""
     if archived is None:
         return "the log is read from a server, whose journals no executor can read"
     if archived.start.order != run.start.order:
@@ -141,7 +133,7 @@ def _why_not(
 
 
 def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
-    """Return a sentence that names one of some tables if it has hashed columns; "" if none has."""
+    """A sentence that names a table with hashed columns; "" if none has."""
     routes = Routes(config)
     for name in tables:
         for route in routes.of_table(*split_table_name(name)):
@@ -181,7 +173,6 @@ class _Reading:
         self._reasons: list[str] = []
 
     def report(self) -> ParallelReport:
-        """Return what was read in parallel."""
         reasons = tuple(self._reasons[:_REASONS_KEPT])
         if len(self._reasons) > _REASONS_KEPT:
             reasons += (f"and {len(self._reasons) - _REASONS_KEPT} more",)
@@ -194,7 +185,6 @@ class _Reading:
         )
 
     def read(self, state: RunState) -> RunState:
-        """Read the run to its end; return the state there."""
         surveys = self._surveys(state)
         found = pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min)
         for piece in found:
@@ -215,8 +205,7 @@ class _Reading:
     # -- what is read where ------------------------------------------------------------------------
 
     def _surveys(self, state: RunState) -> list[JournalSurvey]:
-        """Return the surveys of the archived part; none if a journal is missing, which reading in
-        sequence reports."""
+        """None if a journal is missing, which reading in sequence reports."""
         start, end = self._at, self._archived.end
         first, last = journal_number(start.journal), journal_number(end.journal)
         files = {
@@ -246,7 +235,7 @@ class _Reading:
         return [JournalSurvey.model_validate_json(text) for text in texts]
 
     def _section(self, end: Position | None) -> ResolvedRun:
-        """Return the run from here up to a place; to its own end if that is None."""
+        """The run from here up to a place, by default its own end."""
         run = self._run
         if self._has_moved:
             run = replace(run, start=self._at, decision=None)
@@ -336,7 +325,7 @@ class _Reading:
         return replace(state, cut=cut, cursor=cut.cursor)
 
     def _cursor_before(self, state: RunState) -> CursorState:
-        """Return the cursor before the next wave; of a first run one at its start."""
+        """Of a first run one at its start."""
         if state.cursor is not None:
             return state.cursor
         return cursor_state(
@@ -411,8 +400,9 @@ class _Reading:
         schemas.save(cursor, source_time_us=source_time_us)
 
     def _shipped(self) -> PipelineConfig:
-        """Return the executors' configuration: the archive as its source, events in memory, no
-        secret of a mask."""
+        """The executors' configuration: the archive as its source, events in memory, no secret
+        of a mask.
+        """
         config = self._context.config
         store: StoreConfig = config.store.model_copy(update={"kind": "memory"})
         source = config.source
@@ -430,7 +420,7 @@ class _Reading:
 
 
 def _missing(record: BatchRecord, context: CaptureContext) -> str:
-    """Return a staged file of a record that is not there; "" if all of them are."""
+    """A staged file of a record that is not there; "" if all of them are."""
     lake = context.sink.paths.lake
     files = [file for target in record.targets for file in target.files] + [*record.quarantine]
     for file in files:
@@ -440,7 +430,6 @@ def _missing(record: BatchRecord, context: CaptureContext) -> str:
 
 
 def _waves(segments: Sequence[Segment], wave_bytes: int) -> Iterator[list[Segment]]:
-    """Group consecutive segments to about so many bytes."""
     wave: list[Segment] = []
     for segment in segments:
         if wave and sum(one.size_bytes for one in wave) + segment.size_bytes > wave_bytes:

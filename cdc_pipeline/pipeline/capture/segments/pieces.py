@@ -36,10 +36,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the range.
+    """A part of the range, up to `stop` of `journal`.
 
     Attributes:
-        journal, stop: where it ends.
         segments: decoded in parallel; () if the piece is read in sequence.
         why: why it is not decoded in parallel.
     """
@@ -68,11 +67,9 @@ class _Gap(NamedTuple):
 
 
 def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[Piece]:
-    """Return the pieces of a range.
+    """The pieces of a range of journals, up to the last one's `end`.
 
-    Args:
-        surveys: of its journals, in their order; the last one's `end` is where the pieces end.
-        stretch_bytes_min: a smaller stretch, or one of a single journal, is read in sequence.
+    A stretch smaller than `stretch_bytes_min`, or of a single journal, is read in sequence.
     """
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
@@ -134,7 +131,6 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
 
 
 def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
-    """Return gaps that do not overlap."""
     made: list[_Gap] = []
     for gap in gaps:
         if made and gap.start <= made[-1].stop:
@@ -146,7 +142,7 @@ def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
 
 
 def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
-    """Return the parts of journals between two places, large journals in several."""
+    """Between two places, large journals in several."""
     found = []
     for one in surveys:
         number = journal_number(one.journal)
@@ -159,7 +155,7 @@ def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[S
 
 
 def _one_after_the_other(made: Sequence[Piece]) -> list[Piece]:
-    """Merge neighbours that are read in sequence into one piece."""
+    """Neighbours that are read in sequence become one piece."""
     joined: list[Piece] = []
     for piece in made:
         if joined and not joined[-1].segments and not piece.segments:

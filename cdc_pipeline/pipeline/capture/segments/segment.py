@@ -45,11 +45,7 @@ class _Plain(BaseModel):
 
 
 class SegmentTask(_Plain):
-    """Input of one task.
-
-    Attributes:
-        journal_created_s: by the journal's format description.
-    """
+    """`journal_created_s`: by the journal's format description."""
 
     journal: str
     start: int
@@ -58,10 +54,8 @@ class SegmentTask(_Plain):
 
 
 class ObservedTable(_Plain):
-    """A table map that the schema history does not agree with.
-
-    Attributes:
-        table_schema: a `TableSchema` as JSON text.
+    """A table map that the schema history does not agree with; `table_schema`: a `TableSchema`
+    as JSON.
     """
 
     table_schema: str
@@ -74,8 +68,8 @@ class SegmentResult(_Plain):
 
     Attributes:
         record: what was staged; None if no target changes.
-        cursor: the cursor behind the segment, as far as the task knows it; its GTID set is that of
-            the segment alone.
+        cursor: behind the segment, as far as the task knows it; its GTID set is that of the segment
+            alone.
         observed: what the schema history has to learn, in the order of the log.
         refused: why the stretch cannot be decoded in parallel; "" if it can. Nothing else counts
             then.
@@ -97,10 +91,7 @@ class WaveInputs:
 
     Attributes:
         config: with the archive as its source, and without secrets.
-        cut: the last one, as JSON text; "" before the first.
-        cursor: likewise.
-        identity: of the source.
-        number: of the batch.
+        cut, cursor: the last ones, as JSON text; "" before the first.
         epoch: of the journals (K1).
     """
 
@@ -120,7 +111,6 @@ def segment_task(task: str, *, inputs: WaveInputs) -> str:
 
 
 def decode_segment(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
-    """Decode and stage one segment."""
     try:
         return _decoded(task, inputs)
     except CdcError as error:
@@ -188,10 +178,8 @@ def _apart(what: str) -> TransactionError:
 
 
 class SegmentCommitter:
-    """Committer that keeps what was staged as a part (see `commit.BatchCommitter`).
-
-    Attributes:
-        result: of the segment, once its end was reached.
+    """Committer that keeps what was staged as a part; `result`: once the segment's end was
+    reached.
     """
 
     def __init__(self, stretch: Stretch, *, source: str) -> None:
@@ -200,11 +188,10 @@ class SegmentCommitter:
         self._moves = CursorMoves(stretch, source=source)
 
     def is_due(self) -> bool:
-        """See `BatchCommitter`: a segment is one part."""
+        """A segment is one part."""
         return False
 
     def commit(self, *, final: bool = False) -> None:
-        """See `BatchCommitter`."""
         if not final:
             raise _apart("a statement that changes a target")
         stager, parking = self._stretch.stager, self._stretch.parking

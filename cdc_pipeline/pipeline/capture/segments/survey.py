@@ -44,7 +44,7 @@ class _Plain(BaseModel):
 
 
 class SurveyRange(_Plain):
-    """Part of a journal to survey: from `start` up to `stop`, or to its end if that is None."""
+    """From `start` up to `stop`, or to the journal's end if that is None."""
 
     path: str
     start: int = 4
@@ -52,9 +52,8 @@ class SurveyRange(_Plain):
 
 
 class Group(_Plain):
-    """A transaction: offsets of its first event, and behind its last one.
-
-    `xid` is that of one that XA prepares or ends.
+    """A transaction: offsets of its first event, and behind its last one; `xid`: if XA prepares
+    or ends it.
     """
 
     start: int
@@ -66,9 +65,7 @@ class JournalSurvey(_Plain):
     """Result of a survey.
 
     Attributes:
-        journal: its name.
-        start: where the survey began.
-        end: behind its last whole transaction.
+        end: behind the last whole transaction.
         is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
         alone, prepared, ended: transactions; see the module.
         splits: beginnings of transactions, about every `SEGMENT_BYTES`: a large journal is the work
@@ -103,12 +100,10 @@ def survey(
     names: NameRule = NameRule.AS_GIVEN,
     followed: tuple[str, ...] = (),
 ) -> JournalSurvey:
-    """Survey one journal.
+    """Survey one journal for the tables of `config`, the side lake's.
 
-    Args:
-        config: the side lake's, whose tables are the chosen ones.
-        names: how the server that wrote it compares names.
-        followed: tables that targets follow after a rename.
+    `names`: how the server that wrote it compares names; `followed`: tables that targets follow
+    after a rename.
     """
     file = Path(part.path)
     try:
@@ -193,7 +188,7 @@ class _Surveyor:
         )
 
     def _split(self, chunk: Chunk) -> None:
-        """Note where transactions begin that are far enough from the last such place."""
+        """Where transactions begin that are far enough from the last such place."""
         events = chunk.events
         begins = (events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0) & (events["parent"] < 0)
         offsets = events["offset"][begins]
@@ -205,7 +200,7 @@ class _Surveyor:
             self._splits.append(int(offsets[far]))
 
     def _close(self, chunk: Chunk, row: int) -> None:
-        """End open groups at an event of another group, or of none."""
+        """At an event of another group, or of none."""
         if not self._open:
             return
         following = chunk.events[row:]
