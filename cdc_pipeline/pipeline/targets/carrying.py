@@ -26,12 +26,12 @@ _NAMING = {"tables", "except_", "name", "schema_changes"}
 def heir(
     route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]
 ) -> Route | None:
-    """Return the route whose target takes over the rows of a table's old name; None if none does.
+    """The route whose target takes over the rows of a table's old name; None if none does.
 
     Args:
         route: of the old name, to `origin`.
         routes: of the new name.
-        targets: by name, before the statement.
+        targets: before the statement.
     """
     if (
         origin.is_new
@@ -59,7 +59,7 @@ def _is_same(rule: TargetRule, other: TargetRule) -> bool:
 
 
 def _fits(rule: TargetRule, origin: Target) -> bool:
-    """Return whether today's rule would have made the existing rows."""
+    """Whether today's rule would have made the existing rows."""
     return recorded_shape(rule) == origin.spec.shape
 
 

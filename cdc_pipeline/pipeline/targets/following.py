@@ -62,20 +62,17 @@ class FollowedTargets:
                         self._followers.setdefault(source, []).append(target.name)
 
     def follows(self, database: str, table: str) -> bool:
-        """Return whether a target follows a table that was renamed to its name, captured or not."""
+        """Whether a target follows a table that was renamed to its name, captured or not."""
         return any(
             not self._stands(name) for name in self._followers.get(table_name(database, table), ())
         )
 
     def followed_sources(self) -> list[str]:
-        """Return the names of all tables that a target follows after a rename."""
+        """Tables that a target follows after a rename."""
         return list(self._followers)
 
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
-        """Return the routes of a table, rules included.
-
-        They are those of the configuration, except for targets that a rename has moved.
-        """
+        """Those of the configuration, except for targets that a rename has moved."""
         source = table_name(database, table)
         followers = self._followers.get(source)
         if followers:
@@ -94,14 +91,13 @@ class FollowedTargets:
         return replace(route, source=source, target=target.name)
 
     def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
-        """Return the rule by which a table is kept as a target."""
         return next(
             (route.rule for route in self.routes_of(database, table) if route.target == target),
             None,
         )
 
     def _free_name(self, route: Route) -> str:
-        """Return the target's name, or ``name__2`` ... if a renamed table took its target along."""
+        """The target's name, or ``name__2`` ... if a renamed table took its target along."""
         name, number = route.target, 1
         while True:
             there = self._targets.get(name)
@@ -113,12 +109,11 @@ class FollowedTargets:
     # -- suspended targets -------------------------------------------------------------------------
 
     def is_suspended(self, database: str, table: str) -> bool:
-        """Return whether changes of a captured table are left to the catch-up of all its
-        targets."""
+        """Whether changes of a captured table are left to the catch-up of all its targets."""
         return all(self._stands(route.target) for route in self.routes_of(database, table))
 
     def goes_on_without(self, database: str, table: str) -> bool:
-        """Return whether a target follows the source although it belongs to no table."""
+        """Whether a target follows the source although it belongs to no table."""
         own = {route.target for route in self.routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
@@ -140,7 +135,7 @@ class FollowedTargets:
         return names
 
     def awaits_load(self, database: str, table: str) -> bool:
-        """Return whether all targets of a table are suspended because of a RENAME (K28).
+        """Whether all targets of a table are suspended because of a RENAME (K28).
 
         The contents of the renamed table are then unknown.
         """
@@ -202,15 +197,11 @@ class FollowedTargets:
     # -- shapes ------------------------------------------------------------------------------------
 
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
-        """Return a source table's masked rows as a target's."""
+        """A source table's masked rows as a target's."""
         return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
 
     def check_rows(self, rows: DecodedRows) -> None:
-        """Check the images of rows.
-
-        Raises:
-            IncompleteRowsError: images lack what the rule of one of their targets needs.
-        """
+        """Raises IncompleteRowsError if images lack what the rule of one of their targets needs."""
         for route in self.routes_of(rows.schema.database, rows.schema.table):
             if not self._stands(route.target):
                 target = self._targets.get(route.target)

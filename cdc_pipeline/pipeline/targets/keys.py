@@ -29,8 +29,6 @@ SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a target follows and finds rows; `why` explains it in words."""
-
     mode: Mode
     key: tuple[str, ...]
     why: str
@@ -43,10 +41,9 @@ def identity_of(
     columns: tuple[str, ...],
     source_key: tuple[str, ...],
 ) -> Identity:
-    """Return the identity of a new target.
+    """Identity of a new target.
 
     Args:
-        source: its source table, for errors.
         columns: of the source table.
         source_key: the columns of the key that it names, () for none.
 
@@ -87,10 +84,8 @@ def identity_of(
 
 
 def check_reserved(mode: Mode, columns: Iterable[str], *, source: str) -> None:
-    """Check that no column of a source table has a name that belongs to its target's mode.
-
-    Raises:
-        SchemaError: one has.
+    """Raise SchemaError if a column of a source table has a name that belongs to its target's
+    mode.
     """
     spec = MODES[mode]
     taken = [name for name in columns if name.lower() in spec.reserved_columns]
@@ -113,13 +108,9 @@ def check_recorded(
     source: str,
     source_key: tuple[str, ...],
 ) -> None:
-    """Check that the configuration agrees with a target's recorded mode and key.
+    """Raise ConfigError unless the configuration agrees with a target's recorded mode and key.
 
-    Args:
-        source_key: the key that the source table named when the target was made.
-
-    Raises:
-        ConfigError: it has another mode or key.
+    `source_key`: the key that the source table named when the target was made.
     """
     has_key = MODES[mode].has_key
     # `keyless` may name a mode

@@ -43,9 +43,7 @@ _UNUSED: Final = Mask(kind="drop")
 class Masks:
     """The masks of every captured table.
 
-    Args:
-        routes_of: the targets of a table, by database and table name; of a table that was renamed
-            those that it had.
+    `routes_of`: the targets of a table; of a table that was renamed those that it had.
     """
 
     def __init__(self, routes_of: Callable[[str, str], tuple[Route, ...]]) -> None:
@@ -53,10 +51,8 @@ class Masks:
         self._plans: dict[TableSchema, tuple[tuple[Route, ...], tuple[Mask | None, ...]]] = {}
 
     def apply(self, rows: DecodedRows) -> DecodedRows:
-        """Return the rows with masked values.
-
-        Raises:
-            ConfigError: a mask does not fit its column, or two rules contradict each other.
+        """Raises ConfigError if a mask does not fit its column, or two rules contradict each
+        other.
         """
         masks = self._masks(rows.schema)
         if not any(masks):
@@ -83,11 +79,7 @@ class Masks:
         )
 
     def schema(self, schema: TableSchema) -> TableSchema:
-        """Return a table's schema with its masks.
-
-        Raises:
-            ConfigError: see `apply`.
-        """
+        """A table's schema with its masks; raises as `apply`."""
         masks = self._masks(schema)
         if not any(masks):
             return schema
@@ -98,11 +90,7 @@ class Masks:
         return replace(schema, columns=columns)
 
     def check_parked(self, schema: TableSchema) -> None:
-        """Check that rows masked in an earlier run have the present masks.
-
-        Raises:
-            StagingError: they do not.
-        """
+        """Raise StagingError unless rows masked in an earlier run have the present masks."""
         plain = replace(
             schema, columns=tuple(replace(column, masked="") for column in schema.columns)
         )
@@ -129,10 +117,8 @@ class Masks:
 
 
 def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
-    """Return the mask of a source column, over all targets of its table.
-
-    Raises:
-        ConfigError: two rules contradict each other.
+    """Of a source column, over all targets of its table; ConfigError if two rules contradict
+    each other.
     """
     # A target that leaves the column out does not matter: it never gets the column.
     masks = [
@@ -157,7 +143,7 @@ def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
 
 
 def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
-    """Return masks that can be passed to another process: what they hash cannot be read there."""
+    """Masks that can be passed to another process: what they hash cannot be read there."""
     return {name: mask.model_copy(update={"salt": SecretStr("")}) for name, mask in masks.items()}
 
 
@@ -169,7 +155,7 @@ def _states(salt: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def fingerprint(mask: Mask) -> str:
-    """Return what distinguishes one mask from another, without its salt."""
+    """What distinguishes one mask from another, without its salt."""
     if mask.kind == "hash":
         check: str = hashed(pa.array([_CHECK]), _states(mask.salt.get_secret_value()))[0].as_py()
         return f"hash:{check[:16]}"
@@ -179,7 +165,6 @@ def fingerprint(mask: Mask) -> str:
 
 
 def masked_type(mask: Mask | None, delta_type: str) -> str:
-    """Return the Delta type of a column under a mask."""
     return "string" if mask is not None and mask.kind == "hash" else delta_type
 
 

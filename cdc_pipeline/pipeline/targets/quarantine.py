@@ -34,7 +34,7 @@ WHOLE_EVENT: Final = 0  # in place of an op
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Builder of entries of one source table."""
+    """Of one source table."""
 
     table: str
     entries: pa.Table
@@ -47,7 +47,7 @@ def bad_rows(
     *,
     hidden: Collection[str] = (),
 ) -> BadRows:
-    """Return entries of some decoded rows.
+    """Entries of some decoded rows.
 
     Args:
         rows: the decoder's, with all of their invalid values.
@@ -105,7 +105,7 @@ def bad_event(
     epoch: int,
     hidden: Collection[str] = (),
 ) -> BadRows:
-    """Return the entry of a rows event that cannot be decoded: event `at` of `part`."""
+    """The entry of a rows event that cannot be decoded: event `at` of `part`."""
     chunk, row = part.chunk, int(part.rows[at])
     event = chunk.events[row]
     seq = seq_of_place(epoch, chunk.journal, int(event["tx_offset"]), int(event["tx_ordinal"]))
@@ -131,7 +131,7 @@ def _lines(
     offsets: NDArray[np.int64],
     gtids: list[str | None],
 ) -> list[str]:
-    """Return the JSON text of each row; those of one journal together."""
+    """The JSON text of each row; those of one journal together."""
     found: dict[int, str] = {}
     journals = [events[at][0].journal for at in rows.event_row.tolist()]
     for journal in dict.fromkeys(journals):
@@ -142,7 +142,7 @@ def _lines(
 
 
 def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
-    """Return the rows with NULL in hidden columns."""
+    """With NULL in hidden columns."""
     # A masked value is what everybody may see.
     hidden = {
         column.name for column in rows.schema.columns if column.name in hidden and not column.masked
@@ -165,8 +165,7 @@ def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 
 
 def _gtid(chunk: Chunk, row: int) -> str:
-    """Return the event's GTID; "" without GTIDs, or if the transaction began in an earlier
-    piece."""
+    """ "" without GTIDs, or if the transaction began in an earlier piece."""
     begin = int(chunk.events["tx_offset"][row])
     first = int(np.searchsorted(chunk.events["offset"][: row + 1], begin))
     if first > row or int(chunk.events["offset"][first]) != begin:
@@ -175,6 +174,6 @@ def _gtid(chunk: Chunk, row: int) -> str:
 
 
 def _bytes_of(chunk: Chunk, row: int) -> bytes:
-    """Return the whole event, with header and checksum."""
+    """The whole event, with header and checksum."""
     first = int(chunk.events["start"][row])
     return chunk.data[first : first + int(chunk.events["event_length"][row])].tobytes()

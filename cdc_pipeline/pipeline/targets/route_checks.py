@@ -92,19 +92,14 @@ def _not_merged(route: Route, others: list[str]) -> ConfigError:
 
 
 def check_recorded(routes: Routes, cut: Cut) -> None:
-    """Check that the present rules made every target that continues without a load.
-
-    Raises:
-        ConfigError: mode or shape of some have changed; all of them.
+    """Raise ConfigError for targets that continue without a load and whose mode or shape has
+    changed.
     """
     _raise_all(_changed(routes, cut))
 
 
 def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | None) -> None:
-    """Check everything that can be known before anything is read.
-
-    Args:
-        tables: the captured tables that are known, ``schema.table``.
+    """Check everything that can be known of the known captured `tables` before anything is read.
 
     Raises:
         ConfigError: one or more rules are wrong, or targets belong to another source, with all
@@ -134,7 +129,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
 
 
 def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
-    """Check targets that are not created yet, and whose place another source has taken (K16)."""
+    """Targets that are not created yet, and whose place another source has taken (K16)."""
     paths = LakePaths(config.sink.lake_path, config.name)
     found: list[CdcError] = []
     for name in sorted(targets):
@@ -158,7 +153,7 @@ def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[C
 
 
 def _owner(paths: LakePaths, target: str) -> str:
-    """Return the source of the Delta table in a target's place; "" if none can be read."""
+    """The source of the Delta table in a target's place; "" if none can be read."""
     try:
         place = paths.table(target)
         there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
@@ -250,16 +245,13 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
 def check_named_columns(config: PipelineConfig, known: Columns) -> None:
     """Check that each column that a rule masks or gives a type is in one of the rule's tables.
 
-    Rules whose tables are not all known are not checked.
-
-    Raises:
-        ConfigError: one is in none of them, with all mistakes.
+    Rules whose tables are not all known are not checked. Raises ConfigError with all mistakes.
     """
     _raise_all(_unknown_columns(config, Routes(config), known))
 
 
 def columns_of_cut(cut: Cut, tables: Collection[str]) -> Columns:
-    """Return the columns and keys of those tables that a cut has."""
+    """Columns and keys of those tables that a cut has."""
     return {
         source: (recorded.columns, recorded.key)
         for name, table in cut.tables.items()
@@ -269,24 +261,16 @@ def columns_of_cut(cut: Cut, tables: Collection[str]) -> Columns:
 
 
 def check_columns(config: PipelineConfig, known: Columns) -> None:
-    """Check that the rules fit the present columns and keys of source tables.
-
-    Raises:
-        ConfigError: they do not, with all mistakes.
-    """
+    """Raise ConfigError, with all mistakes, unless the rules fit the present columns and keys."""
     _raise_all(_misfits(config, Routes(config), known))
 
 
 def check_places(
     config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]
 ) -> None:
-    """Check that the place of every target to be created is free.
+    """Raise LakeStateError if another table is in the place of targets to be created.
 
-    Args:
-        ours: targets that the last cut or the recorded batch has.
-
-    Raises:
-        LakeStateError: another table is in the place of some; of all of them.
+    `ours`: targets that the last cut or the recorded batch has.
     """
     routes = Routes(config)
     targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(
@@ -312,7 +296,7 @@ def check_places(
 
 
 def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    """Return rules that do not fit the columns of their tables."""
+    """Rules that do not fit the columns of their tables."""
     found: list[CdcError] = []
     for source, (columns, key) in sorted(known.items()):
         for route in _routes_or_none(routes, source):
@@ -329,7 +313,7 @@ def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[Cdc
 
 
 def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    """Return columns that a rule names and none of its tables has, if all are known by name."""
+    """Columns that a rule names and none of its tables has, if all are known by name."""
     found: list[CdcError] = []
     names = pattern_names(config)
     for number, rule in enumerate(config.targets):

@@ -27,13 +27,8 @@ from cdc_pipeline.text.table_names import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One target of a source table.
-
-    Attributes:
-        source: source table, ``schema.table``.
-        target: name of the target, ``schema.table`` in the lake.
-        rule: what the target is like.
-        number: of the rule in the file; -1 for the default target.
+    """One target of a source table; `number`: of the rule in the file, -1 for the default
+    target.
     """
 
     source: str
@@ -43,12 +38,11 @@ class Route:
 
     @property
     def setting(self) -> str:
-        """Return the path of the rule in the file."""
+        """The path of the rule in the file."""
         return "sink" if self.number < 0 else f"targets.{self.number}"
 
     @property
     def shard(self) -> str:
-        """Return the value of the rule's shard column for the source table."""
         return self.rule.shard_of(*split_table_name(self.source))
 
 
@@ -66,11 +60,7 @@ class Routes:
         self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
     def _of_table(self, schema: str, table: str) -> tuple[Route, ...]:
-        """Return the routes of a captured table, in the order of the rules.
-
-        Raises:
-            ConfigError: two rules give it the same target.
-        """
+        """In the order of the rules; ConfigError if two rules give the table the same target."""
         name = table_name(schema, table)
         rules = [
             (number, rule)
@@ -93,7 +83,7 @@ class Routes:
         return routes
 
     def sources_of(self, target: str, names: Collection[str]) -> list[str]:
-        """Return those source tables of `names` that are captured and lead to a target."""
+        """Those source tables of `names` that are captured and lead to a target."""
         return sorted(
             name
             for name in names
@@ -102,7 +92,7 @@ class Routes:
         )
 
     def is_followed(self, state: TargetState) -> bool:
-        """Return whether a recorded target still follows the source."""
+        """Whether a recorded target still follows the source."""
         if state.origin is not None:
             source, target = state.origin
             return bool(self.sources_of(target, [source]))

@@ -11,10 +11,8 @@ from cdc_pipeline.sink.target import Target
 
 
 def check_rows(target: Target, rows: DecodedRows) -> None:
-    """Check that a target can find the rows that change.
-
-    Raises:
-        IncompleteRowsError: the images, or the table, lack columns that the target finds rows by.
+    """Raise IncompleteRowsError if the images, or the table, lack columns that the target finds
+    rows by.
     """
     if not MODES[target.spec.mode].has_key:
         return

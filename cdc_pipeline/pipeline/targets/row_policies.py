@@ -43,7 +43,7 @@ class RowPolicy:
     on_bad_row: Action = "fail"
 
     def action(self, value: InvalidValue, schema: TableSchema, keys: Collection[str]) -> Action:
-        """Return the policy for the row of an invalid value, or for the value alone."""
+        """For the row of an invalid value, or for the value alone."""
         column = schema.columns[value.column]
         if value.reason == NO_DOCUMENT:
             return self.on_bad_row
@@ -62,7 +62,7 @@ class TablePolicy:
     Attributes:
         keys: columns that find a row, in any of its targets.
         hidden: columns whose values nobody may see (K14).
-        takes: returns whether any of its targets has the column of a name.
+        takes: whether any of its targets has the column of a name.
     """
 
     rows: RowPolicy
@@ -71,7 +71,7 @@ class TablePolicy:
     takes: Callable[[str], bool] = lambda _name: True
 
     def judge(self, rows: DecodedRows) -> Judged:
-        """Decide about the invalid values of rows of the table, read or from the log."""
+        """Of rows of the table, read or from the log."""
         return judged(without_hidden(rows, self.hidden), self.rows, keys=self.keys)
 
 
@@ -85,7 +85,6 @@ class RowPolicyTable:
         self._routes_of = routes_of
 
     def of_rule(self, rule: RowPolicies) -> RowPolicy:
-        """Return the policies of one target."""
         said = {
             name: getattr(rule, name) or getattr(self._sink, name)
             for name in RowPolicies.model_fields
@@ -95,7 +94,6 @@ class RowPolicyTable:
         return RowPolicy(**said)
 
     def of_table(self, schema: TableSchema) -> RowPolicy:
-        """Return the policies of a table: those of its targets together."""
         policies = [
             self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)
         ]
@@ -120,7 +118,7 @@ class Judged:
         before: the rows as they came, but for texts that nobody may see.
         rows: `invalid` holds what is to be rescued, with the texts that people see, or to be
             counted.
-        failing: the first value that stops the table; None if none does.
+        failing: the first value that stops the table.
         bad: values of rows that cannot be applied, one or more a row; those rows are still in
             `rows`.
     """
@@ -131,7 +129,6 @@ class Judged:
     bad: tuple[InvalidValue, ...] = ()
 
     def without(self, rows: Collection[int]) -> DecodedRows:
-        """Return the rows without those of some numbers."""
         if not rows:
             return self.rows
         applicable = np.ones(len(self.rows), np.bool_)
@@ -140,11 +137,7 @@ class Judged:
 
 
 def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) -> Judged:
-    """Decide about the invalid values of some rows.
-
-    Args:
-        keys: names of columns that find a row, in any target.
-    """
+    """`keys`: columns that find a row, in any target."""
     known: dict[tuple[int, str, str], Action] = {}
     kept, bad = [], []
     for value in rows.invalid:
@@ -169,11 +162,7 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
 def unrepresentable(
     rows: DecodedRows, value: InvalidValue, *, at: tuple[str, int] | None = None
 ) -> UnrepresentableValueError:
-    """Return the error of a value that stops its table.
-
-    Args:
-        at: journal and offset of its event; None for a row by SELECT.
-    """
+    """The error of a value that stops its table; `at`: None for a row by SELECT."""
     column = rows.schema.columns[value.column]
     more = f" and {len(rows.invalid) - 1} more" if len(rows.invalid) > 1 else ""
     journal, offset = at or ("", None)
@@ -192,8 +181,7 @@ def unrepresentable(
 
 
 def _server_text(value: InvalidValue, schema: TableSchema) -> str:
-    """Return the text for ``_cdc_rescued``: dates as the server prints them, bytes as ``0x``
-    hex."""
+    """For ``_cdc_rescued``: dates as the server prints them, bytes as ``0x`` hex."""
     text = value.text
     if schema.columns[value.column].type.not_held_text == "moment" or text.startswith(("[", "0x")):
         return text
@@ -201,11 +189,7 @@ def _server_text(value: InvalidValue, schema: TableSchema) -> str:
 
 
 def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
-    """Return the rows without texts of hidden columns: their invalid values are NULL (K14).
-
-    Args:
-        hidden: names of columns that are masked, or that no target takes.
-    """
+    """Invalid values of columns that are masked, or that no target takes, are NULL (K14)."""
     names = rows.schema.column_names
     if not rows.invalid or not hidden:
         return rows
@@ -219,9 +203,8 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 def shape_invalid(
     rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
 ) -> list[InvalidValue]:
-    """Return the invalid values of one image under a target's columns.
-
-    Those of columns that the target leaves out are dropped.
+    """Invalid values of one image under a target's columns; those of columns that it leaves out
+    are dropped.
 
     A date that is kept as text (`types`) has its own text there, and is no longer invalid.
 

@@ -81,7 +81,7 @@ class ShapedTable:
 
 
 def recorded_shape(rule: TargetRule) -> RecordedShape | None:
-    """Return what is recorded of a rule; None if the target has the source's columns unchanged."""
+    """What is recorded of a rule; None if the target has the source's columns unchanged."""
     if rule.is_plain:
         return None
     return RecordedShape(
@@ -102,11 +102,7 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
 
 
 def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
-    """Return the source columns that the target takes, with their types there.
-
-    Raises:
-        ConfigError: a type override that could lose something.
-    """
+    """With their types in the target; ConfigError: a type override that could lose something."""
     rule, taken = route.rule, []
     types = {name.lower(): text for name, text in rule.types.items()}
     for column in columns:
@@ -133,11 +129,7 @@ def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[Targe
 def shape_table(
     route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
 ) -> ShapedTable:
-    """Return columns and key of a source table's target.
-
-    Raises:
-        ConfigError: the rule does not fit the table, with the path of the setting.
-    """
+    """Raises ConfigError, with the path of the setting, if the rule does not fit the table."""
     rule = route.rule
     if rule.is_plain:
         return ShapedTable(columns, key)
@@ -185,12 +177,12 @@ def shape_table(
 
 
 def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
-    """Return what a shape adds to the key."""
+    """What a shape adds to the key."""
     return (shape.shard_column,) if shape is not None and shape.shard_column else ()
 
 
 def is_lossless(before: str, after: str) -> bool:
-    """Return whether a Delta type has a distinct value for every value of another."""
+    """Whether a Delta type has a distinct value for every value of another."""
     if before == after or (before, after) in _OTHERS:
         return True
     digits = _digits(before)
@@ -227,7 +219,7 @@ class _Layout:
 
 
 def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
-    """Return a source table's masked rows as the target's; computed columns are null for now."""
+    """A source table's masked rows as the target's; computed columns are null for now."""
     rule = route.rule
     if rule.is_plain:
         return rows
@@ -268,12 +260,10 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
 
 
 def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) -> None:
-    """Check that the images hold what the rule's expressions read.
+    """Check that the images hold what the rule's expressions read, with `both_images` also
+    before a change.
 
-    With `both_images` they are read before a change as well as after it.
-
-    Raises:
-        IncompleteRowsError: they do not.
+    Raises IncompleteRowsError if they do not.
     """
     rule = route.rule
     if rows.all_present or not rule.expressions:
@@ -347,7 +337,7 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
 
 
 def column_of(name: str, delta_type: str) -> Column:
-    """Return a source column whose values have a Delta type."""
+    """A source column whose values have a Delta type."""
     match = _DECIMAL.fullmatch(delta_type)
     column = Column(
         name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True
@@ -372,7 +362,7 @@ def _retyped(array: pa.Array, column: Column, type_: pa.DataType | None) -> pa.A
 
 
 def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
-    """Return the values where `there`, null elsewhere."""
+    """The values where `there`, null elsewhere."""
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(there), array, pa.scalar(None, array.type))

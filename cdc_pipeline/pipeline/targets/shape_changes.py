@@ -50,10 +50,10 @@ def unshaped(
     others: Sequence[RecordedSource],
     shape: RecordedShape | None,
 ) -> tuple[TargetColumn, ...]:
-    """Return a target's columns if it took a source table's unchanged; () if they are the same.
+    """A target's columns if it took a source table's unchanged; () if they are the same.
 
-    Columns that it has of other tables or of its rule are left out; those that were dropped at the
-    source stay.
+    Columns that it has of other tables or of its rule are left out; those that were dropped at
+    the source stay.
     """
     names = dict(source.names)
     if shape is None and not others:
@@ -85,15 +85,13 @@ def shaped_change(
     columns: tuple[TargetColumn, ...],
     others: Sequence[RecordedSource],
 ) -> TableChange:
-    """Return what a statement does to a target with these columns.
+    """What a statement does to a target with these columns.
 
     Args:
         change: judged over `unshaped` columns; `before` is what was known then.
-        route: from the source table to the target.
         others: the target's other source tables.
 
-    Raises:
-        SchemaError: the statement and the rule contradict each other, or the other tables do.
+    Raises SchemaError: the statement and the rule contradict each other, or the other tables do.
     """
     if change.replaces:
         if others:
@@ -131,7 +129,7 @@ def shaped_change(
 
 
 class _Steps:
-    """Return the steps of one change, one by one."""
+    """Of one change, one by one."""
 
     def __init__(
         self,
@@ -301,7 +299,7 @@ class _Steps:
 
 
 def _setting(rule: TargetRule, name: str) -> str | None:
-    """Return the setting of a rule that refers to a source column by its name."""
+    """The setting of a rule that refers to a source column by its name."""
     folded = name.lower()
     for setting, names in (("masks", rule.masks), ("types", rule.types)):
         if folded in {named.lower() for named in names}:
@@ -324,7 +322,7 @@ def _reads(rule: TargetRule, name: str) -> bool:
 
 
 def _read(sql: str) -> list[str]:
-    """Return names of columns in an expression of a step: they are always quoted."""
+    """Names of columns in an expression of a step: they are always quoted."""
     return [name.replace("``", "`") for name in _NAMES.findall(sql)]
 
 

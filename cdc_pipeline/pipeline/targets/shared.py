@@ -24,12 +24,8 @@ _WILDCARDS: Final = re.compile(r"\[!?(.)[^\]]*\]|[*?]")
 
 
 class SharedTarget(NamedTuple):
-    """A target that several sources write.
-
-    Attributes:
-        lake: where.
-        tables: the target, or the pattern whose tables it stands for.
-        sources: names of the sources, in the order of their files.
+    """A target that several sources write; `tables`: itself, or the pattern whose tables it
+    stands for.
     """
 
     lake: str
@@ -40,11 +36,8 @@ class SharedTarget(NamedTuple):
 def shared_targets(
     configs: Mapping[str, PipelineConfig], known: Mapping[str, Collection[str]]
 ) -> list[SharedTarget]:
-    """Return the targets that two or more of `configs` write.
-
-    Args:
-        configs: by source.
-        known: source tables (``schema.table``) that are known, by source.
+    """Targets that two or more of `configs` (by source) write; `known`: source tables, by
+    source.
     """
     lakes = Counter(str(config.sink.lake_path) for config in configs.values())
     shared = {
@@ -87,7 +80,7 @@ def _server(config: PipelineConfig) -> str:
 
 
 def _example(pattern: TablePattern) -> tuple[str, str]:
-    """Return a table that a pattern may match."""
+    """A table that a pattern may match."""
     if pattern.exact is not None:
         return split_table_name(pattern.exact)
     schema, table = pattern.exact_schema, pattern.exact_table

@@ -21,8 +21,9 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_s
 
 
 def server_names(config: PipelineConfig) -> NameRule:
-    """Return how the source's server compares names (K30), as it said in this run or at the last
-    cut; a lake without a cut has no names to compare."""
+    """How the source's server compares names (K30), as it said in this run or at the last cut; a
+    lake without a cut has no names to compare.
+    """
     if config.names is not None:
         return config.names
     cut = last_cut(LakePaths(config.sink.lake_path.absolute(), config.name))
@@ -30,7 +31,7 @@ def server_names(config: PipelineConfig) -> NameRule:
 
 
 def names_of(config: PipelineConfig, written: Iterable[str]) -> NameRule:
-    """Return how to compare names that people have written with those of the source.
+    """How to compare names that people have written with those of the source.
 
     The lake is read only if that makes a difference to them.
     """
@@ -40,7 +41,6 @@ def names_of(config: PipelineConfig, written: Iterable[str]) -> NameRule:
 
 
 def pattern_names(config: PipelineConfig) -> NameRule:
-    """Return `names_of` for the patterns of a configuration."""
     tables = config.tables
     of_rules = (text for rule in config.targets for text in (*rule.tables, *rule.except_))
     return names_of(config, (*tables.include, *tables.exclude, *tables.shadow_tables, *of_rules))
@@ -49,8 +49,7 @@ def pattern_names(config: PipelineConfig) -> NameRule:
 def tables_named(
     config: PipelineConfig, written: Collection[str], known: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return names of tables that a person has written as the server compares them, or as the lake
-    has them (`known`)."""
+    """As the server compares names that a person has written, or as the lake has them (`known`)."""
     names = names_of(config, written)
     return tuple(name if name in known else names.fold(name) for name in written)
 
@@ -61,9 +60,7 @@ class TableFilter:
     Names are compared as the server does (`pattern_names`). Shadow tables of online schema
     changes are captured by their exact names alone.
 
-    Attributes:
-        include, exclude: the patterns of tables that are captured, and that are not.
-        exact_names: tables that a pattern names without wildcards.
+    `exact_names`: tables that a pattern names without wildcards.
     """
 
     def __init__(
@@ -95,11 +92,9 @@ class TableFilter:
         return self._included.match(database, table) and not self._excluded.match(database, table)
 
     def shadowed(self, database: str, table: str) -> str:
-        """Return the captured table that an online schema change works on by this name; "" if
-        none."""
+        """The captured table that an online schema change works on by this name; "" if none."""
         base = self._shadow_names.table_of(table)
         return base if base and self._matches(database, base) else ""
 
     def captured_names(self, names: list[str]) -> list[str]:
-        """Return those of `names` (``schema.table``) that are captured, sorted."""
         return sorted(name for name in names if self.captured(*split_table_name(name)))

@@ -68,8 +68,6 @@ class Targets(FollowedTargets):
     """All targets of a source, by name.
 
     Args:
-        config: the pipeline, for its routes.
-        cut: the last cut.
         catching_up: a suspended target that this run catches up: it alone follows the source in
             this run.
         shadows: as in the cursor.
@@ -77,7 +75,6 @@ class Targets(FollowedTargets):
     Attributes:
         news: what was suspended since the last cut, by target.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
-        masks: of all source tables.
     """
 
     def __init__(
@@ -107,17 +104,16 @@ class Targets(FollowedTargets):
         self._find_followers()
 
     def shadow(self, database: str, table: str) -> Shadow | None:
-        """Return what is kept of a shadow table."""
         return self._shadows.get(table_name(database, table))
 
     def shadow_texts(self) -> dict[str, str]:
-        """Return the shadow tables, as the cursor has them."""
+        """As the cursor has them."""
         return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
 
     # -- columns and keys --------------------------------------------------------------------------
 
     def following(self, database: str, table: str) -> list[Target]:
-        """Return the recorded targets of a table that follow the source now."""
+        """The recorded targets of a table that follow the source now."""
         source, targets = table_name(database, table), self._targets
         names = [
             route.target
@@ -131,7 +127,6 @@ class Targets(FollowedTargets):
         ]
 
     def known(self, database: str, table: str) -> KnownTable | None:
-        """Return what is recorded of a source table, or None."""
         source = table_name(database, table)
         following = self.following(database, table)
         # A target whose table came to the name by RENAME and is gone is unrelated to a later table
@@ -153,7 +148,7 @@ class Targets(FollowedTargets):
         return self._known(recorded[0], source)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
-        """Return the records of a source table's targets; without followers, of any target."""
+        """The records of a source table's targets; without followers, of any target."""
         source = table_name(database, table)
         found = [self._known(target, source) for target in self.following(database, table)]
         if not found:
@@ -175,10 +170,9 @@ class Targets(FollowedTargets):
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
-        """Return what a DDL does to a target, if it was judged with the source's columns unchanged.
+        """What a DDL does to a target, if it was judged with the source's columns unchanged.
 
-        Raises:
-            SchemaError: the statement and the target's rule contradict each other.
+        Raises SchemaError: the statement and the target's rule contradict each other.
         """
         target, source = self._targets[change.known.name], table_name(*change.table)
         others = [of for name, of in target.spec.sources.items() if name != source]
@@ -189,8 +183,7 @@ class Targets(FollowedTargets):
         )
 
     def names_in(self, database: str) -> list[str]:
-        """Return names (without schema) of a database's tables with a target that is not
-        suspended."""
+        """Names (without schema) of a database's tables with a target that is not suspended."""
         prefix = f"{database}."
         going_on = (
             target
@@ -201,7 +194,7 @@ class Targets(FollowedTargets):
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
     def followed_tables(self) -> list[tuple[str, str]]:
-        """Return the source tables whose targets follow them, or will from their first row on."""
+        """Source tables whose targets follow them, or will from their first row on."""
         names = {
             source
             for name, target in self._targets.items()
@@ -214,12 +207,10 @@ class Targets(FollowedTargets):
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
         """Take over a decision about a statement.
 
-        Args:
-            may_carry: the last cut has all rows that came before the statement, so that a target
-                can take over those of another one.
+        `may_carry`: the last cut has all rows that came before the statement, so that a target
+        can take over those of another one.
 
-        Returns:
-            An error for each table whose targets hold rows of another table from now on.
+        Returns an error for each table whose targets hold rows of another table from now on.
         """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
@@ -262,7 +253,7 @@ class Targets(FollowedTargets):
         return [error for error in arrived if error is not None]
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
-        """Return the cursor's part of targets that exist, are in `created`, or are suspended."""
+        """The cursor's part of targets that exist, are in `created`, or are suspended."""
         states = self._unmade | {
             name: target.state
             for name, target in self._targets.items()
@@ -275,7 +266,7 @@ class Targets(FollowedTargets):
         return dict(sorted(states.items()))
 
     def snapshot(self) -> Snapshot:
-        """Return the state for `restore`."""
+        """For `restore`."""
         suspended, unmade = dict(self._suspended), dict(self._unmade)
         return (
             dict(self._targets),
@@ -294,7 +285,6 @@ class Targets(FollowedTargets):
         self._find_followers()
 
     def named(self, name: str) -> Target:
-        """Return a recorded target."""
         return self._targets[name]
 
     def lose_exactness(self, sources: Collection[str] | None = None) -> None:
@@ -381,9 +371,7 @@ class Targets(FollowedTargets):
         )
 
     def placed(self, decision: Decision) -> Decision:
-        """Return a decision for the present targets.
-
-        If a table's old and new name lead to one target, no rows are moved: the target stays
+        """If a table's old and new name lead to one target, no rows are moved: the target stays
         with its table.
         """
         stay = {
@@ -403,7 +391,7 @@ class Targets(FollowedTargets):
         return replace(decision, changes=(*go_on, *of_others)) if stay else decision
 
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
-        """Return whether a source table leads to a target; `alone`: without sharing it."""
+        """`alone`: without sharing the target."""
         routes = self._routes.of_table(*split_table_name(source))
         return any(
             route.target == target and not (alone and route.rule.shard_column) for route in routes
@@ -412,8 +400,7 @@ class Targets(FollowedTargets):
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
         """Move a renamed table's rows to a target of its new name, if one can take them over.
 
-        Args:
-            before: the targets before the statement: tables may have exchanged their names.
+        `before`: the targets before the statement: tables may have exchanged their names.
         """
         origin = before[change.known.name]
         source = table_name(*change.table)
@@ -466,7 +453,7 @@ class Targets(FollowedTargets):
         is_overlap: bool,
         is_unknown: bool,
     ) -> ContentUnknownError | None:
-        """Handle a table that has taken a name.
+        """A table has taken a name.
 
         Return an error if targets of the name could not take over its rows: they hold those of
         another table, or the rows were not known under the earlier name either.
@@ -508,7 +495,8 @@ class Targets(FollowedTargets):
 
     def _forget_unmade(self, statement: Statement) -> None:
         """Forget suspensions for unknown contents of tables that are gone, and never had a
-        target."""
+        target.
+        """
         gone = {old for old, _ in statement.renames} - {new for _, new in statement.renames}
         if statement.kind is StatementKind.DROP_TABLE and not statement.temporary:
             gone.update(statement.tables)
@@ -522,12 +510,13 @@ class Targets(FollowedTargets):
                 self.forgotten.add(name)
 
     def carried(self) -> list[Target]:
-        """Return the targets that take over rows of others in the current batch."""
+        """Targets that take over rows of others in the current batch."""
         return [target for target in self._targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Recreate the target in the next batch: another table has taken the source table's
-        name."""
+        name.
+        """
         _check_may_replace(target, source)
         spec = spec_of(self._route_to(source, target.name), recorded)
         self._allowed.check_types(
@@ -544,9 +533,8 @@ class Targets(FollowedTargets):
         return made
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
-        """Return a target's key after a DDL: the source's if that finds its rows, else its own.
-
-        Its own key is under the columns' new names.
+        """A target's key after a DDL: the source's if that finds its rows, else its own, under
+        the columns' new names.
         """
         spec = target.spec
         if _by_key(spec, spec.sources[table_name(*change.table)]):
@@ -559,14 +547,14 @@ class Targets(FollowedTargets):
         return tuple(renamed.get(name, name) for name in spec.key)
 
     def created(self, sources: Collection[str]) -> None:
-        """Record that all rows of these source tables come, as if created in the log.
+        """All rows of these source tables come, as if created in the log.
 
         Targets made of them are then not partial (K17, K19).
         """
         self._created_in_log.update(sources)
 
     def confirm(self, schema: TableSchema) -> list[Target]:
-        """Return the targets of a table map's table that follow the source.
+        """The targets of a table map's table that follow the source.
 
         One without a record is created from the map, and partial.
 
@@ -602,7 +590,7 @@ class Targets(FollowedTargets):
         return found
 
     def policy(self, schema: TableSchema) -> TablePolicy:
-        """Return the policies for values and rows of a table that cannot be applied."""
+        """For values and rows of a table that cannot be applied."""
         keys = {
             name
             for target in self.following(schema.database, schema.table)
@@ -618,10 +606,9 @@ class Targets(FollowedTargets):
         )
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
-        """Return the targets of some rows, with the rescue column if values need it.
+        """The targets of some rows, with the rescue column if values need it.
 
-        Raises:
-            IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        Raises IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
         """
         made = []
         for target in found:
@@ -659,15 +646,13 @@ class Targets(FollowedTargets):
 
 
 def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:
-    """Return whether a target finds its rows by the key that one of its source tables names."""
+    """Whether a target finds its rows by the key that one of its source tables names."""
     return bool(spec.key) and spec.key == of.key_in_target + shard_key(spec.shape)
 
 
 def _check_may_replace(target: Target, source: str) -> None:
-    """Check that a target can be recreated.
-
-    Raises:
-        SchemaError: the target keeps its past, and so cannot be recreated for another table.
+    """Raise SchemaError if the target keeps its past, and so cannot be recreated for another
+    table.
     """
     mode = target.spec.mode
     if MODES[mode].keeps_past:
@@ -682,10 +667,9 @@ def _check_may_replace(target: Target, source: str) -> None:
 
 
 def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
-    """Return what a new target of a source table is to be, by the rule of its route.
+    """What a new target of a source table is to be, by the rule of its route.
 
-    Raises:
-        ConfigError, KeylessTableError: as `identity_of` and `shape_table`.
+    Raises ConfigError, KeylessTableError as `identity_of` and `shape_table`.
     """
     found = identity_of(
         route.rule,
@@ -706,7 +690,7 @@ def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
 
 
 def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
-    """Return whether a target may be exact (K12).
+    """Whether a target may be exact (K12).
 
     It must mirror by the source's own key, with a shape that keeps every row.
     """
@@ -715,6 +699,6 @@ def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
 
 
 def _is_plain(rule: TargetRule) -> bool:
-    """Return whether a rule only mirrors a table, under whatever name."""
+    """Whether a rule only mirrors a table, under whatever name."""
     naming = {"tables", "except_", "name"}
     return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)
