@@ -23,8 +23,8 @@ INTRO = """\
 # Metadata in Dagster
 
 Every entry of the events of [Dagster's assets](../dagster.md). A table's event has the rows of its
-batch and the table's version, path and columns; the cursor's has positions and figures of the whole
-batch, `notes` of decisions other than DDL (`suspended`, `caught_up`, `dropped`) and, in `shortened`,
+batch and the table's version, path and columns; the cursor's has positions and figures of the
+batch, `notes` of decisions other than DDL (`suspended`, `caught_up`, `dropped`) and `shortened`,
 the entries of which only the beginning is there, so that an event stays below 20 KB: `cuts show`
 has all. Dagster plots entries of the kinds int and float.
 """
