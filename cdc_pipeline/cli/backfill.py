@@ -47,10 +47,7 @@ if TYPE_CHECKING:
     help="Into the changelog of one table, which must have no change in the range.",
 )
 @click.option(
-    "--from",
-    "begin",
-    metavar=POSITION,
-    help="Where to begin; default: the oldest journal.",
+    "--from", "begin", metavar=POSITION, help="Where to begin; default: the oldest journal."
 )
 @click.option(
     "--until",

@@ -430,19 +430,17 @@ def _note_rest(inspection: Inspection) -> None:
     if log.filter.moved_from is not None:
         note(
             "note: no transaction begins at the given position; it was moved to "
-            f"{log.filter.moved_from}",
+            f"{log.filter.moved_from}"
         )
     if log.counts.abandoned:
         note(
             f"note: not shown: {log.counts.abandoned} transactions that their "
-            "journal left unfinished",
+            "journal left unfinished"
         )
     if log.counts.unfinished:
-        note(
-            f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended",
-        )
+        note(f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended")
     if log.counts.shown_too_early:
         note(
             f"note: {log.counts.shown_too_early} large transactions were shown before they "
-            "were rolled back (op statement, kind rollback) or left unfinished",
+            "were rolled back (op statement, kind rollback) or left unfinished"
         )

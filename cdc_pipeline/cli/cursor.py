@@ -106,14 +106,7 @@ def _from_old(given: dict[str, str]) -> str:
 @click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_json
-def set_cursor(
-    settings: Settings,
-    *,
-    source: str,
-    begin: str,
-    reason: str,
-    yes: bool,
-) -> None:
+def set_cursor(settings: Settings, *, source: str, begin: str, reason: str, yes: bool) -> None:
     """Move the cursor of SOURCE to another position of its log.
 
     Backwards: transactions are read again. Forwards: what lies between is never applied, which is

@@ -47,10 +47,7 @@ def command(
         refusal=f"{names} would be marked as wrong, which needs confirmation",
         yes=yes,
     )
-    with (
-        open_source(settings, config) as access,
-        quiet_streams(quiet=not settings.debug) as stream,
-    ):
+    with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
         waiting = notes(stream)
 
         def work(cursors: CursorStore, run_id: str) -> ResetReport:

@@ -12,12 +12,7 @@ import click
 from cdc_pipeline.cli.common.output import count_of, emit_json, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
-from cdc_pipeline.config.pipeline_config import (
-    ConfigMistakes,
-    Mistake,
-    load_config,
-    read_document,
-)
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config, read_document
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.plan.possible import impossible_settings

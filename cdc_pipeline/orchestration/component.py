@@ -23,11 +23,7 @@ from dagster.components.utils.translation import TranslationFn, TranslationFnRes
 from pydantic import BaseModel, Field
 
 from cdc_pipeline.config.mistakes import COMPONENT_FILE
-from cdc_pipeline.config.pipeline_config import (
-    PipelineConfig,
-    PipelineDocument,
-    list_config_files,
-)
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument, list_config_files
 from cdc_pipeline.config.yaml_text import YamlText, read_yaml
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut
@@ -151,8 +147,7 @@ class CdcComponent(dg.Component, dg.Resolvable):
     ] = field(default_factory=dict)
     translation: (
         Annotated[
-            TranslationFn[CdcTable],
-            TranslationFnResolver[CdcTable](lambda data: data.variables),
+            TranslationFn[CdcTable], TranslationFnResolver[CdcTable](lambda data: data.variables)
         ]
         | None
     ) = None

@@ -121,11 +121,7 @@ def test_a_position_inside_a_transaction_is_moved_to_the_next_and_said() -> None
     at = json.loads(run(JOURNALS, "--json").stdout)["largest"]
     number = int(at["gtid"].rpartition(":")[2])
     result = run(
-        "--format",
-        "jsonl",
-        JOURNALS,
-        "--from",
-        f"{at['journal']}:{at['offset'] + 100_000}",
+        "--format", "jsonl", JOURNALS, "--from", f"{at['journal']}:{at['offset'] + 100_000}"
     )
     found = [gtid_number(json.loads(line)) for line in result.stdout.splitlines()]
     assert min(found) == number + 1

@@ -20,8 +20,7 @@ HEAVY = {"dagster", "pyspark", "numba", "llvmlite", "pyarrow", "numpy", "pandas"
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    ["--help", "run --help", "validate", "status", "cuts list shop", "cuts show shop"],
+    "arguments", ["--help", "run --help", "validate", "status", "cuts list shop", "cuts show shop"]
 )
 def test_a_command_loads_no_library_that_it_does_not_need(
     fake_project: Project, arguments: str

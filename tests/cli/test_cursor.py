@@ -451,14 +451,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     at_end = _json("run", "shop")["cursor"]
 
     back = _json(
-        "cursor",
-        "set",
-        "shop",
-        "--from",
-        f"{journal}:{offset}",
-        "--reason",
-        "once more",
-        "--yes",
+        "cursor", "set", "shop", "--from", f"{journal}:{offset}", "--reason", "once more", "--yes"
     )
     assert back["direction"] == "back"
     assert back["new"]["gtid_set"] == gtids

@@ -72,10 +72,7 @@ class Damaged:
 
 
 def test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named(
-    project: Project,
-    mariadb_server: Server,
-    mariadb_database: str,
-    monkeypatch: pytest.MonkeyPatch,
+    project: Project, mariadb_server: Server, mariadb_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project.root)
     shop = Damaged(project, mariadb_server, mariadb_database)

@@ -167,8 +167,7 @@ def test_a_mistake_in_the_object_stores_credentials(
         taken.bind(("127.0.0.1", 0))
         told.name(taken.getsockname()[1], "CLOSED_PORT")
         shop.write(
-            lake=lake,
-            sink=_stored(store, endpoint=f"http://127.0.0.1:{taken.getsockname()[1]}"),
+            lake=lake, sink=_stored(store, endpoint=f"http://127.0.0.1:{taken.getsockname()[1]}")
         )
         told.run("run", "shop", exit_code=1)
     told.then("correct the endpoint")
@@ -179,11 +178,7 @@ def test_a_mistake_in_the_object_stores_credentials(
 
 def test_a_mistake_in_a_tables_rule(told: Told, shop: Shop) -> None:
     """A key and a filter with columns that the table does not have; a key where there is none."""
-    for rule in (
-        "key: [nope]",
-        "filter: nope > 3",
-        "mode: changelog, key: [a]",
-    ):
+    for rule in ("key: [nope]", "filter: nope > 3", "mode: changelog, key: [a]"):
         told.then(f"a rule with {rule}")
         shop.write(more=f"targets:\n- {{tables: [shop.pair], {rule}}}\n")
         told.run("run", "shop", exit_code=2)

@@ -138,11 +138,7 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
 @pytest.mark.parametrize(
     ("option", "value", "ends"),
     [
-        (
-            "--until",
-            "5d0c0ffe-0000-4000-8000-00000000cafe:5",
-            "after the transaction 5d0c0ffe-",
-        ),
+        ("--until", "5d0c0ffe-0000-4000-8000-00000000cafe:5", "after the transaction 5d0c0ffe-"),
         ("--until-bytes", "2000", "at the first transaction end after 2,000 bytes of the log"),
     ],
 )

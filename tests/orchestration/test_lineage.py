@@ -132,9 +132,7 @@ def test_a_load_materializes_its_partitions_before_the_table_that_comes_from_the
         update={"notes": (Note(kind=LOADED_NOTE, text="4 rows were loaded", table="shop.orders"),)}
     )
     definitions = build_definitions(
-        project.jobs,
-        capture=FakeCapture([loaded]),
-        row_counter=lambda _config, _table, _version: 4,
+        project.jobs, capture=FakeCapture([loaded]), row_counter=lambda _config, _table, _version: 4
     )
     job = definitions.resolve_job_def("shop_capture")
     result = job.execute_in_process(instance=instance)

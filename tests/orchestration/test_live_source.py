@@ -18,11 +18,7 @@ SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 
 def _run(project: Project, *arguments: str) -> None:
     done = subprocess.run(
-        [SCRIPT, *arguments],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        check=False,
+        [SCRIPT, *arguments], cwd=project.root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

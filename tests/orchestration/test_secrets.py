@@ -190,10 +190,7 @@ def test_a_resources_variables_are_for_captures_loads_and_checks(
                 selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, name)),
                 executor_def=dg.in_process_executor,
             )
-            for key, name in (
-                (CURSOR, "lag"),
-                (dg.AssetKey(["shop", "shop", "orders"]), "count"),
-            )
+            for key, name in ((CURSOR, "lag"), (dg.AssetKey(["shop", "shop", "orders"]), "count"))
         ],
     )
     jobs = {

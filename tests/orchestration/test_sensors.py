@@ -64,8 +64,7 @@ def test_the_sensor_starts_a_capture_of_what_has_grown_or_is_about_to_be_purged(
     # Its own run writes nothing into the log, but other tests of this server may.
     instance.add_run(
         instance.get_runs(limit=1)[0]._replace(
-            run_id=dg.DagsterRun(job_name="shop_capture").run_id,
-            status=dg.DagsterRunStatus.QUEUED,
+            run_id=dg.DagsterRun(job_name="shop_capture").run_id, status=dg.DagsterRunStatus.QUEUED
         )
     )
     assert _ticked(project, instance).skip_message == "shop_capture is queued or running"

@@ -34,10 +34,7 @@ def _run(project: Project, instance: dg.DagsterInstance, *, extra: str = "") -> 
         project.jobs, capture=FakeCapture(CUTS), retry_wait_s=0
     ).resolve_job_def("shop_capture")
     loaded = LoadedSource(
-        source="shop",
-        job=job,
-        cursor_key=CURSOR,
-        config=load_config(project.jobs / "shop.yaml"),
+        source="shop", job=job, cursor_key=CURSOR, config=load_config(project.jobs / "shop.yaml")
     )
     run = execute_capture(loaded, instance=instance)
     assert run.succeeded

@@ -52,10 +52,7 @@ def _loaded(project: Project, capture: FakeCapture, *, extra: str = "") -> Loade
         "shop_capture"
     )
     return LoadedSource(
-        source="shop",
-        job=job,
-        cursor_key=CURSOR,
-        config=load_config(project.jobs / "shop.yaml"),
+        source="shop", job=job, cursor_key=CURSOR, config=load_config(project.jobs / "shop.yaml")
     )
 
 
@@ -195,9 +192,7 @@ def test_k35_f88_a_run_that_leaves_a_table_suspended_succeeds_if_that_is_set(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
     loaded = _loaded(
-        project,
-        FakeCapture([_suspended_cut()]),
-        extra="dagster: {fail_on_suspended: false}\n",
+        project, FakeCapture([_suspended_cut()]), extra="dagster: {fail_on_suspended: false}\n"
     )
     run = execute_capture(loaded, instance=instance)
     assert run.succeeded

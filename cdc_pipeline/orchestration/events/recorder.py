@@ -22,20 +22,11 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
-from cdc_pipeline.orchestration.columns import (
-    SourceColumn,
-    SourceColumns,
-    read_source_columns,
-)
+from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.events.signs import events_of, sign_of
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.orchestration.metadata import (
-    changed_by,
-    cursor_entry,
-    data_version,
-    ddl_of,
-)
+from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver

@@ -58,10 +58,7 @@ def build_maintenance(
         try:
             with files_failing(sink.lake_path):
                 report = maintain(
-                    paths_of(sink.lake_path, pipeline.name),
-                    sink,
-                    settings,
-                    on_table=observed,
+                    paths_of(sink.lake_path, pipeline.name), sink, settings, on_table=observed
                 )
         except CdcError as error:
             raise dg.Failure(description=str(error), allow_retries=error.retryable) from error

@@ -36,9 +36,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
 
         config = resolved(pipeline)
         cursors = DagsterCursorStore(
-            context.instance,
-            asset_key=translator.cursor_key(pipeline.name),
-            source=pipeline.name,
+            context.instance, asset_key=translator.cursor_key(pipeline.name), source=pipeline.name
         )
         try:
             with files_failing(config.sink.lake_path):

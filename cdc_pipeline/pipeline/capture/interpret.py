@@ -131,12 +131,7 @@ def halves(unit: Unit) -> list[Unit] | None:
 
 class Interpreter:
     def __init__(
-        self,
-        stretch: Stretch,
-        *,
-        rules: StatementRules,
-        decoder: RunDecoder,
-        xa: XaPlanner,
+        self, stretch: Stretch, *, rules: StatementRules, decoder: RunDecoder, xa: XaPlanner
     ) -> None:
         self._stretch = stretch
         self._targets = stretch.targets

@@ -115,9 +115,7 @@ class Progress:
                     self._last_event = (journal, found)
                     break
         self.position = replace(
-            self.position,
-            last_event=self._last_event[1],
-            last_transaction=self._last_transaction,
+            self.position, last_event=self._last_event[1], last_transaction=self._last_transaction
         )
 
     def drop_open(self) -> None:

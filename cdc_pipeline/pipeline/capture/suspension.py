@@ -59,10 +59,7 @@ def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
         return None
     assert error.table is not None
     found = suspension(
-        error,
-        batch_number=stretch.stager.number,
-        at=stretch.resume_position(),
-        epoch=stretch.epoch,
+        error, batch_number=stretch.stager.number, at=stretch.resume_position(), epoch=stretch.epoch
     )
     only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
     return Suspend(error.table, found, only)

@@ -53,10 +53,7 @@ def _matching(context: Context) -> Iterator[Verdict]:
 def _not_tables(context: Context) -> Iterator[Verdict]:
     views = [table.name for table in context.tables if table.kind == "VIEW"]
     if views:
-        yield note(
-            "views are not captured, but the tables that they read are",
-            got=listed(views),
-        )
+        yield note("views are not captured, but the tables that they read are", got=listed(views))
     sequences = [table.name for table in context.tables if table.kind == "SEQUENCE"]
     if sequences:
         yield note("sequences are not captured: they are no tables", got=listed(sequences))

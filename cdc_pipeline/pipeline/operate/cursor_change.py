@@ -119,11 +119,7 @@ def plan_set(
 
 
 def apply_set(
-    config: PipelineConfig,
-    *,
-    cursors: CursorStore,
-    change: CursorChange,
-    run_id: str = "",
+    config: PipelineConfig, *, cursors: CursorStore, change: CursorChange, run_id: str = ""
 ) -> Cut:
     """Apply a change: record, cut, cursor.
 

@@ -141,10 +141,7 @@ class LineageObserver(RunObserver):
 
     def _outputs(self, *, with_counts: bool) -> list[OutputDataset]:
         from openlineage.client.event_v2 import OutputDataset
-        from openlineage.client.facet_v2 import (
-            output_statistics_output_dataset,
-            schema_dataset,
-        )
+        from openlineage.client.facet_v2 import output_statistics_output_dataset, schema_dataset
 
         paths = LakePaths(self._config.sink.lake_path, self._config.name)
         planned = () if self._plan is None else self._plan.targets

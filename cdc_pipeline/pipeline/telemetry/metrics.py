@@ -24,12 +24,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.telemetry.measures import Distance, distance
-from cdc_pipeline.pipeline.telemetry.open_metrics import (
-    Metric,
-    as_text,
-    labelled,
-    values_of,
-)
+from cdc_pipeline.pipeline.telemetry.open_metrics import Metric, as_text, labelled, values_of
 from cdc_pipeline.position.cursor import CursorState
 
 _log = logging.getLogger(__name__)

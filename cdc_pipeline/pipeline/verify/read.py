@@ -146,11 +146,7 @@ class TableReading:
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if is_fresh else self._captures.recent()
         view = ProvenView(
-            self._config,
-            self._captures,
-            self._source_table,
-            targets=[self._name],
-            before=before,
+            self._config, self._captures, self._source_table, targets=[self._name], before=before
         )
         targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
         self._targets = targets

@@ -81,9 +81,7 @@ def repair(
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
-            "only a running server can provide its rows",
-            setting="source.kind",
-            expected="live",
+            "only a running server can provide its rows", setting="source.kind", expected="live"
         )
     started_s = time.monotonic()
     reread = _Reread(

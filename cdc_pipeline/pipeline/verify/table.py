@@ -101,12 +101,7 @@ class TableComparison:
     """`scratch` keeps the findings."""
 
     def __init__(
-        self,
-        config: PipelineConfig,
-        reading: TableReading,
-        *,
-        sink: DeltaSink,
-        scratch: Scratch,
+        self, config: PipelineConfig, reading: TableReading, *, sink: DeltaSink, scratch: Scratch
     ) -> None:
         self._config = config
         self._reading = reading

@@ -26,12 +26,7 @@ from typing import Final
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import (
-    CdcError,
-    ConfigError,
-    LakeStateError,
-    SinkError,
-)
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SinkError
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.pipeline.observer import RunObserver

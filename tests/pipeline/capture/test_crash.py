@@ -80,10 +80,7 @@ class Project:
                 "memory_unit_bytes": 64,
                 "directory": str(folder / "spill"),
             },
-            "sink": {
-                "lake_path": str(self.lake),
-                "spark": SPARK,
-            },
+            "sink": {"lake_path": str(self.lake), "spark": SPARK},
         }
 
     @property

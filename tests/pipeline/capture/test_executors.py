@@ -19,11 +19,7 @@ from cdc_pipeline.lake.records import BatchRecord, RawFile
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.segments import survey
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
-from cdc_pipeline.pipeline.capture.segments.segment import (
-    SegmentTask,
-    WaveInputs,
-    decode_segment,
-)
+from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.apply import executors, mirror_files
 from cdc_pipeline.sink.apply.executors import lack_of_executors

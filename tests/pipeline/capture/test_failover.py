@@ -226,8 +226,7 @@ def test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_b
         new = pair.promote()
         address.point_to(new)
         new.execute_all(
-            "INSERT INTO shop.shift VALUES (3, '12:00:00')",
-            "INSERT INTO shop.visit VALUES (3, 3)",
+            "INSERT INTO shop.shift VALUES (3, '12:00:00')", "INSERT INTO shop.visit VALUES (3, 3)"
         )
         for _ in range(2):
             with pytest.raises(TargetSuspendedError, match="new snapshot"):

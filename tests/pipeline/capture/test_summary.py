@@ -31,11 +31,7 @@ def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
         tables["shop.a"].rows_updated,
         tables["shop.a"].rescued,
         tables["shop.a"].delta_version,
-    ) == (
-        150,
-        {"c": 50},
-        50,
-    )
+    ) == (150, {"c": 50}, 50)
     assert tables["shop.b"].rows_updated == 0
     assert done.interval is not None
     assert (
@@ -64,9 +60,5 @@ def test_k25_parts_of_a_run_are_joined_and_tables_stand_as_the_later_part_left_t
         assert done.latest is late.latest
         assert done.tables()["shop.a"].model_dump(
             include={"rows_inserted", "rows_deleted", "delta_version"}
-        ) == {
-            "rows_inserted": 2,
-            "rows_deleted": 1,
-            "delta_version": 2,
-        }
+        ) == {"rows_inserted": 2, "rows_deleted": 1, "delta_version": 2}
         assert done.tables()["shop.gone"].delta_version == 5

@@ -60,11 +60,7 @@ class Names:
         self.filter = TableFilter(self.config)
         self.targets = Targets(self.config, None)
         self.rules = StatementRules(
-            self.filter,
-            is_mariadb=False,
-            names=NameRule.AS_GIVEN,
-            config=self.config,
-            followed=(),
+            self.filter, is_mariadb=False, names=NameRule.AS_GIVEN, config=self.config, followed=()
         )
 
     def is_captured(self, name: str) -> bool:

@@ -154,11 +154,9 @@ def test_k17_f63_f64_changes_are_followed_over_renamed_columns_and_other_keys(
     report = lake.verify()
     for name, rows in (("part", 3), ("item", 4), ("bag", 4)):
         (found,) = (one for one in report.tables.values() if one.sources == (f"{database}.{name}",))
-        assert (found.status, found.rows_source, found.rows_lake) == (
-            "equal",
-            rows,
-            rows,
-        ), found.reason
+        assert (found.status, found.rows_source, found.rows_lake) == ("equal", rows, rows), (
+            found.reason
+        )
 
     lake.unlogged("UPDATE item SET n = 0 WHERE sku = 400", "UPDATE bag SET n = 0 WHERE a = 7")
     report = lake.verify()

@@ -27,11 +27,7 @@ _SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
 def joined_cursor(
-    before: CursorState,
-    results: Sequence[SegmentResult],
-    *,
-    number: int,
-    keeps_gtids: bool = True,
+    before: CursorState, results: Sequence[SegmentResult], *, number: int, keeps_gtids: bool = True
 ) -> CursorState:
     """The cursor behind all parts.
 

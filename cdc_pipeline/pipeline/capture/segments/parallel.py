@@ -32,11 +32,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import (
-    ArchiveSourceConfig,
-    PipelineConfig,
-    StoreConfig,
-)
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, StoreConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -103,12 +99,7 @@ def read_in_parallel(
         notes = [Note(kind="decoded_in_driver", text=text)] if is_odd else []
         return in_sequence(state, run, notes), ParallelReport(one_after_the_other=(lack,))
     reading = _Reading(
-        context,
-        run,
-        source=source,
-        archived=archived,
-        parallel=parallel,
-        in_sequence=in_sequence,
+        context, run, source=source, archived=archived, parallel=parallel, in_sequence=in_sequence
     )
     return reading.read(state), reading.report()
 
@@ -364,10 +355,7 @@ class _Reading:
         context = self._context
         self._save_schemas(state, results, source_time_us=results[-1].source_time_us)
         cursor = joined_cursor(
-            before,
-            results,
-            number=before.batch_number,
-            keeps_gtids=self._source.uses_gtids,
+            before, results, number=before.batch_number, keeps_gtids=self._source.uses_gtids
         )
         interval = joined_interval(results, start=before.position, end=cursor.position)
         metadata = cursor_metadata(interval, None) | start_metadata(self._run.plan.start_reasons)
