@@ -150,8 +150,6 @@ def cli(
 
 
 class _ToStandardError(logging.Handler):
-    """To the standard error of the moment."""
-
     def emit(self, record: logging.LogRecord) -> None:
         from cdc_pipeline.cli.common.output import show_log_line
 

@@ -425,7 +425,6 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
 
 
 def _note_rest(inspection: Inspection) -> None:
-    """What else a reader must know about the output."""
     log = inspection.log
     if log.filter.moved_from is not None:
         note(

@@ -45,9 +45,7 @@ def command(settings: Settings) -> None:
 
 
 def _choose_project(settings: Settings) -> str:
-    """Point `settings` to the project that has the demo's pipeline, which is made if there is
-    none; return what a user can look at there.
-    """
+    """Made if there is none; returns what a user can look at there."""
     is_default = settings.jobs_directory == Path("jobs")
     if not is_default or (settings.jobs_directory / f"{SOURCE}.yaml").is_file():
         return (
@@ -99,7 +97,6 @@ def _run(settings: Settings, next_step: str) -> DemoReport:
 
 
 def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -> CaptureReport:
-    """As a Dagster run, or in this process if the cursor is in the lake."""
     if isinstance(access, LakeAccess):
         return access.capture(
             bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None

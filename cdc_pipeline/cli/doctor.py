@@ -156,7 +156,6 @@ def _diagnose(
 
 
 def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None:
-    """Checks in `shown` are printed even if they are fine."""
     out = results()
     for area in _AREAS:
         of_area = [finding for finding in made.findings if finding.area == area]

@@ -73,7 +73,6 @@ def _show_runs(source: str, runs: Sequence[PastRun], batches: Sequence[PastBatch
 
 
 def _published(run: PastRun, batches: Sequence[PastBatch]) -> str:
-    """Batches that were published while a run was at work."""
     if run.started_at is None:
         return ""
     numbers = sorted(

@@ -124,7 +124,6 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
 
 
 def _targets(targets: Sequence[PlannedTarget]) -> Table:
-    """A line for each target, with the reason for its key if it is not the source's own."""
     from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY
 
     rows = table("Targets", "target", "mode", "key", "")

@@ -243,7 +243,6 @@ def _report(settings: Settings, source: str, what: str, settled: SettleResult) -
 
 
 def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
-    """If `whole`, with its images and bytes."""
     document: dict[str, object] = {
         "id": entry.id,
         "table": entry.table,

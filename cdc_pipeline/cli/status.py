@@ -91,7 +91,6 @@ def _exit_code(value: SourceStatus | CdcError) -> int:
 
 
 def _show_overview(found: Mapping[str, SourceStatus | CdcError]) -> None:
-    """A line for each source, then the errors."""
     numbers = ("tables", "behind")
     rows = table("Sources", *("source", "state", "position", *numbers, ""), numbers=numbers)
     for name, value in found.items():

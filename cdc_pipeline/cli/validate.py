@@ -74,9 +74,7 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
 
 
 def _impossible(document: PipelineDocument) -> list[Mistake]:
-    """Settings that no source could carry out; raises ConfigMistakes for those wrong by
-    themselves.
-    """
+    """Raises ConfigMistakes for those wrong by themselves."""
     found = [
         Mistake(
             path=str(error.setting),
@@ -95,9 +93,6 @@ def _is_plain(path: str, value: str) -> bool:
 
 
 def _shared(settings: Settings) -> dict[str, list[Mistake]]:
-    """What two sources write and only one may, as a mistake of each; files with other mistakes
-    are skipped.
-    """
     configs = {}
     for source in settings.source_names():
         with suppress(ConfigMistakes):
@@ -132,7 +127,6 @@ def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mis
 
 
 def _known_tables(config: PipelineConfig) -> Collection[str]:
-    """Tables that are named exactly, or in the newest cut of a lake on a disk."""
     from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 
     try:

@@ -215,7 +215,6 @@ def _source_name(folder: Path) -> str:
 
 
 def _text_in(file: Path) -> YamlText:
-    """Places of the pipeline that is written in a component's file."""
     try:
         found = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

@@ -125,10 +125,8 @@ class DagsterCursorStore:
         return None, tuple(skipped)
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
-        """All events of the asset, newest first, including the latest one if its run was
-        deleted.
-
-        Their order is that of the storage: the clock may have been set back.
+        """Newest first by the storage: the clock may have been set back. Includes that of a
+        deleted run.
         """
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None

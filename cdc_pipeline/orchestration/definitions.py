@@ -291,7 +291,6 @@ def _checked(document: PipelineDocument, load: Callable[[], PipelineConfig]) -> 
 
 
 def _job_description(config: PipelineConfig) -> str:
-    """Shown as Markdown."""
     return (
         f"One bounded capture of {config.name}: continues from the cursor, reads the binlog up "
         "to a bound that is fixed when the run is planned, merges each batch into the Delta "

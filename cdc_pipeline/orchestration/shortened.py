@@ -49,9 +49,7 @@ def _size(name: str, value: object) -> int:
 
 
 def _halved(value: Any) -> Any:
-    """Of a text, a list, a mapping by name the first half; of one with one item, of that; of a
-    record in a list, its largest field halved.
-    """
+    """Of one with one item, half of that; of a record in a list, its largest field halved."""
     if isinstance(value, str):
         return value[: len(value) // 2].removesuffix(_MORE) + _MORE if len(value) > 1 else value
     if isinstance(value, list):

@@ -230,7 +230,6 @@ class CdcTranslator:
         sources: Sequence[str] = (),
         mode: str | None = None,
     ) -> dict[str, Any]:
-        """What the translator's methods say of an asset, for its spec."""
         return {
             "automation_condition": self.automation_condition(config, table),
             "code_version": self.code_version(config, table),
@@ -297,7 +296,6 @@ def _origin(config: PipelineConfig) -> str:
 
 
 def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
-    """The address of a live server, or the directory of archived journals."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}

@@ -44,7 +44,6 @@ class PlainConsole(Console):
 
 
 def _escaped(text: Text) -> Text:
-    """With every invisible character escaped; styles stay."""
     plain = text.plain
     if printable_lines(plain) == plain:
         return text

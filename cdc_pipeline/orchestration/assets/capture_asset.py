@@ -83,7 +83,6 @@ def step_name(source: str) -> str:
 
 
 def _step_description(config: PipelineConfig) -> str:
-    """Shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
         f"Without configuration it stops {bound_text(config.bound)}. To set another bound, "
@@ -239,7 +238,6 @@ def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSp
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
-    """The cursor that runs without Dagster have left in the lake."""
     from cdc_pipeline.pipeline.wiring import build_lake_cursors
 
     return build_lake_cursors(pipeline).read()
@@ -317,11 +315,7 @@ def _run(
 
 
 def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
-    """Tag a run that Dagster started for assets of this source alone, as *Materialize* and
-    automation do.
-
-    `maintenance.run_retention` finds runs by the tag.
-    """
+    """*Materialize* and automation start it; `run_retention` finds runs by the tag."""
     selected = context.run.asset_selection
     is_ours = selected is not None and selected <= context.assets_def.keys
     if is_ours and SOURCE_TAG not in context.run.tags:

@@ -123,7 +123,6 @@ def _table_checks(
 def _follow_results(
     config: PipelineConfig, tables: Sequence[str], *, translator: CdcTranslator
 ) -> Iterator[dg.AssetCheckResult]:
-    """Whether the tables follow at the newest cut; of one that is not in it, nothing."""
     cut = newest_cut(config) if tables else None
     targets = {} if cut is None else cut.cursor.targets
     for table in tables:
@@ -162,7 +161,6 @@ def _table_results(
     *,
     translator: CdcTranslator,
 ) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
-    """Check, table, whether it passed, one sentence, figures."""
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.pipeline.verify.checks import (
         CheckResult,

@@ -81,7 +81,6 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
 
 
 def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None:
-    """The interval that one event records."""
     entries = {} if materialization is None else materialization.metadata
     interval, cursor = entries.get("interval"), entries.get("cursor")
     if not isinstance(interval, dg.TextMetadataValue) or not isinstance(

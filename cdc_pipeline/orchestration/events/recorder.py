@@ -139,7 +139,6 @@ class MaterializationRecorder(RunObserver):
                 self._tell_follows(table, target.suspended)
 
     def _announced_checks(self) -> Set[dg.AssetCheckKey]:
-        """Those that Dagster expects of this run."""
         if not self._context.has_assets_def:
             return frozenset()
         keys: Set[dg.AssetCheckKey] = self._context.job_def.asset_layer.asset_graph.asset_check_keys

@@ -54,7 +54,6 @@ def delete_old_runs(
 
 
 def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
-    """The runs of the cursor and of the newest event of each asset of a source."""
     cursor_key = translator.cursor_key(source)
     cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=source)
     found = {entry.run_id for entry in cursors.history(1)}

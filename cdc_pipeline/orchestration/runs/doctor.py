@@ -114,7 +114,6 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
 def _schedule(
     config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None
 ) -> Iterator[Verdict]:
-    """Whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:
         yield note(
@@ -169,9 +168,7 @@ def _schedule(
 
 
 def _last_tick_s(instance: dg.DagsterInstance, state: Any) -> float:
-    """Up to which the scheduler has started runs, in seconds since 1970; 0 if none. It goes on
-    after it.
-    """
+    """In seconds since 1970; 0 if the scheduler has started no runs. It goes on after it."""
     ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
     looked_s = getattr(state.instigator_data, "last_iteration_timestamp", None)
     return max(looked_s or 0.0, ticks[0].timestamp if ticks else 0.0)

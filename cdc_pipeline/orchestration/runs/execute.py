@@ -113,9 +113,7 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
 
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
-    """Whether it is not Dagster's warning about a home without dagster.yaml: such a home is
-    allowed, and `cdc-pipeline doctor` explains what it means.
-    """
+    """False for its warning about a home without dagster.yaml, which is allowed."""
     return not record.getMessage().startswith("No dagster instance configuration file")
 
 

@@ -251,7 +251,6 @@ class _Rebuild:
                 yield folder, state
 
     def _tidy(self, cut: Cut | None) -> None:
-        """Remove the remains of rebuilds that a later run of the source finished."""
         for folder, state in self._rebuilds():
             if is_finished(state, cut) and not folder.is_locked():
                 folder.remove()

@@ -331,9 +331,7 @@ def _hold_start(
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:
-    """Raise NothingMatchedError if the log was read to its end, and patterns have never matched
-    a table.
-    """
+    """The log was read to its end, and patterns have never matched a table: NothingMatchedError."""
     if not _is_read_to_its_end(state, resolved):
         return
     error = nothing_matched(config, resolved.known, state.cursor)
@@ -342,7 +340,6 @@ def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRu
 
 
 def _is_read_to_its_end(state: RunState, resolved: ResolvedRun) -> bool:
-    """To the end that the log had when the run was planned."""
     return (
         resolved.log_end is not None
         and resolved.end.order >= resolved.log_end.order

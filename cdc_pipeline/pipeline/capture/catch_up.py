@@ -250,8 +250,8 @@ class CatchUp:
             self._publish({name: made})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
-        """Where the target's own stretch of the log begins; SourceError if the log does not
-        reach back to it.
+        """Of the target's own stretch of the log; SourceError if the log does not reach back to
+        it.
         """
         cursor = self._cursor
         if held.epoch == cursor.epoch:
@@ -330,7 +330,6 @@ class CatchUp:
             self._go_on_from(committer.done.latest)
 
     def _remains(self, name: str, error: CdcError) -> None:
-        """Keep the target suspended at its present position, and record a new cause."""
         held = self._cursor.targets[name].suspended
         assert held is not None
         made = restated(
@@ -357,7 +356,6 @@ class CatchUp:
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:
-    """The cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
         "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",

@@ -159,9 +159,7 @@ class Committer:
             self._move_cursor()
 
     def _has_work(self) -> bool:
-        """Changes of targets, newly suspended or forgotten targets (K4), or targets that are no
-        longer exact (K12).
-        """
+        """Of a new suspension (K4), or of a target that is no longer exact (K12), too."""
         targets = self._stretch.targets
         of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
         return bool(of_targets) or self._stretch.stager.has_work
@@ -206,7 +204,6 @@ class Committer:
         self._moves.published(cut)
 
     def _left_behind_at(self) -> Position:
-        """Of a target that the batch has to leave behind."""
         open_before = self.cursor.open_xa if self.cursor is not None else ()
         return before_begin(
             self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch)

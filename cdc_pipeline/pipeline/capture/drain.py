@@ -119,7 +119,6 @@ class Drain:
         return reader.result()
 
     def _drain(self) -> None:
-        """Until the reader has ended and the store is empty."""
         stretch, store, size = self._stretch, self._stretch.store, get_size(self._context.config)
         while True:
             batch = store.get(size, timeout_s=_GET_TIMEOUT_S)
@@ -207,7 +206,6 @@ class Drain:
     # -- stage -------------------------------------------------------------------------------------
 
     def _stage(self, changes: Changes) -> None:
-        """All that a unit changes, in this order."""
         stager, is_open = self._stretch.stager, changes.open is not None
         if changes.open is not None:
             stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)
@@ -227,14 +225,12 @@ class Drain:
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:
-        """Leave targets behind, with what the open transaction has of them (K4)."""
         for name in self._stretch.targets.suspend(
             suspend.source, suspend.suspension, only=suspend.only
         ):
             self._stretch.stager.drop_open(name)
 
     def _apply(self, decision: Decision) -> None:
-        """Stage what a statement changes; count or keep the decision."""
         stager, targets = self._stretch.stager, self._stretch.targets
         for created in decision.creates:
             for target in targets.following(*created.table):
@@ -270,7 +266,6 @@ class Drain:
                 self._stretch.place.drop_open()
 
     def _advance(self, changes: Changes) -> None:
-        """Move the place behind the unit, with the notes up to there."""
         stretch, place = self._stretch, self._stretch.place
         place.count("row_events_ignored", changes.row_events_ignored)
         place.count("row_events_suspended", changes.row_events_suspended)

@@ -199,7 +199,6 @@ class Interpreter:
         logged: Sequence[DecidedStatement],
         decoded: DecodedRun,
     ) -> int:
-        """How many transactions count that end in a unit."""
         applied = decoded.transactions_applied
         if unit[0].kind is SliceKind.STATEMENT:
             return applied + sum(not one.decision.ignored for one in logged)
@@ -214,7 +213,6 @@ class Interpreter:
     # -- statements --------------------------------------------------------------------------------
 
     def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
-        """A statement that is alone, savepoints, XA, DDL of other tables."""
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:

@@ -104,7 +104,6 @@ class Progress:
             self.position = replace(self.position, last_transaction=before.last_transaction)
 
     def _remember_event(self, slices: Sequence[EventSlice]) -> None:
-        """In the position (K24), even one of an earlier call."""
         journal, offset = self.position.journal, self.position.offset
         if journal != self._last_event[0]:
             self._last_event = (journal, None)

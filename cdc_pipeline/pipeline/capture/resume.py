@@ -37,7 +37,6 @@ def resume(context: CaptureContext) -> RunState:
 
 
 def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
-    """Suspend targets whose Delta tables are not as expected; drop those no longer captured."""
     done = RunSummary()
     cut, cursor = found.cut, found.reconciled.cursor
     if cut is None or cursor is None:

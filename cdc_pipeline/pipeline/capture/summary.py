@@ -185,7 +185,6 @@ def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
 def _reason_of(
     done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool
 ) -> str:
-    """What the run did, and why it ended where it did."""
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""

@@ -204,7 +204,6 @@ class XaPlanner:
     def _confirm(
         self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
     ) -> None:
-        """Tables of rows that an end makes effective."""
         for schema in schemas:
             if not self._stretch.applies_parked(schema):
                 continue
@@ -318,7 +317,6 @@ class XaStaging:
     # -- rows that became effective ----------------------------------------------------------------
 
     def _take(self, rows: Iterable[DecodedRows]) -> int:
-        """Gather a transaction's rows; return 1 if it has any of a table that is applied."""
         found = 0
         for part in rows:
             if self._stretch.applies_parked(part.schema):

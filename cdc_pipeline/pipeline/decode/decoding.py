@@ -197,9 +197,7 @@ class RunDecoder:
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
     ) -> DecodedRows:
-        """Rows that can be applied; the others go to `bad` if the policies allow it; None: no
-        row may be left out.
-        """
+        """The others go to `bad`, if the policies allow that; None: no row may be left out."""
         try:
             decoded = decode_rows(parts, schema, epoch=self._epoch)
         except DamagedJournalError as error:
@@ -237,14 +235,12 @@ class RunDecoder:
 
 
 def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:
-    """How many different (journal, offset) there are."""
     return sum(len(np.unique(np.concatenate(parts))) for parts in offsets.values())
 
 
 def _without_event(
     parts: Sequence[RowsSelection], error: CdcError
 ) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
-    """Split a selection into the event that an error names, with its place, and all others."""
     others: list[RowsSelection] = []
     found = None
     for part in parts:
@@ -315,7 +311,6 @@ def _by_transaction(
 def _event_position(
     decoded: DecodedRows, parts: Sequence[RowsSelection], row: int
 ) -> tuple[str, int]:
-    """Journal and offset of the rows event of change `row`."""
     at = int(decoded.event_row[row])
     for part in parts:
         if at < len(part.rows):
@@ -361,7 +356,6 @@ def lacks_values(decoded: DecodedRows, taken: Callable[[str], bool]) -> bool:
 def _check_images(
     decoded: DecodedRows, parts: Sequence[RowsSelection], *, taken: Callable[[str], bool]
 ) -> tuple[IncompleteRowsError, list[int]] | None:
-    """The error and rows for changes without values that the log does not contain."""
     inserts, updates = _unlogged(decoded, taken)
     lacking = np.flatnonzero((inserts | updates).any(axis=1))
     if not len(lacking):
@@ -401,7 +395,6 @@ def _check_images(
 def _unapplicable(
     decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
-    """The error of a value that stops its table: no document, or no value of its type."""
     journal, offset = _event_position(decoded, parts, value.row)
     if value.reason != NO_DOCUMENT:
         return unrepresentable(decoded, value, at=(journal, offset))

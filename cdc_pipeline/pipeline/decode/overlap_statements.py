@@ -56,7 +56,6 @@ def decide_in_overlap(
 
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
-    """Tables without the columns that a statement names, in lower case, but with their keys."""
     without = []
     for now in known:
         source = now.source

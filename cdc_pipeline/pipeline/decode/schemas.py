@@ -348,7 +348,6 @@ def _oldest(cursor: CursorState) -> LogPosition:
 
 
 def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
-    """`recorded` with unknown parts taken from a table map: charsets, fraction digits."""
     if len(recorded.columns) != len(schema.columns):
         return recorded
     columns = tuple(
@@ -365,7 +364,6 @@ def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-    """Those parts of a schema in which a DDL and a table map must agree."""
     return tuple(
         replace(
             column,

@@ -180,8 +180,6 @@ class StatementRules:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """What a decision asks about a table, and about its target of this `number`."""
-
     tables: TableFilter
     default_policy: SchemaChangePolicy
     targets: Targets

@@ -195,7 +195,6 @@ class ControlReader:
         )
 
     def _opened(self, piece: EventSlice) -> OpenTransaction | None:
-        """The open transaction that a slice is a piece of, or that ends with it."""
         if piece.kind is SliceKind.ABANDONED:
             return self._open
         if piece.kind not in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE):
@@ -209,7 +208,6 @@ class ControlReader:
 
 
 def _ending(piece: EventSlice) -> Ending | None:
-    """How the open transaction ends with a slice; None if it does not, or none is open."""
     if piece.kind is SliceKind.ABANDONED:
         return Ending.ABANDONED
     if piece.kind is not SliceKind.LAST_PIECE:
@@ -223,7 +221,6 @@ def _waiting(
     opened: OpenTransaction | None,
     ending: Ending | None,
 ) -> tuple[XaPart, ...]:
-    """Transactions of a unit whose rows wait: prepared ones, and an open one of XA."""
     if opened is not None:
         if ending is Ending.PREPARED and not opened.is_xa:
             raise _unannounced(opened, unit[0])

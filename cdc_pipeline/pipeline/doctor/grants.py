@@ -73,7 +73,6 @@ def _select(context: Context) -> Iterator[Verdict]:
 
 
 def _named_tables(context: Context) -> set[str]:
-    """Captured tables known by name: configured, or recorded and not dropped since."""
     named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():

@@ -49,7 +49,6 @@ def _log(context: Context) -> _Log:
 
 
 def _growth(context: Context) -> float | None:
-    """Bytes a second over all ended journals; None if there is too little data."""
     journals = context.live.journals()
     if len(journals) < 2:
         return None

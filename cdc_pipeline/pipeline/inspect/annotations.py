@@ -119,7 +119,6 @@ class StatementReader:
 def _ends_statement(
     chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Whether each event is the last rows event of its statement."""
     ends = np.zeros(len(events), dtype=bool)
     flags_at = events["start"][is_rows] + HEADER_BYTES + table_id_bytes(chunk.journal_format)
     ends[is_rows] = chunk.data[flags_at] & _STATEMENT_END != 0
@@ -127,9 +126,7 @@ def _ends_statement(
 
 
 def _texts(chunk: Chunk, events: np.ndarray, notes: NDArray[np.int64]) -> pa.LargeStringArray:
-    """The annotations' texts are every second one of the values between their bounds in the
-    chunk.
-    """
+    """The texts are every second one of the values between their bounds in the chunk."""
     if not len(notes):
         return pa.array([], pa.large_string())
     found = events[notes]

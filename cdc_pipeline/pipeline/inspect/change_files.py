@@ -106,8 +106,6 @@ def change_table(
 
 @dataclass(slots=True)
 class _Waiting:
-    """One table at one schema version."""
-
     schema: TableSchema
     name: str
     tables: list[pa.Table] = field(default_factory=list)
@@ -192,7 +190,6 @@ class ChangeFiles:
         return table
 
     def _write(self, table: _Waiting) -> None:
-        """As one row group."""
         if not table.tables:
             return
         rows = pa.concat_tables(table.tables)
@@ -227,7 +224,6 @@ class ChangeFiles:
 
 
 def _gtid_texts(gtids: Gtids) -> pa.Array:
-    """One text for each event; null if it has no GTID."""
     known = gtids.key >= 0
     keys = pa.array([*gtids.keys, ""], pa.string()).take(
         pa.array(np.where(known, gtids.key, len(gtids.keys)))
@@ -243,9 +239,7 @@ def _image(batch: pa.RecordBatch, there: NDArray[np.bool_]) -> pa.Array:
 
 
 def _absent(rows: DecodedRows) -> pa.Array:
-    """Names of columns that a change's images do not hold; null for none. By pattern, because
-    there are few.
-    """
+    """None for a change whose images hold all. By pattern, because there are few."""
     kind = pa.list_(pa.string())
     if rows.all_present:
         return pa.nulls(len(rows), kind)

@@ -106,7 +106,6 @@ class LineWriter:
             yield buffer.in_order(parts, keys)
 
     def _statements(self, piece: LogPiece, journal: str) -> tuple[list[bytes], list[int]]:
-        """Lines of the wanted statements, and their rows in the chunk."""
         texts, rows = [], []
         for row in piece.statements.tolist():
             text = _statement_line(piece, row, self._selection, journal)
@@ -124,7 +123,6 @@ def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
-    """Bytes of statements in the lines of all rows."""
     total = 0
     for table, rows in tables:
         statements = _annotations(piece, table)

@@ -113,8 +113,6 @@ class LogPiece:
 
 @dataclass(slots=True)
 class _LogCounts:
-    """Counts of transactions that are not simply shown."""
-
     abandoned: int = 0  # their journal ended before they did
     shown_too_early: int = 0  # shown in part, and then rolled back or abandoned
     unfinished: str = ""  # journal:offset of one that is open at the very end
@@ -203,7 +201,6 @@ class ChangeLog:
         return True
 
     def _pass_on(self, piece: EventSlice, gtids: Gtids) -> Iterator[LogPiece]:
-        """Hold the pieces of an open transaction; release the rest."""
         if piece.kind is SliceKind.ABANDONED:
             self.counts.abandoned += 1
             self.counts.shown_too_early += self._is_early

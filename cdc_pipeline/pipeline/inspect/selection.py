@@ -189,7 +189,6 @@ class TransactionFilter:
 
 
 def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
-    """bool (n,): which of the transactions are in the set."""
     found = np.zeros(len(gtids.key), bool)
     for place in np.unique(gtids.key[gtids.key >= 0]).tolist():
         of_key = gtids.key == place

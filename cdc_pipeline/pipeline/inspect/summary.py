@@ -109,8 +109,6 @@ class JournalSummary(BaseModel):
 
 @dataclass(slots=True)
 class _Journal:
-    """One journal's numbers so far."""
-
     name: str
     path: Path | None
     chunk: Chunk
@@ -267,7 +265,6 @@ class SummaryBuilder:
     def _add_tables(
         self, piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]
     ) -> NDArray[np.int64]:
-        """Count changes; return the transaction offset of each."""
         events = piece.chunk.events
         offsets = [np.empty(0, np.int64)]
         for table, rows in tables:
@@ -279,7 +276,6 @@ class SummaryBuilder:
         return np.concatenate(offsets)
 
     def _add_transactions(self, name: str, piece: LogPiece, row_offsets: NDArray[np.int64]) -> None:
-        """Track the largest transaction, which may span pieces."""
         events = piece.chunk.events[piece.events]
         events = events[events["tx_offset"] >= 0]
         if not len(events):

@@ -115,7 +115,6 @@ def _collation(charset: str) -> int:
 
 
 def _columns_and_metadata(raw: bytes, table_id_bytes: int) -> tuple[int, int]:
-    """The count of the columns, and the index of the optional metadata."""
     reader = Reader(raw)
     reader.take(table_map.table_name(raw, table_id_bytes=table_id_bytes).end)
     count = reader.number()

@@ -107,7 +107,6 @@ class LoadBegin:
         return mark.position
 
     def _cursor(self, chosen: LoadSelection) -> CursorState:
-        """The main cursor, at the log's end and without open XA transactions."""
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
             cursor = self._main.capture(loading=chosen.targets)

@@ -128,7 +128,6 @@ class ChunkLoad:
     # -- chunks ------------------------------------------------------------------------------------
 
     def _stretch(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Read some tables from their progress on, until a DDL of one of them comes."""
         side = self._side
         at = side.cursor.position
         if self._source.proved(at).order != at.order:

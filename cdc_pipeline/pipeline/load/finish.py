@@ -135,7 +135,6 @@ class Finish:
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:
-        """Targets that can still be replaced."""
         _, cut = self._main.state()
         states = {} if cut is None else cut.cursor.targets
         there = {

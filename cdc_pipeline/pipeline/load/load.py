@@ -109,8 +109,6 @@ def load(
 
 @dataclass
 class _Done:
-    """Results of one call's loads so far."""
-
     targets: dict[str, LoadedTarget] = field(default_factory=dict)
     resumed: list[str] = field(default_factory=list)
     restarted: dict[str, list[str]] = field(default_factory=dict)
@@ -191,7 +189,6 @@ class _Loader:
     # -- what is to be done ------------------------------------------------------------------------
 
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> LoadSelection:
-        """Finish the loads of earlier processes; return what is left to load."""
         known = self._source.tables()
         _, cut = self._main.state()
         wanted = choose(self._config, cut, known, tables)
@@ -340,7 +337,6 @@ class _Loader:
         self._load(side, None)
 
     def _other_rules(self, side: LoadLake) -> str:
-        """Why rows already read no longer fit the configuration; "" if they do."""
         cut = side.cut
         if cut is None:
             return ""

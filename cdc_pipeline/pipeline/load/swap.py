@@ -131,7 +131,6 @@ def given_up(
 def _superseded(
     main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int
 ) -> tuple[QuarantineMark, ...]:
-    """Marks that give up quarantined rows of the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
     entries = read_entries(
@@ -151,7 +150,6 @@ def _superseded(
 
 
 def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
-    """Add rows that the load could not apply to the batch."""
     if not sources & cut.quarantine.keys():
         return
     found: dict[str, list[Entry]] = {}

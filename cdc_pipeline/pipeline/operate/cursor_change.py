@@ -289,7 +289,6 @@ def _renumbered(old: CursorState, source: Source) -> str:
 
 
 def _move(old: CursorState, position: Position) -> _Move:
-    """In one numbering."""
     if not old.gtid_set:
         order = old.position.order
         return _Move(is_back=position.order < order, is_forward=position.order > order)

@@ -150,7 +150,6 @@ def _verdict(config: PipelineConfig, table: TableFacts) -> tuple[Verdict, str]:
 
 
 def _left_out(config: PipelineConfig, table: TableFacts) -> str:
-    """Why a table is not captured; "" if it is."""
     database, name = split_table_name(table.name)
     filtered = TableFilter(config)
     if not table.has_rows:

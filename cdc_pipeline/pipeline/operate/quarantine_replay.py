@@ -194,7 +194,6 @@ class _Replay:
             settled.done += [entry.id for entry, _ in found]
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
-        """Why none of the table's rows can be replayed; "" if they can."""
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.spec.mode for target in following}

@@ -171,9 +171,7 @@ def _of_cut(cut: Cut | None) -> Reconciled:
 
 
 def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
-    """Why a target needs a load, and the command for it; both empty if it needs none or its
-    table is gone.
-    """
+    """And the command for it; both empty if it needs none or its table is gone."""
     state = cut.cursor.targets[name]
     parted = why_parted(config, state)
     if parted and state.origin is not None:

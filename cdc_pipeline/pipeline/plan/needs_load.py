@@ -202,7 +202,6 @@ def apart_from(
 
 
 def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
-    """All source tables and targets that are loaded together with `sources`."""
     while True:
         targets = {target for name in sources for target in leads[name]}
         grown = {name for name, of in leads.items() if targets & set(of)}

@@ -223,7 +223,6 @@ def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[s
 def _end(
     bound: Bound, *, start: Position, log_end: Position, source: Source
 ) -> tuple[Position, str, Limit | None]:
-    """The fixed end, its reason, and what may end the run before it."""
     if isinstance(bound, PositionConfig):
         end = Position(journal=bound.journal, offset=bound.offset)
         if end.order > log_end.order:

@@ -112,7 +112,6 @@ def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
 
 
 def _differing(cursor: StoredCursor, of_cut: CursorState) -> list[str]:
-    """What contradicts the cut in a cursor of its number and place."""
     if cursor.sort_key != of_cut.sort_key:
         return []
     if isinstance(cursor, ShortCursor):  # their digest contradicts it

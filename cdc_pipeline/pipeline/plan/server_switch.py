@@ -110,7 +110,6 @@ def read_history(path: Path) -> History:
 
 
 def _write_history(path: Path, history: History) -> None:
-    """Atomically and durably."""
     body = history.entries.tobytes()
     fields = {
         "journal": history.journal,
@@ -238,7 +237,6 @@ def build_overlap(
 
 
 def _lost(history: Transactions, stream: Transactions, *, since_us: int) -> int:
-    """How many transactions of the history since a time are not in the stream."""
     there = set(map(tuple, stream.hashes.tolist()))
     recent = history.hashes[history.commit_us >= since_us].tolist()
     return sum(tuple(hashed) not in there for hashed in recent)
@@ -270,10 +268,7 @@ class _Positions:
 
 
 def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Positions]:
-    """Transactions of the new server's log from `found` on.
-
-    They end with the log, or before the first that is later than `stop_us`.
-    """
+    """Transactions of the new server's log from `found` on."""
     transactions, hasher, places = TransactionPass(), ContentHasher(), _Positions()
     hashes: list[NDArray[np.uint64]] = []
     times: list[NDArray[np.int64]] = []

@@ -77,14 +77,12 @@ def nothing_matched(
 
 
 def _names_of(cursor: CursorState | None) -> set[str]:
-    """Source tables that the cursor's targets follow or began with."""
     states = () if cursor is None else cursor.targets.values()
     began_with = {state.origin[0] for state in states if state.origin is not None}
     return began_with | {name for state in states for name in state.source_names}
 
 
 def _near(pattern: str, names: Collection[str]) -> list[str]:
-    """Names that a person may have meant."""
     plain = pattern.replace("`", "").lower()
     of_text = {name.lower(): name for name in names}
     if "*" in plain or "?" in plain or "[" in plain:

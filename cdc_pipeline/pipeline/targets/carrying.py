@@ -59,7 +59,6 @@ def _is_same(rule: TargetRule, other: TargetRule) -> bool:
 
 
 def _fits(rule: TargetRule, origin: Target) -> bool:
-    """Whether today's rule would have made the existing rows."""
     return recorded_shape(rule) == origin.spec.shape
 
 

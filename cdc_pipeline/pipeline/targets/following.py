@@ -147,7 +147,6 @@ class FollowedTargets:
         return held is not None and held.error == ContentUnknownError.__name__
 
     def _resume(self, name: str) -> None:
-        """Let a target follow the source again: the cause of its suspension no longer matters."""
         self._suspended.pop(name, None)
         self._unmade.pop(name, None)
         self.news.pop(name, None)

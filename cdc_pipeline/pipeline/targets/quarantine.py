@@ -131,7 +131,6 @@ def _lines(
     offsets: NDArray[np.int64],
     gtids: list[str | None],
 ) -> list[str]:
-    """The JSON text of each row; those of one journal together."""
     found: dict[int, str] = {}
     journals = [events[at][0].journal for at in rows.event_row.tolist()]
     for journal in dict.fromkeys(journals):
@@ -174,6 +173,5 @@ def _gtid(chunk: Chunk, row: int) -> str:
 
 
 def _bytes_of(chunk: Chunk, row: int) -> bytes:
-    """The whole event, with header and checksum."""
     first = int(chunk.events["start"][row])
     return chunk.data[first : first + int(chunk.events["event_length"][row])].tobytes()

@@ -153,7 +153,6 @@ def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[C
 
 
 def _owner(paths: LakePaths, target: str) -> str:
-    """The source of the Delta table in a target's place; "" if none can be read."""
     try:
         place = paths.table(target)
         there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
@@ -296,7 +295,6 @@ def check_places(
 
 
 def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    """Rules that do not fit the columns of their tables."""
     found: list[CdcError] = []
     for source, (columns, key) in sorted(known.items()):
         for route in _routes_or_none(routes, source):

@@ -129,8 +129,6 @@ def shaped_change(
 
 
 class _Steps:
-    """Of one change, one by one."""
-
     def __init__(
         self,
         change: TableChange,
@@ -286,7 +284,6 @@ class _Steps:
         return self._rule.takes(self._source_of.get(target_name.lower(), target_name))
 
     def _check_free(self, source: str, what: str) -> None:
-        """Refuse changes that would take a column out of the control of its rule."""
         setting = _setting(self._rule, source)
         if setting is not None:
             raise _stop(self._route, f"`{source}` {what}", setting)
@@ -299,7 +296,6 @@ class _Steps:
 
 
 def _setting(rule: TargetRule, name: str) -> str | None:
-    """The setting of a rule that refers to a source column by its name."""
     folded = name.lower()
     for setting, names in (("masks", rule.masks), ("types", rule.types)):
         if folded in {named.lower() for named in names}:

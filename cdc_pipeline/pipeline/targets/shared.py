@@ -80,7 +80,6 @@ def _server(config: PipelineConfig) -> str:
 
 
 def _example(pattern: TablePattern) -> tuple[str, str]:
-    """A table that a pattern may match."""
     if pattern.exact is not None:
         return split_table_name(pattern.exact)
     schema, table = pattern.exact_schema, pattern.exact_table

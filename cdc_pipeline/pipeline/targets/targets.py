@@ -302,7 +302,6 @@ class Targets(FollowedTargets):
     def _follow(
         self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False
     ) -> Target:
-        """Follow a source table with a target from here on; the next batch creates new ones."""
         there = self._targets.get(route.target)
         spec = spec_of(route, source)
         self._allowed.check_types(
@@ -332,7 +331,6 @@ class Targets(FollowedTargets):
         return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
 
     def _change(self, change: TableChange) -> None:
-        """Record what a DDL does to a target, with the features that added columns need."""
         known = change.known
         source = table_name(*change.table)
         new_source = table_name(*change.new_name)
@@ -646,7 +644,6 @@ class Targets(FollowedTargets):
 
 
 def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:
-    """Whether a target finds its rows by the key that one of its source tables names."""
     return bool(spec.key) and spec.key == of.key_in_target + shard_key(spec.shape)
 
 
@@ -699,6 +696,5 @@ def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
 
 
 def _is_plain(rule: TargetRule) -> bool:
-    """Whether a rule only mirrors a table, under whatever name."""
     naming = {"tables", "except_", "name"}
     return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

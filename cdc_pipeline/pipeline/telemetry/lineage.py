@@ -174,7 +174,6 @@ class LineageObserver(RunObserver):
 
 
 def _dataset(path: Path | LakeUri) -> tuple[str, str]:
-    """Namespace and name of a folder, as OpenLineage's naming has them."""
     if not isinstance(path, LakeUri):
         return "file", str(path)
     return f"{_BUCKETS[path.scheme]}://{path.authority}", "/".join(path.parts)

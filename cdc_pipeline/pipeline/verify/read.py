@@ -203,7 +203,6 @@ class TableReading:
     def _read_rows(
         self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
     ) -> tuple[int, int, Mark | None]:
-        """Return the count of rows and ranges, and the exact place."""
         schema = view.schema
         count = ranges = 0
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
@@ -251,7 +250,6 @@ class TableReading:
     def _selections(
         self, reader: TableReader, schema: TableSchema, request: ReadRequest, *, in_view: bool
     ) -> Iterator[tuple[KeyRange | None, str]]:
-        """The range and condition of each SELECT."""
         if request.keys is not None:
             wanted = self._conditions(schema, request.keys)
             if wanted is not None:

@@ -144,7 +144,7 @@ def verify(
 
 
 def _nobody(_step: Step) -> None:
-    """No-op observer."""
+    pass
 
 
 class _Verification:
@@ -197,7 +197,6 @@ class _Verification:
     # -- which tables ------------------------------------------------------------------------------
 
     def _first_state(self) -> SourceState:
-        """Before external writes are judged; finish a waiting batch."""
         if self._sink.last_cut() is not None and self._sink.pending_record() is None:
             names = self._names(self._captures_cut())
             if find_external_writes(self._sink, names):

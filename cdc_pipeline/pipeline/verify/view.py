@@ -188,7 +188,6 @@ def changes_void_it() -> Iterator[None]:
 
 
 def _essence(cut: Cut, name: str) -> tuple[object, ...]:
-    """The parts of a target that row changes do not affect."""
     table = cut.tables[name]
     app_id = cut.cursor.targets[name].app_id
     return (

@@ -64,7 +64,6 @@ def joined_cursor(
 
 
 def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
-    """The set of the transactions before all parts and in them."""
     found: Any = parse_gtid_set(before.gtid_set, before.flavor)
     for result in results:
         found = found.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))

@@ -134,8 +134,6 @@ def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
 
 
 class _Reading:
-    """A run that is read piece by piece."""
-
     def __init__(
         self,
         context: CaptureContext,
@@ -233,7 +231,6 @@ class _Reading:
         return run if end is None else replace(run, end=end, ends_anywhere=True)
 
     def _moved(self, state: RunState) -> RunState:
-        """Take over the position of a state."""
         if state.cursor is not None:
             self._at, self._has_moved = state.cursor.position, True
         return state
@@ -260,7 +257,6 @@ class _Reading:
     # -- a wave ------------------------------------------------------------------------------------
 
     def _wave(self, state: RunState, segments: Sequence[Segment]) -> RunState | str:
-        """Decode and commit segments as one batch; return why that cannot be done, if so."""
         context, before = self._context, self._cursor_before(state)
         if before.open_xa or before.suspended:
             return "a prepared XA transaction or a suspended table"
@@ -316,7 +312,6 @@ class _Reading:
         return replace(state, cut=cut, cursor=cut.cursor)
 
     def _cursor_before(self, state: RunState) -> CursorState:
-        """Of a first run one at its start."""
         if state.cursor is not None:
             return state.cursor
         return cursor_state(
@@ -367,7 +362,6 @@ class _Reading:
     def _save_schemas(
         self, state: RunState, results: Sequence[SegmentResult], *, source_time_us: int
     ) -> None:
-        """Add to the schema history what the tasks saw in table maps."""
         cursor = state.cursor
         targets = Targets(
             self._context.config, state.cut, shadows={} if cursor is None else cursor.shadows
@@ -388,9 +382,7 @@ class _Reading:
         schemas.save(cursor, source_time_us=source_time_us)
 
     def _shipped(self) -> PipelineConfig:
-        """The executors' configuration: the archive as its source, events in memory, no secret
-        of a mask.
-        """
+        """The archive as its source, events in memory, no secret of a mask."""
         config = self._context.config
         store: StoreConfig = config.store.model_copy(update={"kind": "memory"})
         source = config.source

@@ -59,8 +59,6 @@ class _At(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """A part that is read in sequence."""
-
     start: _At
     stop: _At
     why: str
@@ -142,7 +140,6 @@ def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
 
 
 def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
-    """Between two places, large journals in several."""
     found = []
     for one in surveys:
         number = journal_number(one.journal)

@@ -188,7 +188,6 @@ class _Surveyor:
         )
 
     def _split(self, chunk: Chunk) -> None:
-        """Where transactions begin that are far enough from the last such place."""
         events = chunk.events
         begins = (events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0) & (events["parent"] < 0)
         offsets = events["offset"][begins]
@@ -200,7 +199,6 @@ class _Surveyor:
             self._splits.append(int(offsets[far]))
 
     def _close(self, chunk: Chunk, row: int) -> None:
-        """At an event of another group, or of none."""
         if not self._open:
             return
         following = chunk.events[row:]
