@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
+# Workers and the commands that tests start share what one of them has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 TORTURE_ARGS ?=
@@ -41,56 +43,30 @@ test: test-machine ## fetch real servers and a browser, then run the tests: each
 	@$(PYTEST) -m "not whole" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: test-machine ## every test: also second flavors, combinations, crash matrices and samples of the campaigns
+test-all: test-machine ## every test but the nightly ones: also second flavors, combinations, crash matrices and samples of the campaigns
 	@$(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-rest
 test-rest: test-machine ## what `make test-all` runs and `make test` does not
 	@$(PYTEST) -m whole $(PYTEST_ARGS)
 
+.PHONY: nightly
+nightly: test-machine ## whole environments: the wheel, Airflow, both ends of the dependencies, every release of the servers, a cluster with S3 and PostgreSQL: PYTEST_ARGS=tests/cluster (Go, PostgreSQL; 8 GB of memory)
+	@$(BIN)/python -m tests.servers.install releases
+	@$(BIN)/python -m tests.cluster.install
+	@REAL_STORE=1 $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+
 .PHONY: test-machine
 test-machine: setup
-	@$(BIN)/python -m tests.servers.install mysql mariadb mariadb-11.8
+	@$(BIN)/python -m tests.servers.install mysql mariadb
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
-
-.PHONY: ui-test
-ui-test: setup ## Dagster's pages in a real browser, on a real `dagster dev`
-	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
-	@$(BIN)/python -m tests.browser.install
-	@$(BIN)/python -m pytest -m "not whole" tests/browser $(PYTEST_ARGS)
 
 .PHONY: screenshots
 screenshots: setup ## take the documentation's pictures of Dagster again, into docs/pictures
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
 	@$(BIN)/python -m tests.browser.install
 	@PICTURES=$(CURDIR)/docs/pictures $(BIN)/python -m pytest tests/browser/test_walk.py $(PYTEST_ARGS)
-
-.PHONY: servers-test
-servers-test: setup ## stories of a source on servers of every release that packages have: MySQL 9.7, MariaDB 10.5, 10.11, 11.4 and 11.8
-	@$(BIN)/python -m tests.servers.install releases
-	@SERVERS_TEST=1 $(BIN)/python -m pytest tests/servers/test_stories.py $(PYTEST_ARGS)
-
-.PHONY: cluster-test
-cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes of this machine; killed at every fault point (Go, PostgreSQL; 8 GB of memory)
-	@$(BIN)/python -m tests.servers.install mysql
-	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
-	@$(BIN)/python -m tests.cluster.install
-	@CLUSTER_SWEEP=1 REAL_STORE=1 $(BIN)/python -m pytest tests/cluster tests/lake/storage $(PYTEST_ARGS)
-
-.PHONY: wheel-test
-wheel-test: setup ## the built wheel in an empty environment, as a new user: demo, init, a real server, without and with Dagster
-	@$(BIN)/python -m tests.servers.install mysql
-	@$(BIN)/python -m pytest tests/package/test_wheel.py $(PYTEST_ARGS)
-
-.PHONY: ends-test
-ends-test: setup ## the same with the lowest versions of all dependencies that pyproject.toml accepts, and with the highest
-	@$(BIN)/python -m tests.servers.install mysql
-	@ENDS_TEST=1 $(BIN)/python -m pytest tests/package/test_ends.py $(PYTEST_ARGS)
-
-.PHONY: airflow-test
-airflow-test: setup ## the example DAG in a real Airflow, in an environment of its own
-	@AIRFLOW_TEST=1 $(BIN)/python -m pytest tests/package/test_airflow.py $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers

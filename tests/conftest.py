@@ -19,11 +19,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(crashes)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files with the longest tests first, so that two workers end at about the same time.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The files with the longest tests first, so that all workers end at about the same time.
 
-    A test of both servers that is expensive, because it starts Spark or a server of its own, runs
-    on MySQL in `make test`, and on MariaDB too in `make test-all`.
+    What is marked nightly runs with ``-m nightly`` alone. A test of both servers that is expensive,
+    because it starts Spark or a server of its own, runs on MySQL in `make test`, and on MariaDB too
+    in `make test-all`.
     """
     for item in items:
         callspec = getattr(item, "callspec", None)
@@ -31,7 +32,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         own_server = "start_server" in getattr(item, "fixturenames", ())
         if on_mariadb and (own_server or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.whole)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    if "nightly" not in config.option.markexpr:
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=_start_cost, reverse=True)
+
+
+def _start_cost(item: pytest.Item) -> int:
+    """2: starts Spark, 1: needs a server, 0: neither."""
+    if item.get_closest_marker("spark"):
+        return 2
+    return int(bool(item.get_closest_marker("mysql") or item.get_closest_marker("mariadb")))
 
 
 _database_numbers = itertools.count(1)

@@ -117,7 +117,7 @@ def backfilled(dagit: Dagit, partitions: list[str]) -> list[str]:
         dagit.pause()
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_is_proved_by_checks(
     dagit: Dagit, page: Page, mysql_server: Server, mysql_database: str
 ) -> None:

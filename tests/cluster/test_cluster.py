@@ -1,14 +1,9 @@
 """A lake in a bucket of a real S3 server, kept by a driver and executors of a real cluster: in
-order, through the death of a worker and of the driver, and without the server for a while.
-
-`make cluster-test` kills the driver at every fault point, and leaves the server away for a minute;
-`make test-all` does less of it.
-"""
+order, through the death of a worker and of the driver, and without the server for a while."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -32,10 +27,9 @@ from tests.support.object_store import ROOT
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.nightly]
 
-SWEEP = bool(os.environ.get("CLUSTER_SWEEP"))
-OUTAGE_S = 60 if SWEEP else 30  # the lease is lost after two thirds of LEASE_S
+OUTAGE_S = 60  # the lease is lost after two thirds of LEASE_S
 LEASE_S = 30
 TIMEOUT_S = 1200
 CAPTURE_POINTS = (
@@ -190,7 +184,7 @@ def test_k2_k16_k17_every_command_on_a_cluster_over_a_bucket(project: Project) -
 @pytest.mark.timeout(7200)
 def test_k2_the_driver_is_killed_in_captures_and_the_next_one_goes_on(project: Project) -> None:
     """A chain: each run has to finish first what the one before had begun when it was killed."""
-    for point in CAPTURE_POINTS if SWEEP else ("between_merges",):
+    for point in CAPTURE_POINTS:
         project.workload.run(12)
         project.killed_at("capture", point)
     project.workload.run(5)
@@ -202,7 +196,7 @@ def test_k2_the_driver_is_killed_in_captures_and_the_next_one_goes_on(project: P
 def test_k2_k17_the_driver_is_killed_in_a_load_and_the_next_one_goes_on(project: Project) -> None:
     """The last kill is that of the run that finishes the swap."""
     project.workload.run(20)
-    for point in LOAD_POINTS if SWEEP else ("load_swapping/before_replaced",):
+    for point in LOAD_POINTS:
         project.killed_at("load", point)
         project.workload.run(3)
     project.told("load,capture")
@@ -242,7 +236,7 @@ def _back_after(daemon: Daemon, away_s: float) -> Iterator[None]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"] if SWEEP else ["SIGSTOP"])
+@pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"])
 def test_k2_k16_the_store_is_away_for_longer_than_the_lease(
     project: Project, gateway: Gateway, how: str
 ) -> None:

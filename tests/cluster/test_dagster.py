@@ -39,7 +39,7 @@ from tests.support.lake_log import assert_each_batch_once, cuts_of
 from tests.support.object_store import ROOT
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.nightly]
 
 DEADLINE_S = 600
 _PASSWORD_VARIABLE = "TESTS_DAGSTER_PASSWORD"

@@ -116,7 +116,7 @@ def test_the_manifests_pipeline_is_valid(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class _Task:
-    """As much of Airflow's `task` and `dag` as the example needs (`make airflow-test` has a real
+    """As much of Airflow's `task` and `dag` as the example needs (`make nightly` has a real
     one)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -1,10 +1,9 @@
 """The example DAG of docs/deploy/airflow.md in a real Airflow, which has an environment of its own
-(`make airflow-test`; a full environment of Airflow takes minutes to install)."""
+(`make nightly`; a full environment of Airflow takes minutes to install)."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ from tests.package.environments import Environment, build_wheel, locked_versions
 DAG = DOCS / "deploy" / "files" / "airflow_dag.py"
 VERSIONS = Path(__file__).with_name("airflow_requirements.txt")
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AIRFLOW_TEST"), reason="`make airflow-test` runs it"
-)
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 """Both ends of the ranges of pyproject.toml: the lowest versions that it accepts, and the highest
-that there are (`make ends-test`).
+that there are (`make nightly`).
 
 The lowest versions are those that the ranges name, exactly, so a bound that nobody has tried is
 found here. What is needed by other packages only is as new as they accept. `make test` compares
@@ -9,7 +9,6 @@ the lock with the ranges; two more environments take minutes.
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_the_lock_is_within_the_ranges() -> None:
     assert not below
 
 
-@pytest.mark.skipif(not os.environ.get("ENDS_TEST"), reason="`make ends-test` runs it")
+@pytest.mark.nightly
 @pytest.mark.mysql
 @pytest.mark.spark
 @pytest.mark.parametrize("end", ["lowest", "highest"])

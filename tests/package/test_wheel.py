@@ -1,5 +1,5 @@
 """The wheel, as a new user meets it: installed into an empty environment, used from an empty
-folder, first without Dagster and then with it (`make wheel-test`)."""
+folder, first without Dagster and then with it (`make nightly`)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
         assert line in metadata
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_without_an_extra_everything_but_dagster_works(plain: Environment) -> None:
     assert not [name for name in plain.packages() if name.startswith("dagster")]
@@ -128,7 +128,7 @@ def test_without_an_extra_everything_but_dagster_works(plain: Environment) -> No
     assert plain.python(CAPTURED, cwd=project) == f"nothing_new {last} False"
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.mysql
 @pytest.mark.spark
 def test_without_an_extra_a_server_is_followed(plain: Environment, mysql_server: Server) -> None:
@@ -141,7 +141,7 @@ def test_without_an_extra_a_server_is_followed(plain: Environment, mysql_server:
         follow_a_server(plain, project, mysql_server, database, cursor="lake")
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_with_dagster_the_demo_is_runs_that_dagster_shows(full: Environment) -> None:
     assert (
@@ -158,7 +158,7 @@ def test_with_dagster_the_demo_is_runs_that_dagster_shows(full: Environment) -> 
     assert again["run_id"]
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.mysql
 @pytest.mark.spark
 def test_with_dagster_a_new_project_follows_a_server(
@@ -175,7 +175,7 @@ def test_with_dagster_a_new_project_follows_a_server(
     full.run("dagster", "definitions", "validate", "-f", "others.py", cwd=project)
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_every_public_name_is_there_and_typed(full: Environment) -> None:
     names = ", ".join(cdc_pipeline.__all__)
     assert full.python(f"from cdc_pipeline import {names}; print('ok')") == "ok"

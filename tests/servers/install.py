@@ -1,5 +1,5 @@
 """``python -m tests.servers.install [mysql] [mariadb] [mariadb-11.8 ...] [releases]``: show the
-tests' servers, and fetch what is missing; `releases` are those of `make servers-test`."""
+tests' servers, and fetch what is missing; `releases` are those of `make nightly`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a newcomer does with a source, on servers of every release that packages have
-(`make servers-test`): doctor, snapshot, changes, DDL, every type of the release, a failover.
+(`make nightly`): doctor, snapshot, changes, DDL, every type of the release, a failover.
 `verify` compares each table with the server's own SELECT.
 
 The suite has one of them as a sample: servers of one release differ from those of another in
@@ -8,7 +8,6 @@ their catalogs, their SHOW statements and what they write into the log.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +21,8 @@ from tests.servers.installation import RELEASES, find_release, release_flavor
 from tests.support.captures import SPARK
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
-SAMPLE = ["mariadb-11.8"]
 # Of every release: declaration, two values.
 TYPES = [
     ("TINYINT UNSIGNED", "0", "255"),
@@ -66,7 +64,7 @@ OWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=RELEASES if os.environ.get("SERVERS_TEST") else SAMPLE)
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

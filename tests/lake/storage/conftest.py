@@ -1,6 +1,6 @@
 """One store for the tests of this folder; each test has a lake of its own in it.
 
-With REAL_STORE set, which `make cluster-test` does, it is a real S3 server.
+With REAL_STORE set, which `make nightly` does, it is a real S3 server.
 """
 
 from __future__ import annotations
