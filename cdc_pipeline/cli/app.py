@@ -14,7 +14,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from cdc_pipeline.cli.common.groups import CommandGroup
-from cdc_pipeline.cli.common.ranges import old_names
 from cdc_pipeline.cli.common.settings import Settings, current_settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -75,10 +74,6 @@ class _LazyGroup(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            old = old_names(error.ctx.command) if error.ctx is not None else set()
-            near = [one for one in error.possibilities or () if one not in old]
-            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:

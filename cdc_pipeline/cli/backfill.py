@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.common.output import count_of, emit_json, quiet_streams, results, table
-from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption
+from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 @click.option(
     "--until",
     "end",
-    cls=RenamedOption,
-    old_names={"--to": True},
     metavar=POSITION,
     help="Where to end; default: the current end of the log.",
 )

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from cdc_pipeline.cli.common.output import emit_json, note
-from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption
+from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.text.printable import printable
@@ -121,19 +121,6 @@ def _journal_position(place: PositionConfig) -> JournalPosition:
     return JournalPosition(journal_number(place.journal), place.offset)
 
 
-def _from_old(given: dict[str, str]) -> str:
-    """Return the position that an option's old names mean; the old end left out its own time."""
-    if len(given) > 1:
-        raise click.UsageError(
-            f"{' and '.join(given)}: give the new option twice, for a time and for a position"
-        )
-    ((name, text),) = given.items()
-    if name == "--to-time":
-        with suppress(ValueError):
-            return (datetime.fromisoformat(text) - timedelta(microseconds=1)).isoformat()
-    return text
-
-
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value:
         from cdc_pipeline.errors import PositionError
@@ -202,9 +189,6 @@ def _operations(
 @click.option(
     "--from",
     "begins",
-    cls=RenamedOption,
-    old_names={"--from-time": True, "--from-position": True},
-    from_old=_from_old,
     multiple=True,
     metavar=POSITION,
     help="Transactions that begin at JOURNAL:OFFSET or later; or are committed at or after a time; "
@@ -213,9 +197,6 @@ def _operations(
 @click.option(
     "--until",
     "ends",
-    cls=RenamedOption,
-    old_names={"--to-time": True, "--to-position": True},
-    from_old=_from_old,
     multiple=True,
     metavar=POSITION,
     help="Transactions that begin before JOURNAL:OFFSET; or are committed at or before a time. Can "

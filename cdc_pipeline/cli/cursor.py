@@ -11,7 +11,7 @@ import click
 from cdc_pipeline.cli.common.confirm import confirm, operator
 from cdc_pipeline.cli.common.groups import CommandGroup
 from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption, joined_place
+from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 
@@ -76,27 +76,11 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
 # -- set, rebuild ----------------------------------------------------------------------------------
 
 
-def _from_old(given: dict[str, str]) -> str:
-    flags = [name for name in ("--earliest", "--latest") if name in given]
-    if flags and len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other")
-    return flags[0][2:] if flags else joined_place("--journal", "--offset")(given)
-
-
 @command.command("set")
 @source_argument()
 @click.option(
     "--from",
     "begin",
-    cls=RenamedOption,
-    old_names={
-        "--journal": True,
-        "--offset": True,
-        "--gtid-set": True,
-        "--earliest": False,
-        "--latest": False,
-    },
-    from_old=_from_old,
     required=True,
     metavar=POSITION,
     help="Continue at JOURNAL:OFFSET, which lies between two transactions; after the transactions "

@@ -8,7 +8,6 @@ import click
 
 from cdc_pipeline.cli.common.groups import CommandGroup
 from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.common.ranges import RenamedOption
 from cdc_pipeline.cli.common.report import ddl_table
 from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.text.printable import printable
@@ -127,8 +126,6 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 @click.argument("cut")
 @click.option(
     "--into",
-    cls=RenamedOption,
-    old_names={"--to": True},
     metavar="FOLDER",
     required=True,
     help="Folder or object store URL of the copy, which is a lake of its own.",

@@ -29,13 +29,6 @@ COMPONENT_FILE: Final = "defs.yaml"
 _SHOWN_CHARACTERS: Final = 60
 # Sections whose values may be secrets, whatever the names in them are.
 _SECRET_SECTIONS: Final = {"masks", "settings", "transport"}
-# Settings of earlier versions, by their path in the file: why they are gone, and what to do.
-_REMOVED_SETTINGS: Final = {
-    "store.fsync": "was removed, because the store's files are scratch and a run after a "
-    "crash reads again from the cursor; delete the line",
-    "store.segment_bytes": "was removed, because the store derives the length of its files "
-    "from disk_bytes_max; delete the line",
-}
 # Settings that take several forms.
 _EITHER: Final = {
     "start": "expected earliest, latest, {journal: ..., offset: ...}, {time: ...} with or "
@@ -266,7 +259,7 @@ def _names_of_form(root: type[BaseModel], location: tuple[str, ...]) -> set[str]
 def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: YamlText) -> Mistake:
     kind, path = problem["type"], setting.dotted
     if kind in ("extra_forbidden", "invalid_key"):
-        message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(setting, root, text)
+        message = "no such setting" + _meant(setting, root, text)
         return _at(path, message, text.keys.get(path))
     if kind.startswith("union_tag"):
         kinds = one_of([_kind_of(one) for one in _kinds(setting.annotation)])

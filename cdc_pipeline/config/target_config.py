@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
 Keyless = Literal["changelog", "row_hash", "stop"]
@@ -35,12 +36,10 @@ _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
-class Section(BaseModel):
+class Section(FrozenModel):
     """A section of the YAML: nothing unknown in it, and no value shown in an error."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
-    )
+    model_config = ConfigDict(hide_input_in_errors=True)
 
 
 def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:

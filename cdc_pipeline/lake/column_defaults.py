@@ -36,11 +36,11 @@ def column_defaults_after(
         return ()
     if target.content is None and (target.create or target.replaces):
         return ()  # a table created from scratch; what a load replaces may keep its rows
-    defaults = () if before is None else before.given
+    defaults = () if before is None else before.column_defaults
     content = target.content
     if content is not None:
         kept = () if content.restarts or not content.keeps_rows else defaults
-        defaults = (*kept, *(one for one in content.given if one not in kept))
+        defaults = (*kept, *(one for one in content.column_defaults if one not in kept))
     for step in target.schema_steps:
         defaults = _after(defaults, step)
     return defaults

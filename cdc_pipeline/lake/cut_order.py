@@ -8,8 +8,6 @@ Rules:
 - A section ends where a GTID set loses something: a person moved the cursor back, the server
   stopped using GTIDs, another server has other transactions. Sections are few, and each one's last
   cut names its first, so that they are found from the newest cut backwards.
-- A cut without these fields, of an earlier version, is a section of its own. So the answer is
-  always that of reading every cut: the fields only save reads.
 """
 
 from __future__ import annotations
@@ -27,16 +25,10 @@ def with_order(cut: Cut, previous: Cut | None) -> Cut:
     """Return a new cut with its place in the order, which follows `previous`."""
     latest_us, ordered_from = cut.source_time_us, cut.batch_number
     if previous is not None:
-        latest_us = max(latest_us, latest_time_us(previous))
+        latest_us = max(latest_us, previous.latest_source_time_us)
         if _only_grows(previous, cut):
-            ordered_from = previous.ordered_from or previous.batch_number
+            ordered_from = previous.ordered_from
     return cut.model_copy(update={"latest_source_time_us": latest_us, "ordered_from": ordered_from})
-
-
-def latest_time_us(cut: Cut) -> int:
-    """Return the latest source time of a cut and those before it, as far as it knows; -1 if
-    unknown."""
-    return max(cut.latest_source_time_us, cut.source_time_us)
 
 
 def first_cut(numbers: Sequence[int], read: CutReader, holds: Callable[[Cut], bool]) -> int:
@@ -59,7 +51,7 @@ def sections(numbers: Sequence[int], read: CutReader) -> Iterator[tuple[int, int
     last = len(numbers) - 1
     while last >= 0:
         cut = read(numbers[last])
-        low = bisect_left(numbers, cut.ordered_from or cut.batch_number, 0, last)
+        low = bisect_left(numbers, cut.ordered_from, 0, last)
         yield low, last, cut
         last = low - 1
 

@@ -2,8 +2,7 @@
 `start` has no effect, which is said (K31).
 
 Rules:
-- A run without a cursor writes it, under the source's lock. A lake of an earlier version has none,
-  and nothing is said of it.
+- A run without a cursor writes it, under the source's lock.
 """
 
 from __future__ import annotations

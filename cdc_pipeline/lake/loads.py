@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import (
     LakePaths,
     list_numbers,
@@ -46,11 +47,7 @@ from cdc_pipeline.position.cursor import CursorState
 LOADS_FOLDER: Final = "loads"
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class LoadState(_Plain):
+class LoadState(FrozenModel):
     """Definition of one load.
 
     Attributes:
@@ -85,7 +82,7 @@ class LoadState(_Plain):
         return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
 
 
-class TableProgress(_Plain):
+class TableProgress(FrozenModel):
     """Progress of reading one source table.
 
     Attributes:
@@ -99,7 +96,7 @@ class TableProgress(_Plain):
     is_done: bool = False
 
 
-class Progress(_Plain):
+class Progress(FrozenModel):
     """Progress of a load with the batch of this number.
 
     Attributes:
@@ -305,7 +302,7 @@ def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
     return any(target.app_id == state.app_id(target.table) for target in targets)
 
 
-class LoadStatus(_Plain):
+class LoadStatus(FrozenModel):
     """A load that is under way, or waits to be resumed.
 
     Attributes:

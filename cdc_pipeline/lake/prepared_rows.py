@@ -265,9 +265,6 @@ def _invalid_texts(rows: DecodedRows) -> pa.Array:
 
 
 def _invalid_values(batch: pa.RecordBatch) -> list[InvalidValue]:
-    # parked by an earlier version, which let no such value through
-    if _INVALID not in batch.schema.names:
-        return []
     texts = batch.column(_INVALID)
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
     return [

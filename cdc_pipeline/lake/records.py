@@ -14,24 +14,21 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import (
-    AliasChoices,
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
+from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
 __all__ = [
-    "AddedColumn",
     "BatchRecord",
     "ColumnDefault",
     "Cut",
@@ -42,7 +39,6 @@ __all__ = [
     "Note",
     "QuarantineCount",
     "QuarantineMark",
-    "RawFile",
     "RecordedContent",
     "RecordedTarget",
     "StagedFile",
@@ -51,11 +47,13 @@ __all__ = [
 ]
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+OTHER_FORMAT_STEP = (
+    "use the version of the program that wrote it, or restore the file from a backup of the lake; "
+    "a lake of an older format is loaded again: remove it and its cursor, then run and snapshot"
+)
 
 
-class Interval(_Plain):
+class Interval(FrozenModel):
     """A contiguous part of the log: from start (included) to end (excluded)."""
 
     start_journal: str
@@ -84,7 +82,7 @@ class Interval(_Plain):
 BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "load", "repair"]
 
 
-class Note(_Plain):
+class Note(FrozenModel):
     """A recorded decision or event of a batch other than DDL, such as a suspension or a gap.
 
     Attributes:
@@ -99,7 +97,7 @@ class Note(_Plain):
     table: str = ""
 
 
-class StagedFile(_Plain):
+class StagedFile(FrozenModel):
     """One Parquet file below the source's staging folder."""
 
     path: str  # relative to the lake
@@ -108,20 +106,13 @@ class StagedFile(_Plain):
     sha256: str
 
 
-class RawFile(StagedFile):
-    """Undecoded rows events, in records of earlier versions."""
-
-    source_schema: str  # `TableSchema` as JSON
-    epoch: int  # K1
-
-
 class QuarantineFile(StagedFile):
     """Rows of one source table that could not be applied."""
 
-    table: str = ""  # "" in records of earlier versions
+    table: str
 
 
-class QuarantineMark(_Plain):
+class QuarantineMark(FrozenModel):
     """Mark that says what became of one quarantined row (`lake/quarantine.py`)."""
 
     entry: str  # its id: <batch number>.<place in the batch's files>
@@ -132,7 +123,7 @@ class QuarantineMark(_Plain):
     at_us: int = -1
 
 
-class QuarantineCount(_Plain):
+class QuarantineCount(FrozenModel):
     """Count of a source table's quarantined rows at a cut.
 
     Attributes:
@@ -144,7 +135,7 @@ class QuarantineCount(_Plain):
     gone: int = 0
 
 
-class ColumnDefault(_Plain):
+class ColumnDefault(FrozenModel):
     """Value that the server gave to existing rows when a column was added.
 
     A changelog's rows from before `seq` do not contain it.
@@ -159,7 +150,7 @@ class ColumnDefault(_Plain):
     seq: str
 
 
-class EarlierLayout(_Plain):
+class EarlierLayout(FrozenModel):
     """What a changelog's rows from before `seq` were written with, where a DDL changed it there.
 
     Attributes:
@@ -173,7 +164,7 @@ class EarlierLayout(_Plain):
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
-class RecordedContent(_Plain):
+class RecordedContent(FrozenModel):
     """A version of a side table whose rows replace those of a target (`sink/replace/replace.py`).
 
     Attributes:
@@ -191,7 +182,7 @@ class RecordedContent(_Plain):
             of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the
             side table's rows restart it.
-        rescued_ever, given, layouts: as in `CutTable`, of the side table.
+        rescued_ever, column_defaults, layouts: as in `CutTable`, of the side table.
         renamed_from: no side table but another target of the source, whose table has taken the name
             of this one by RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows
             after that.
@@ -209,12 +200,12 @@ class RecordedContent(_Plain):
     carried: tuple[str, ...] = ()
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
-    given: tuple[ColumnDefault, ...] = ()
+    column_defaults: tuple[ColumnDefault, ...] = ()
     layouts: tuple[EarlierLayout, ...] = ()
     renamed_from: str = ""
 
 
-class _HasSpec(_Plain):
+class _HasSpec(FrozenModel):
     """A record of one target. In JSON the fields of its `spec` lie among its own."""
 
     @model_validator(mode="before")
@@ -247,14 +238,12 @@ class RecordedTarget(_HasSpec):
     spec: TargetSpec  # after this batch
     create: bool = False  # the table is created by this batch
     partial: bool = False
-    add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
     # Steps from `columns_before` to `columns`, and to the rows after a DDL
     # (`sink/apply/schema_steps.py`, K13).
     columns_before: tuple[TargetColumn, ...] = ()
     schema_steps: tuple[Step, ...] = ()
     replaces: str = ""  # app_id of the empty table that this one replaces (a recreated table)
     files: tuple[StagedFile, ...] = ()
-    raw_files: tuple[RawFile, ...] = ()  # in records of earlier versions; now always decoded
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -291,7 +280,7 @@ class RecordedTarget(_HasSpec):
         return self.model_copy(update={"spec": self.spec.model_copy(update=changes)})
 
 
-class BatchRecord(_Plain):
+class BatchRecord(FrozenModel):
     """All that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone (K4), ``cursor_set`` if a person
@@ -303,7 +292,7 @@ class BatchRecord(_Plain):
     was prepared and open there (K8).
     """
 
-    version: Literal[1, 2] = 2
+    version: Literal[3] = 3
     source: str
     batch_number: int
     kind: BatchKind = "batch"
@@ -354,7 +343,7 @@ class TableFacts(_HasSpec):
 
     spec: TargetSpec = TargetSpec()
     rescues: bool = False  # as in `RecordedTarget`
-    given: tuple[ColumnDefault, ...] = ()  # of a changelog
+    column_defaults: tuple[ColumnDefault, ...] = ()  # of a changelog
     layouts: tuple[EarlierLayout, ...] = ()  # of a changelog
 
 
@@ -362,14 +351,13 @@ class CutTable(TableFacts):
     """One target in a cut.
 
     Attributes:
-        facts: reference of the cut's file to the fields of `TableFacts`; "" if they are in the file
-            itself, as in cuts of version 2.
-        table_version: of the target's table; `delta_version` in cuts of earlier versions.
+        facts: reference of the cut's file to the fields of `TableFacts`; "" before it is written.
+        table_version: of the target's table.
         transaction_version: the table's transaction id of the target's app_id at this version; -1:
             none yet.
     """
 
-    table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
+    table_version: int
     transaction_version: int = -1
     rows_inserted: int = 0
     rows_updated: int = 0
@@ -386,12 +374,11 @@ class CutTable(TableFacts):
         return self.rows_inserted + self.rows_updated + self.rows_deleted
 
 
-class Cut(_Plain):
-    """All targets of a source at one transaction end. Files of version 3 refer to `TableFacts`;
-    those of version 4 by numbers into `facts_files`, with what seldom changes of the cursor's
-    `TargetState`s."""
+class Cut(FrozenModel):
+    """All targets of a source at one transaction end. Its file refers by numbers into `facts_files`
+    to `TableFacts`, with what seldom changes of the cursor's `TargetState`s."""
 
-    version: Literal[1, 2, 3, 4] = 4
+    version: Literal[5] = 5
     source: str
     batch_number: int
     kind: BatchKind = "batch"

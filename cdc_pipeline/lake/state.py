@@ -24,7 +24,7 @@ from cdc_pipeline.lake.paths import (
     list_numbers_and_remains,
     read_json,
 )
-from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.records import OTHER_FORMAT_STEP, BatchRecord, Cut
 from cdc_pipeline.lake.table_facts import with_facts
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
@@ -125,12 +125,12 @@ def _parsed(kind: type[_Document], text: str, path: Path, source: str, number: i
         problems = "; ".join(
             f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
         )
+        numbers = [e["input"] for e in error.errors() if e["loc"] == ("version",)]
         raise LakeStateError(
             f"a file of the lake's own records cannot be read: {path}",
-            expected="a format that this version of the program knows",
-            got=problems,
-            next_step="use the version of the program that wrote it, or restore the file from a "
-            "backup of the lake",
+            expected=f"format {kind.model_fields['version'].default}",
+            got=f"format {numbers[0]}" if numbers else problems,
+            next_step=OTHER_FORMAT_STEP,
         ) from None
     if (document.source, document.batch_number) != (source, number):
         raise LakeStateError(

@@ -7,8 +7,7 @@ Rules:
 - The state of a suspended target, and of one without a table, is in the cursor as a whole.
 - The facts that a cut needs and its predecessor did not have are written before it, as one file:
   ``_cdc/<source>/tables/<number of the cut>-<hash of the content>.json``, a list. A reference is
-  ``<number in the cut's list of files>:<place>``; in memory and in cuts of version 3 it is
-  ``<file>:<place>``.
+  ``<number in the cut's list of files>:<place>``; in memory it is ``<file>:<place>``.
 - Such a file never changes, and its name depends on its content: writing it again after a crash is
   harmless.
 - A cut refers to files of its own number, or to those that the cut before it refers to. So a file
@@ -25,19 +24,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, put_if_absent, read_json
-from cdc_pipeline.lake.records import Cut, CutTable, TableFacts
+from cdc_pipeline.lake.records import OTHER_FORMAT_STEP, Cut, CutTable, TableFacts
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState, cursor_document
 
 
-class _StateFacts(BaseModel):
+class _StateFacts(FrozenModel):
     """The part of a `TargetState` that seldom changes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     app_id: str
     partial: bool = False
@@ -47,9 +45,7 @@ class _StateFacts(BaseModel):
 
 
 class _Entry(TableFacts):
-    """One entry of a file; files of earlier versions hold no states."""
-
-    state: _StateFacts | None = None
+    state: _StateFacts | None = None  # None: the cursor holds all of it
 
 
 _FIELDS: Final = frozenset(TableFacts.model_fields)
@@ -105,17 +101,10 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
     Raises:
         LakeStateError: a file that it refers to is gone or damaged.
     """
-    if not any(table.facts for table in cut.tables.values()):
-        return cut
     tables, targets, folder = {}, dict(cut.cursor.targets), paths.tables
     for name, table in cut.tables.items():
-        if not table.facts:
-            tables[name] = table
-            continue
-        reference = table.facts
-        if cut.facts_files:
-            number, _, place = reference.partition(":")
-            reference = f"{cut.facts_files[int(number)]}:{place}"
+        number, _, place = table.facts.partition(":")
+        reference = f"{cut.facts_files[int(number)]}:{place}"
         entry = _facts_at(folder, reference)
         facts = {field: getattr(entry, field) for field in _FIELDS}
         tables[name] = table.model_copy(update={**facts, "facts": reference, "applied_batch": -1})
@@ -237,8 +226,7 @@ def _read(folder: Path, name: str) -> tuple[_Entry, ...]:
     except ValidationError as error:
         raise LakeStateError(
             f"a file of the lake's own records cannot be read: {path}",
-            expected="a format that this version of the program knows",
+            expected="entries of this version's format",
             got=f"{error.error_count()} mistakes, the first: {error.errors()[0]['msg']}",
-            next_step="use the version of the program that wrote it, or restore the file from a "
-            "backup of the lake",
+            next_step=OTHER_FORMAT_STEP,
         ) from None

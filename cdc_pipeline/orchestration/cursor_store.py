@@ -23,12 +23,11 @@ import dagster as dg
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
 from cdc_pipeline.position.cursor import (
-    CURSOR_VERSION,
     CursorEntry,
     CursorGuard,
     CursorState,
     StoredCursor,
-    document_version,
+    has_other_format,
     parse_cursor,
 )
 
@@ -161,7 +160,7 @@ class DagsterCursorStore:
         try:
             cursor = parse_cursor(text, where=where)
         except CursorError as error:
-            if document_version(text) > CURSOR_VERSION:
+            if has_other_format(text):
                 raise
             return f"cannot be read: {error.got}"
         return (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.config.modes import MODES, Mode, key_label
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
@@ -15,11 +16,7 @@ from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class ReportPosition(_Plain):
+class ReportPosition(FrozenModel):
     journal: str
     offset: int
     gtid_set: str = ""
@@ -56,7 +53,7 @@ def quarantined(cut: Cut | None) -> dict[str, int]:
     return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
 
 
-class PlannedTarget(_Plain):
+class PlannedTarget(FrozenModel):
     """One target as it is recorded, or as the configuration will make it.
 
     Attributes:
@@ -85,7 +82,7 @@ class PlannedTarget(_Plain):
         return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
 
 
-class CapturePlan(_Plain):
+class CapturePlan(FrozenModel):
     """Made without writing anything."""
 
     source: str
@@ -152,7 +149,7 @@ class CapturePlan(_Plain):
         )
 
 
-class TableReport(_Plain):
+class TableReport(FrozenModel):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -163,7 +160,7 @@ class TableReport(_Plain):
     partial: bool = False
 
 
-class ParallelReport(_Plain):
+class ParallelReport(FrozenModel):
     """What was read on executors, segment by segment.
 
     `tasks`, `batches`: of the parallel part; `one_after_the_other`: why parts were not decoded
@@ -177,7 +174,7 @@ class ParallelReport(_Plain):
     one_after_the_other: tuple[str, ...] = ()
 
 
-class CaptureReport(_Plain):
+class CaptureReport(FrozenModel):
     source: str
     outcome: Literal["applied", "nothing_new"]
     reason: str  # the proof of a zero, or what was applied; and why the run ended where it did

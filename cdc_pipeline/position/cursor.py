@@ -6,7 +6,7 @@ Rules:
 - It contains everything that the cut does except row counts, so that each can be rebuilt from the
   other. A store whose documents must stay small may leave parts of it to the cut of its batch
   (`ShortCursor`, K25): whoever needs them reconciles the two first.
-- An unknown `version` is an error, because a newer program wrote it.
+- Any other `version` is an error: another version of the program wrote it.
 - A store replaces only the cursor that it last read or wrote (compare-and-swap on `sort_key`),
   never takes a cursor of another source, and takes an earlier one only if a person decided so
   (`replace`).
@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.position import (
     Flavor,
     LoggedEvent,
@@ -31,15 +32,10 @@ from cdc_pipeline.position.position import (
 )
 from cdc_pipeline.text.table_names import NameRule
 
-CURSOR_VERSION = 3
-SHORT_VERSION = 3
+_FORMAT: Final = 4
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Suspension(_Plain):
+class Suspension(FrozenModel):
     """Why and where one target is suspended while the others go on (K4: one table must not stop
     all).
 
@@ -75,14 +71,13 @@ class Suspension(_Plain):
         )
 
 
-class TargetState(_Plain):
+class TargetState(FrozenModel):
     """The state of one target's table.
 
     Attributes:
         table: the target's name, ``schema.table`` in the lake.
         app_id: the table's transaction application id.
-        table_version: of the table in this cut, -1 before it was made; `delta_version` in cursors
-            of earlier versions.
+        table_version: of the table in this cut, -1 before it was made.
         applied_batch: number of the last batch that changed it.
         partial: True for a table that was neither created in the log nor loaded, so that it lacks
             older rows (K19).
@@ -97,7 +92,7 @@ class TargetState(_Plain):
 
     table: str
     app_id: str
-    table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
+    table_version: int
     applied_batch: int
     partial: bool = False
     suspended: Suspension | None = None
@@ -111,7 +106,7 @@ class TargetState(_Plain):
         return self.sources or (self.table,)
 
 
-class XaFile(_Plain):
+class XaFile(FrozenModel):
     """Parked rows of a prepared XA transaction:
     one table at one schema version (`lake/prepared.py`).
     """
@@ -123,7 +118,7 @@ class XaFile(_Plain):
     sha256: str
 
 
-class OpenXa(_Plain):
+class OpenXa(FrozenModel):
     """A prepared XA transaction whose rows are parked until XA COMMIT (K8: nothing uncommitted is
     applied).
 
@@ -150,14 +145,14 @@ class OpenXa(_Plain):
         return sum(file.rows for file in self.files)
 
 
-class CursorPlace(_Plain):
+class CursorPlace(FrozenModel):
     """Which batch a cursor follows, and where it is in the log of which server.
 
     The next run uses `last_event` and `last_transaction` to verify that the log is still the same
-    (K24); None in cursors of earlier versions.
+    (K24).
     """
 
-    version: int
+    version: Literal[4] = _FORMAT
     source: str
     batch_number: int = Field(ge=0)
     epoch: int = Field(default=1, ge=1)
@@ -207,7 +202,6 @@ class CursorPlace(_Plain):
 class CursorState(CursorPlace):
     """A consumer's acked state after batch `batch_number`."""
 
-    version: Literal[1, 2] = 2
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
     # Shadow tables of online schema changes in progress (`schema/evolution/shadows.py`), as JSON
@@ -225,9 +219,10 @@ class CursorState(CursorPlace):
 
 
 CursorPart = Literal["targets", "gtid_set", "open_xa", "shadows"]
+_PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
 
 
-class PartsOfCut(_Plain):
+class PartsOfCut(FrozenModel):
     """What the document of a cursor leaves to the cut of its batch.
 
     Attributes:
@@ -250,7 +245,6 @@ class ShortCursor(CursorPlace):
     A part that is None, and a `gtid_set` named in `of_cut`, are those of the cut.
     """
 
-    version: Literal[3] = 3
     batch_number: int = Field(ge=1)
     open_xa: tuple[OpenXa, ...] | None = None
     targets: dict[str, TargetState] | None = None
@@ -273,7 +267,7 @@ def cursor_document(cursor: CursorState) -> dict[str, Any]:
     return document
 
 
-class CursorEntry(_Plain):
+class CursorEntry(FrozenModel):
     """One cursor of a store's history.
 
     Attributes:
@@ -449,17 +443,19 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Store
     """Parse a cursor from JSON; an error names `where` it was read and the `next_step`.
 
     Raises:
-        CursorError: it is not a cursor of a version that this program knows.
+        CursorError: it is not a cursor, or has another format than this program's.
     """
-    version = document_version(text)
-    if version > CURSOR_VERSION:
+    if has_other_format(text):
         raise CursorError(
-            f"the cursor in {where} was written by a newer version of this program",
-            expected=f"a cursor of version {CURSOR_VERSION} or earlier",
-            got=f"version {version}",
-            next_step="use the version of the program that wrote it",
+            f"the cursor in {where} has another format than this version's",
+            expected=f"format {_FORMAT}",
+            got=f"format {_document(text)['version']}",
+            next_step="use the version of the program that wrote it, or remove the cursor and the "
+            "lake and load the tables again",
         )
-    kind = ShortCursor if version == SHORT_VERSION else CursorState
+    # A short document that lost what it leaves to the cut must not be read as a whole one.
+    is_whole = "of_cut" not in _document(text) and _document(text).keys() >= set(_PARTS)
+    kind = CursorState if is_whole else ShortCursor
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -468,17 +464,21 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Store
         )
         raise CursorError(
             f"the cursor in {where} cannot be read",
-            expected=f"a cursor of version {CURSOR_VERSION} or earlier",
+            expected=f"a cursor of format {_FORMAT}",
             got=problems,
             next_step=next_step,
         ) from None
 
 
-def document_version(text: str) -> int:
-    """Return the version of a cursor's document; 0 if it has none."""
+def has_other_format(text: str) -> bool:
+    """Return whether a document is a cursor of another version of the program."""
+    version = _document(text).get("version")
+    return isinstance(version, int) and version != _FORMAT
+
+
+def _document(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError:
-        return 0
-    version = document.get("version") if isinstance(document, dict) else None
-    return version if isinstance(version, int) else 0
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.errors import (
     CdcError,
@@ -21,15 +21,14 @@ from cdc_pipeline.errors import (
     SourceError,
     TableIdNotFoundError,
 )
+from cdc_pipeline.frozen_model import FrozenModel
 
 
-class DumpErrors(BaseModel):
+class DumpErrors(FrozenModel):
     """Attributes:
     count: consecutive runs whose dump failed. table_id_not_found: whether the last of them found
     rows without a table map. last: message of the last error, for people.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     count: int = Field(default=0, ge=0)
     table_id_not_found: bool = False

@@ -57,8 +57,7 @@ class LoggedEvent:
     Attributes:
         offset: offset of their first byte in the journal.
         size_bytes: their length there, including the checksums.
-        crc32: CRC32 of their bytes without the checksums. In cursors of earlier versions it is one
-            event.
+        crc32: CRC32 of their bytes without the checksums.
     """
 
     offset: int

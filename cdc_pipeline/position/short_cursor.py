@@ -2,8 +2,7 @@
 
 Rules:
 - Only a long document is shortened, and only by parts that equal the cut's; executed GTIDs since
-  the cut stay, so that a position that moved under the same number is short too. Short documents
-  have a version of their own, so that an earlier program refuses them.
+  the cut stay, so that a position that moved under the same number is short too.
 - The digest covers the left parts as the whole cursor has them. A cut with others is not the one
   that the cursor was written after: it does not make the cursor whole.
 - Sets of GTIDs are imported where they are needed: `status` reads cursors, and needs no numpy.
@@ -30,7 +29,7 @@ from cdc_pipeline.position.cursor import (
 DOCUMENT_BYTES_MAX: Final = 8_000
 
 _PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
-_SHORT_FIELDS: Final = ShortCursor.model_fields.keys() - {"version", "of_cut"}
+_SHORT_FIELDS: Final = ShortCursor.model_fields.keys() - {"of_cut"}
 
 
 def short_document(
@@ -66,8 +65,7 @@ def short_document(
         gtid_added=gtid_added,
     )
     short = {name: value for name, value in document.items() if name not in parts}
-    version = ShortCursor.model_fields["version"].default
-    return short | {"version": version, "of_cut": of_cut.model_dump(mode="json")}
+    return short | {"of_cut": of_cut.model_dump(mode="json")}
 
 
 def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | None:

@@ -9,17 +9,14 @@ Rules:
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.types import TargetColumn
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class RecordedSource(_Plain):
+class RecordedSource(FrozenModel):
     """A source table as a target knows it: what its table maps must confirm (K13)."""
 
     columns: tuple[TargetColumn, ...]
@@ -33,7 +30,7 @@ class RecordedSource(_Plain):
         return tuple(names.get(name, name) for name in self.key)
 
 
-class ComputedColumn(_Plain):
+class ComputedColumn(FrozenModel):
     """DDL type, deterministic expression over source columns."""
 
     name: str
@@ -41,7 +38,7 @@ class ComputedColumn(_Plain):
     expression: str
 
 
-class RecordedShape(_Plain):
+class RecordedShape(FrozenModel):
     """How a target's columns come from those of its source tables, according to its rule.
 
     It never holds a secret: of a mask only its fingerprint (see `pipeline/targets/masks.py`).
@@ -66,7 +63,7 @@ class RecordedShape(_Plain):
         return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
 
 
-class TargetSpec(_Plain):
+class TargetSpec(FrozenModel):
     """One Delta table as it is to be.
 
     Attributes:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.text.table_names import split_table_name
 
 CDC_PREFIX: Final = "_cdc_"
@@ -28,9 +27,7 @@ _NAME_CHARACTERS_REFUSED: Final = frozenset(" ,;{}()\n\t=")
 _EXCLUDE: Final = "rename the column at the source, or add the table to tables.exclude"
 
 
-class TargetColumn(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
+class TargetColumn(FrozenModel):
     name: str
     delta_type: str
 

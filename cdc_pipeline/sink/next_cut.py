@@ -159,7 +159,7 @@ def _table_after(
         rescued_ever=summed(ever, target.rescued)
         if target.content is None
         else target.content.rescued_ever,
-        given=column_defaults_after(before, target),
+        column_defaults=column_defaults_after(before, target),
         layouts=earlier_layouts_after(moved or before, record, target),
     )
 

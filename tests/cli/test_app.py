@@ -175,7 +175,6 @@ def test_commands_sources_and_options_are_completed(shop: Project) -> None:
     assert _completed("cursor", "show", "shor") == ["shore"]
     assert _completed("validate", "shop", "sho") == ["shop", "shore"]
     assert "--until" in _completed("run", "shop", "--un")
-    assert not {"--until-journal", "--until-time"} & set(_completed("run", "shop", "--un"))
     assert _completed("--jobs", str(shop.root / "elsewhere"), "run", "") == []
     other = shop.root / "other"
     write_config(other, "crm")

@@ -283,16 +283,13 @@ def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInst
 @pytest.mark.parametrize(
     "options",
     [
-        ["--until-offset", "7"],
-        ["--until-journal", "b.1", "--until-transactions", "3"],
-        ["--until-journal", "b.1", "--until-offset", "3"],
         ["--until-transactions", "0"],
         ["--until", "0-1-7", "--until-seconds", "3"],
         ["--until", ""],
         ["--until", "binlog.000003:3"],
         ["--until", "2026-01-31T08:00:00"],
         ["--until", "soon"],
-        ["--until", "end_of_log", "--until-gtid", "0-1-7"],
+        ["--until", "end_of_log", "--until-transactions", "3"],
         ["--until-bytes", "5", "--until-transactions", "5"],
         ["--until-bytes", "0"],
         ["--until-seconds", "0"],

@@ -115,9 +115,7 @@ def test_the_schema_accepts_what_the_program_accepts(schema: dict[str, Any]) -> 
         assert _mistakes(schema, file.read_text()) == [], file
 
 
-@pytest.mark.parametrize(
-    "name", ["every-mistake", "wrong-level", "wrong-kind", "wrong-start", "removed-setting"]
-)
+@pytest.mark.parametrize("name", ["every-mistake", "wrong-level", "wrong-kind", "wrong-start"])
 def test_the_schema_refuses_what_a_newcomer_gets_wrong(name: str, schema: dict[str, Any]) -> None:
     assert _mistakes(schema, FILES[f"config-{name}"])
 

@@ -48,7 +48,6 @@ colour: blue
     "config-wrong-kind": "source: {kind: mysql, host: db.example}\n" + SINK,
     "config-wrong-start": ARCHIVE + "start: yesterday\nbound: {rows: 5}\n" + SINK,
     "config-latest-of-archive": GOOD + "start: latest\n",
-    "config-removed-setting": GOOD + "store: {fsync: never}\n",
     "config-two-targets-rules": GOOD
     + "targets:\n- {tables: [shop.a], mode: changelog, key: [id]}\n"
     + "- {tables: [shop.b], masks: {email: hash}, types: {n: integr}, filter: 'rand() > 0'}\n",

@@ -1,11 +1,6 @@
-"""State that an older version wrote is read and continued: records, cuts, staged files, schema
-history, cursor, tables, and Dagster's own.
-
-Each archive holds what one version left of the recorded shop: a run up to the middle, in batches of
-4,000 rows, with one table in each mode; and a second run that was killed between the merges of the
-next batch, whose record and staged files are there and whose cut is not. ``cursors`` is the folder
-of its cursor. ``lake-9168b91.tar.xz`` is of an early commit, a ``state-...`` one of a version, by
-`record_state.py`: with ``dagster_home``, where the first run was.
+"""State that a released version wrote is read and continued: records, cuts, staged files, schema
+history, cursor, tables, and Dagster's own. `record_state.py` says what an archive holds; there is
+one a release, and none before the first.
 """
 
 from __future__ import annotations
@@ -32,8 +27,7 @@ from tests.golden.record_state import config_text
 from tests.support.captures import SPARK
 
 _FOLDER = Path(__file__).parent
-_ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in _FOLDER.glob("*.tar.xz")}
-_WITH_DAGSTER = sorted(name for name in _ARCHIVES if name.startswith("state-"))
+_ARCHIVES = {file.name: file for file in _FOLDER.glob("state-*.tar.xz")}
 _CONFIG = """
 source: {{kind: archive, directory: {journals}}}
 tables: {{include: [shop.customers, shop.products, shop.orders, shop.stock_movements]}}
@@ -95,7 +89,7 @@ def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(
 
 @pytest.mark.spark
 @pytest.mark.whole
-@pytest.mark.parametrize("name", _WITH_DAGSTER)
+@pytest.mark.parametrize("name", sorted(_ARCHIVES))
 def test_k3_dagster_goes_on_in_the_home_of_an_older_version(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

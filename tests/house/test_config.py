@@ -114,16 +114,6 @@ targets: [{tables: ["shop.a"], shard_colum: x}]
     assert told["sink.mode"].endswith("did you mean 'mirror'?")
 
 
-def test_a_removed_setting_is_refused_with_the_reason_and_what_to_do(tmp_path: Path) -> None:
-    text = "source: {kind: archive, directory: x}\nsink: {lake_path: y}\n"
-    with pytest.raises(ConfigMistakes) as caught:
-        load_config(_write(tmp_path, text + "store: {fsync: never, segment_bytes: 67108864}\n"))
-    told = {mistake.path: mistake.message for mistake in caught.value.mistakes}
-    assert told.keys() == {"store.fsync", "store.segment_bytes"}
-    assert all(message.startswith("was removed, because ") for message in told.values())
-    assert all(message.endswith("; delete the line") for message in told.values())
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigMistakes, match="cannot be read"):
         load_config(tmp_path / "nowhere.yaml")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.lake.cut_order import first_cut, latest_time_us, sections, with_order
+from cdc_pipeline.lake.cut_order import first_cut, sections, with_order
 from cdc_pipeline.lake.records import Cut, Interval
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import parse_mysql
@@ -37,13 +37,13 @@ def cut_of(number: int, *, executed: int, time_us: int, flavor: str = "mysql") -
     )
 
 
-def chain(states: list[tuple[int, int, bool]]) -> dict[int, Cut]:
-    """Cuts from 1 on of (transactions, source time, has its place in the order)."""
+def chain(states: list[tuple[int, int]]) -> dict[int, Cut]:
+    """Cuts from 1 on of (transactions, source time)."""
     cuts: dict[int, Cut] = {}
     previous: Cut | None = None
-    for number, (executed, time_us, is_placed) in enumerate(states, 1):
+    for number, (executed, time_us) in enumerate(states, 1):
         made = cut_of(number, executed=executed, time_us=time_us)
-        previous = cuts[number] = with_order(made, previous) if is_placed else made
+        previous = cuts[number] = with_order(made, previous)
     return cuts
 
 
@@ -55,14 +55,14 @@ def holder(transaction: int):  # type: ignore[no-untyped-def]
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.booleans()), max_size=24),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9)), max_size=24),
     st.integers(1, 9),
     st.integers(0, 23),
 )
 def test_it_is_the_cut_that_reading_every_one_finds(
-    states: list[tuple[int, int, bool]], wanted: int, removed: int
+    states: list[tuple[int, int]], wanted: int, removed: int
 ) -> None:
-    """Sets that shrink, clocks that go back, cuts of an earlier version, old ones removed."""
+    """Sets that shrink, clocks that go back, old ones removed."""
     cuts = chain(states)
     numbers = [number for number in cuts if number > removed or number == 3]
     has = holder(wanted)
@@ -72,7 +72,7 @@ def test_it_is_the_cut_that_reading_every_one_finds(
     )
 
     def is_later(cut: Cut) -> bool:
-        return latest_time_us(cut) > wanted
+        return cut.latest_source_time_us > wanted
 
     found = first_cut(numbers, cuts.__getitem__, is_later)
     assert found == next(
@@ -82,13 +82,13 @@ def test_it_is_the_cut_that_reading_every_one_finds(
 
 @given(st.lists(st.integers(-1, 9), min_size=1, max_size=24))
 def test_a_cut_knows_the_latest_time_before_it(times: list[int]) -> None:
-    cuts = chain([(number, time_us, True) for number, time_us in enumerate(times, 1)])
-    assert [latest_time_us(cut) for cut in cuts.values()] == list(accumulate(times, max))
+    cuts = chain([(number, time_us) for number, time_us in enumerate(times, 1)])
+    assert [cut.latest_source_time_us for cut in cuts.values()] == list(accumulate(times, max))
 
 
 def test_thousands_of_cuts_are_searched_by_few_reads() -> None:
     count = 10_000
-    cuts = chain([(number, number, True) for number in range(1, count + 1)])
+    cuts = chain([(number, number) for number in range(1, count + 1)])
     reads: list[int] = []
 
     def read(number: int) -> Cut:
@@ -100,7 +100,7 @@ def test_thousands_of_cuts_are_searched_by_few_reads() -> None:
 
 
 def test_what_a_person_moves_back_begins_a_section() -> None:
-    cuts = chain([(5, 1, True), (9, 2, True), (3, -1, True), (9, 3, True), (0, 4, True)])
+    cuts = chain([(5, 1), (9, 2), (3, -1), (9, 3), (0, 4)])
     found = [(low, last) for low, last, _ in sections(list(cuts), cuts.__getitem__)]
     assert found == [(4, 4), (2, 3), (0, 1)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.lake.table_facts import prune_facts, put_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
@@ -163,18 +163,6 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
     assert (paths.tables / new).stat().st_size < paths.cut(2).stat().st_size / 10
 
 
-def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_from_the_next_on(
-    paths: LakePaths,
-) -> None:
-    old = cut_of(1, _many()).model_copy(update={"version": 2})
-    assert put_if_absent(paths.cut(1), state.dump(old))
-    before = state.read_cut(paths, 1)
-    assert before == old
-    put_cut(paths, cut_of(2, before.tables), before)
-    assert state.read_cut(paths, 2).tables["shop.t7"].spec.columns == _columns(7)
-    assert len(_facts_files(paths)) == 1
-
-
 def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_number_changes_nothing(  # noqa: E501
     paths: LakePaths,
 ) -> None:
@@ -202,21 +190,6 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     )
     assert prune_facts(paths, [state.read_cut(paths, 3)]) == 1
     assert state.read_cut(paths, 4).tables["shop.t0"].spec.columns == _columns(0)[:4]
-
-
-def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
-    """A cut of an earlier version, and the cursor in it; what is written now has the new name."""
-    first = cut_of(1, {"shop.a": CutTable(table_version=7)})
-    put_cut(paths, first)
-    text = paths.cut(1).read_text()
-    assert text.count('"table_version"') == 2
-    paths.cut(1).write_text(text.replace('"table_version"', '"delta_version"'))
-    read = state.read_cut(paths, 1)
-    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (
-        7,
-        1,
-    )
-    assert "delta_version" not in read.model_dump_json()
 
 
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:

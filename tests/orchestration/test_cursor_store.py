@@ -120,7 +120,7 @@ def test_an_event_of_a_partition_is_passed_over_and_named(instance: dg.DagsterIn
         ({}, "has no entry"),
         ({"cursor": 7}, "has no entry"),
         ({"cursor": "not JSON"}, "cannot be read"),
-        ({"cursor": {"version": 1, "source": "shop"}}, "cannot be read"),
+        ({"cursor": {"version": 4, "source": "shop"}}, "cannot be read"),
         ({"cursor": cursor("crm").model_dump(mode="json")}, "another source"),
         ({"cursor": cursor().model_dump(mode="json") | {"unknown": 1}}, "cannot be read"),
     ],
@@ -144,11 +144,12 @@ def test_more_than_a_page_of_events_is_passed_over(instance: dg.DagsterInstance)
     assert len(store.skipped) == 60
 
 
-def test_a_cursor_of_a_newer_version_stops(instance: dg.DagsterInstance) -> None:
-    """An older cursor in its place would hide that a newer program has written."""
+@pytest.mark.parametrize("number", [3, 5])
+def test_a_cursor_of_another_format_stops(instance: dg.DagsterInstance, number: int) -> None:
+    """The cursor before it would hide that another version of the program has written."""
     _log_cursor(instance, cursor(batch=1))
-    _log_cursor(instance, cursor(batch=2), version=4, more="than this program knows")
-    with pytest.raises(CursorError, match="newer version"):
+    _log_cursor(instance, cursor(batch=2), version=number, more="than this program knows")
+    with pytest.raises(CursorError, match="another format"):
         _store(instance).read()
 
 

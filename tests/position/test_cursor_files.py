@@ -102,12 +102,15 @@ def test_k3_a_table_of_a_newer_version_or_another_source_is_refused(
 
 
 @both
-def test_k3_a_cursor_of_a_newer_version_inside_is_refused(kind: str, tmp_path: Path) -> None:
-    newer = state(1).model_copy(update={"version": 99})
-    _store(kind, tmp_path).write(newer, {})
-    with pytest.raises(CursorError, match="newer version") as caught:
+@pytest.mark.parametrize("number", [3, 99])
+def test_k3_a_cursor_of_another_format_inside_is_refused(
+    kind: str, number: int, tmp_path: Path
+) -> None:
+    _store(kind, tmp_path).write(state(1).model_copy(update={"version": number}), {})
+    with pytest.raises(CursorError, match="another format") as caught:
         _store(kind, tmp_path).read()
-    assert caught.value.got == "version 99"
+    assert (caught.value.expected, caught.value.got) == ("format 4", f"format {number}")
+    assert "load the tables again" in str(caught.value.next_step)
 
 
 @both

@@ -126,4 +126,3 @@ def test_names_that_delta_cannot_hold_stop_by_name(names: tuple[str, ...]) -> No
 
 def test_the_manifest_records_these_very_classes() -> None:
     assert records.TargetColumn is TargetColumn
-    assert records.AddedColumn(name="a", delta_type="int").backfill_sql == "NULL"

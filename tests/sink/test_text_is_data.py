@@ -222,8 +222,7 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     open_sink: Callable[..., DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K20: keys that a second language would read, alone in a batch, as its least and its greatest;
-    MINIMAL images; a partition; a lake whose own path is odd; a DEFAULT, also as an older version
-    recorded it."""
+    MINIMAL images; a partition; a lake whose own path is odd; a DEFAULT."""
     # of a few rows it costs half
     monkeypatch.setattr(merge_settings, "_COMPILED", merge_settings._INTERPRETED)
     sink = open_sink(lake='a `$x\' "y" @v1 größe,=;#')
@@ -240,16 +239,16 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     for target in TARGETS:
         assert _live(sink, target.name) == (rows if target.spec.shape is None else {}), target.name
 
-    steps = [AddColumn(name=name, delta_type="string") for name in ("new", "recorded")]
+    steps = [AddColumn(name=name, delta_type="string") for name in ("new", "quoted")]
     fill = FillColumns(
-        values=(("new", "string", text_literal(HOME)), ("recorded", "string", f"'{HOME}'"))
+        values=(("new", "string", text_literal(HOME)), ("quoted", "string", f"'{HOME}'"))
     )
     target = new_target("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
     batch = sink.begin(4)
     batch.change(target, COLUMNS, (*steps, fill))
     sink.finish(batch.record(head_of(interval=interval_of(4), cursor_after=cursor_at(4))))
-    filled = newest_rows(sink.paths.table("shop.odd"), "new", "recorded")
-    assert filled == [{"new": HOME, "recorded": HOME}] * len(rows), (
+    filled = newest_rows(sink.paths.table("shop.odd"), "new", "quoted")
+    assert filled == [{"new": HOME, "quoted": HOME}] * len(rows), (
         "a variable of the process is in the lake"
     )
     users = sink.spark.session().newSession()
@@ -260,5 +259,5 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
 
 def _defaults() -> Any:
     return table_schema(
-        "shop.odd", [column(name, Kind.TEXT, charset="utf8mb4") for name in ("new", "recorded")]
+        "shop.odd", [column(name, Kind.TEXT, charset="utf8mb4") for name in ("new", "quoted")]
     )

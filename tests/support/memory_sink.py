@@ -300,7 +300,7 @@ class MemoryTables:
             seq=str(seq),
             ts_us=ts_us,
             rescued_ever=there.rescued_ever,
-            given=there.given,
+            column_defaults=there.column_defaults,
         )
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, Inv
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
+from cdc_pipeline.lake.records import BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
@@ -176,6 +176,14 @@ def record_batch(
             interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
         )
     )
+
+
+class AddedColumn(NamedTuple):
+    """A column that a DDL adds, with the value of existing rows as a Spark SQL literal."""
+
+    name: str
+    delta_type: str
+    backfill_sql: str = "NULL"
 
 
 def record_added_columns(

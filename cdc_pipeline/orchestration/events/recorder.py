@@ -202,7 +202,6 @@ class MaterializationRecorder(RunObserver):
         value = (
             materialization.metadata.get("batch_number") if materialization is not None else None
         )
-        # A text; a number in events of earlier versions.
         return 0 if value is None else int(str(value.value))
 
     def _count(self, table: str, version: int) -> int | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
@@ -29,6 +29,7 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text
 from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
@@ -44,7 +45,7 @@ from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.source.protocol import Source
 
 
-class BackfillReport(BaseModel):
+class BackfillReport(FrozenModel):
     """Result of a backfill.
 
     Attributes:
@@ -54,8 +55,6 @@ class BackfillReport(BaseModel):
         capture: of the capture that filled the lake, or followed the parallel part; None if that
             was done before.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: str
     outcome: Literal["applied", "nothing_new"]

@@ -17,13 +17,12 @@ import hashlib
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -54,10 +53,8 @@ from cdc_pipeline.text.table_names import split_table_name
 GAP_FILLED_NOTE: Final = "gap_filled"
 
 
-class _Filled(BaseModel):
+class _Filled(FrozenModel):
     """Record of a range; `is_done` once the batch is known to be finished."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     version: Literal[1] = 1
     table: str
@@ -68,10 +65,8 @@ class _Filled(BaseModel):
     is_done: bool = False
 
 
-class GapReport(BaseModel):
+class GapReport(FrozenModel):
     """Changes by changelog; `cut`: the first that has them, -1 if nothing was new."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: str
     outcome: Literal["applied", "nothing_new"]

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
@@ -32,6 +32,7 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
 from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -46,11 +47,7 @@ _START: Final[TypeAdapter[Start]] = TypeAdapter(Start)
 _BOUND: Final[TypeAdapter[Bound]] = TypeAdapter(Bound)
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class BackfillRecord(_Plain):
+class BackfillRecord(FrozenModel):
     """Definition of a side lake.
 
     Attributes:
@@ -71,7 +68,7 @@ class BackfillRecord(_Plain):
     begun_at_us: int
 
 
-class BackfillDone(_Plain):
+class BackfillDone(FrozenModel):
     """`batches`: of the side lake's last cut, 0 if no change of the tables was in the range;
     `partial`: targets that lack what was before the range (K19).
     """

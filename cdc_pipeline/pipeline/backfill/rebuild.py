@@ -27,7 +27,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
@@ -38,6 +38,7 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.fault_points import reach
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.loads import (
     LoadFolder,
     LoadState,
@@ -66,11 +67,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.start.start import resolve_start
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class RebuiltTarget(_Plain):
+class RebuiltTarget(FrozenModel):
     """`rows`: -1 if unknown; `cut`: the first that has the new content, as `delta_version`."""
 
     sources: tuple[str, ...]
@@ -79,7 +76,7 @@ class RebuiltTarget(_Plain):
     cut: int
 
 
-class RebuildReport(_Plain):
+class RebuildReport(FrozenModel):
     """`end` is the main cursor at the swap; `resumed`: an earlier process had begun it."""
 
     source: str

@@ -3,7 +3,7 @@
 Rules:
 - A live server lists what is prepared. What it did not list before the run's end was fixed has
   ended before that end. If the log up to there does not end it, its end is lost: it was written
-  with sql_log_bin = 0, or an earlier version of this program dropped it.
+  with sql_log_bin = 0.
 - Whether its rows count cannot be known then. Each run that reads to the log's end does all else,
   and fails, until `accept.unknown_xa` names the xid: its rows are dropped, which is noted. One
   without rows of captured tables is dropped at once.
@@ -92,7 +92,7 @@ def lost_end(
         setting="accept.unknown_xa",
         expected="its XA COMMIT or XA ROLLBACK in the log that was read",
         got=f"neither since its transaction at {place}, of which {count} rows wait: the end "
-        "was written with sql_log_bin = 0, or an earlier version of this program dropped it",
+        "was written with sql_log_bin = 0",
         next_step=f"if the log from there still exists, `cdc-pipeline cursor set {quote(source)} "
         f"--from {place}` and run again: what lies behind is read again, with the end if the log "
         "has it. Otherwise list this xid in accept.unknown_xa and run again, which drops the "

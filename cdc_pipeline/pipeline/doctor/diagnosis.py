@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.frozen_model import FrozenModel
 
 Severity = Literal["ok", "note", "warning", "error"]
 Area = Literal["server", "grants", "retention", "tables", "state", "lake", "local"]
@@ -25,11 +24,7 @@ AREAS: Final[tuple[Area, ...]] = (
 EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Verdict(_Plain):
+class Verdict(FrozenModel):
     """Verdict of a check.
 
     Attributes:
@@ -64,7 +59,7 @@ class Finding(Verdict):
     check: str
 
 
-class Diagnosis(_Plain):
+class Diagnosis(FrozenModel):
     """All findings about a source, by area, the worst of each area first."""
 
     source: str

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.report import ReportPosition
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class LoadedTarget(_Plain):
+class LoadedTarget(FrozenModel):
     """A target that was loaded.
 
     Attributes:
@@ -37,7 +34,7 @@ class LoadedTarget(_Plain):
     cut: int
 
 
-class LoadReport(_Plain):
+class LoadReport(FrozenModel):
     """`reason`: why these tables, or why none; `resumed`: ids of earlier processes' loads;
     `restarted`: why tables were started again within this load, by target.
     """

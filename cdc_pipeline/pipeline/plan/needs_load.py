@@ -86,8 +86,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     """Why a target does not show the table of its name (K28); "" if it does, or if the policy
     wants it so.
 
-    It follows another one because of an earlier version of the program, or a policy that has
-    changed since.
+    It follows another one if the policy has changed since.
     """
     if state.origin is None:
         return ""

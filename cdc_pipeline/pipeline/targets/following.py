@@ -2,8 +2,7 @@
 
 Rules:
 - A source table has the targets of its routes: a name shows its table (K28). The exceptions are
-  targets that follow a renamed table under their old name, by policy or because an earlier version
-  did so (`TargetState.origin`).
+  targets that follow a renamed table under their old name, by policy (`TargetState.origin`).
 - A source table is suspended if all of its targets are; in a catch-up only one target follows.
 """
 

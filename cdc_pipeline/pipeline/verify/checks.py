@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.pipeline.report import needed_position
 from cdc_pipeline.pipeline.telemetry.measures import age_s, retention_of
 from cdc_pipeline.pipeline.verify.report import Intervals, TableVerified
@@ -37,7 +38,7 @@ CheckName = Literal[
 _LAG_MAX_S: Final = 3600.0
 
 
-class CheckResult(BaseModel):
+class CheckResult(FrozenModel):
     """Result of one check.
 
     Attributes:
@@ -46,8 +47,6 @@ class CheckResult(BaseModel):
         text: one sentence for people.
         values: figures, by name with their unit.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     check: CheckName
     table: str = ""

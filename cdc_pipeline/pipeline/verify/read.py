@@ -320,7 +320,7 @@ class TableReading:
             ),
             version=after.cut.tables[self._name].table_version,
             shard=shard,
-            given=after.cut.tables[self._name].given,
+            column_defaults=after.cut.tables[self._name].column_defaults,
             layouts=after.cut.tables[self._name].layouts,
             source_table=self._source_table,
         )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.pipeline.report import ReportPosition
 
 Status = Literal["equal", "different", "unsettled", "not_compared"]
-
-
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Step(NamedTuple):
@@ -24,7 +21,7 @@ class Step(NamedTuple):
     rows: int = 0
 
 
-class Difference(_Plain):
+class Difference(FrozenModel):
     """One key that differs.
 
     Attributes:
@@ -41,7 +38,7 @@ class Difference(_Plain):
     rows: int = 1
 
 
-class ExternalChange(_Plain):
+class ExternalChange(FrozenModel):
     """Commits of other programs in a Delta table, and what they changed (K3).
 
     Attributes:
@@ -59,7 +56,7 @@ class ExternalChange(_Plain):
     restored: bool = False
 
 
-class Intervals(_Plain):
+class Intervals(FrozenModel):
     """Versions of a history (see `checks.check_intervals`)."""
 
     versions: int
@@ -73,7 +70,7 @@ class Intervals(_Plain):
         return not (self.overlaps or self.not_ended)
 
 
-class TableVerified(_Plain):
+class TableVerified(FrozenModel):
     """Result for one Delta table.
 
     Attributes:
@@ -128,7 +125,7 @@ class TableVerified(_Plain):
     seconds: float = 0.0
 
 
-class VerifyReport(_Plain):
+class VerifyReport(FrozenModel):
     source: str
     tables: dict[str, TableVerified] = Field(default_factory=dict)
     seconds: float = 0.0

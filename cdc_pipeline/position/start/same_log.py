@@ -13,8 +13,8 @@ Rules:
 - Only small events are recorded, so that the check never transfers a large transaction again: after
   a compressed transaction the last is the GTID event before the payload, which contains the
   payload's length.
-- A cursor without a recorded event (from an earlier version, set by a person, or before anything
-  was read) is checked by length and creation time. The next read records one.
+- A cursor without a recorded event (set by a person, or before anything was read) is checked by
+  length and creation time. The next read records one.
 - A purged journal cannot be compared; then GTID sets decide (`source.server_positions`).
 """
 

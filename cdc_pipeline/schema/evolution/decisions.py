@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from cdc_pipeline.frozen_model import FrozenModel
 
 
-class DdlDecision(BaseModel):
+class DdlDecision(FrozenModel):
     """Shown in the run's metadata."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     journal: str
     offset: int
@@ -21,14 +19,3 @@ class DdlDecision(BaseModel):
     reason: str
     # the policies that decided, as ``drop_column=keep``; "" if there was no choice
     policy: str = ""
-
-
-class AddedColumn(BaseModel):
-    """A column that a DDL adds to a target, with the constant for old rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    name: str
-    delta_type: str
-    # Value of existing rows as a Spark SQL literal; "NULL" if they get NULL.
-    backfill_sql: str = "NULL"

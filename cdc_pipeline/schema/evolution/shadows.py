@@ -11,17 +11,14 @@ Rules:
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 
 _STATEMENTS_MAX = 100
 
 
-class ShadowStatement(BaseModel):
+class ShadowStatement(FrozenModel):
     """A statement that changed a shadow, with the context its meaning depends on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     sql: str
     database: str
@@ -29,10 +26,8 @@ class ShadowStatement(BaseModel):
     place: str = ""
 
 
-class Shadow(BaseModel):
+class Shadow(FrozenModel):
     """A shadow of the table `of`, ``schema.table``; `doubt` says why its columns are uncertain."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     of: str
     statements: tuple[ShadowStatement, ...] = ()

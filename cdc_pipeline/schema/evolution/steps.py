@@ -16,29 +16,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.types import TargetColumn
 
 
-class _Step(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class AddColumn(_Step):
+class AddColumn(FrozenModel):
     kind: Literal["add_column"] = "add_column"
     name: str
     delta_type: str
 
 
-class DropColumn(_Step):
+class DropColumn(FrozenModel):
     """Needs column mapping."""
 
     kind: Literal["drop_column"] = "drop_column"
     name: str
 
 
-class RenameColumn(_Step):
+class RenameColumn(FrozenModel):
     """Needs column mapping; `new_name` is free at that moment."""
 
     kind: Literal["rename_column"] = "rename_column"
@@ -46,7 +43,7 @@ class RenameColumn(_Step):
     new_name: str
 
 
-class WidenColumn(_Step):
+class WidenColumn(FrozenModel):
     """`delta_type` holds every value that the column can have; needs type widening."""
 
     kind: Literal["widen_column"] = "widen_column"
@@ -54,7 +51,7 @@ class WidenColumn(_Step):
     delta_type: str
 
 
-class FillColumns(_Step):
+class FillColumns(FrozenModel):
     """One UPDATE of all rows: column -> its new value, cast to the type beside it.
 
     `defaults` names the columns added with it: their value is the one the server gave to existing
@@ -68,7 +65,7 @@ class FillColumns(_Step):
     seq: str = ""
 
 
-class RemoveRows(_Step):
+class RemoveRows(FrozenModel):
     """All rows leave the source without row events; each mode records that in its own way.
 
     `seq` and `ts_us` are the statement's place in the order of changes and its commit time,
@@ -82,7 +79,7 @@ class RemoveRows(_Step):
     transaction: str = ""
 
 
-class CheckRows(_Step):
+class CheckRows(FrozenModel):
     """No row may fail `condition`; otherwise the table needs a reload, for `reason`."""
 
     kind: Literal["check_rows"] = "check_rows"

@@ -8,8 +8,7 @@ Rules:
   the target of the new name. A name left without a table is treated as if its table was dropped. If
   a table takes a captured name, this module does not decide which rows it brings:
   `Decision.arrivals` names it, and the targets show whether its rows are known.
-- By policy, or if an earlier version did so, a target follows its table instead and keeps the old
-  name.
+- By policy a target follows its table instead and keeps the old name.
 - A shadow that replaces its table brings the same rows: the target replays the shadow's statements
   since its creation. Whatever a copy may lose is uncertain and stops the table (`alterations`,
   `shadow=True`).

@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 import json
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -205,20 +204,15 @@ class SchemaHistory:
                     charset=known["charset"],
                     why=known["why"],
                     time_us=known["time_us"],
-                    generated=_generated(known.get("generated")),
+                    generated=_generated(known["generated"]),
                 )
                 for known in table["versions"]
             ]
-        # Earlier versions of the program recorded where an epoch went on, instead of its columns.
-        for epoch, journal, offset in plain.get("begins", ()):
-            history.restate(
-                LogPosition(epoch - 1, sys.maxsize, 0), LogPosition(epoch, journal, offset)
-            )
         return history
 
 
 def _generated(plain: list[dict[str, Any]] | None) -> tuple[GeneratedColumn, ...] | None:
-    if plain is None:  # also in files of earlier versions
+    if plain is None:
         return None
     return tuple(GeneratedColumn(**{**column, "bases": tuple(column["bases"])}) for column in plain)
 

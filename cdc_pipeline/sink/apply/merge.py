@@ -90,7 +90,7 @@ def _has_batch(
     _check_order(record, target, there)
     if target.restores >= 0:
         return is_restored(path, record, target, there)
-    if target.files or target.raw_files:
+    if target.files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
 
@@ -150,15 +150,6 @@ def apply_target(
         MergeError: Spark or Delta failed.
     """
     path, target = paths.table(target.table), with_rescued_column(target)
-    if target.raw_files:
-        raise StagingError(
-            "a batch of an earlier version holds undecoded rows, which this version does not read",
-            table=target.table,
-            expected="decoded rows",
-            got=f"{len(target.raw_files)} files of rows events",
-            next_step="start the run again: the batch is finished without this table, which then "
-            "reads the log again",
-        )
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     check_taken_back(paths, record, target)
     has_rows = bool(files)

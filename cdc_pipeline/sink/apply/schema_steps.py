@@ -52,7 +52,7 @@ _Columns = tuple[TargetColumn, ...]
 
 
 def has_steps(target: RecordedTarget) -> bool:
-    return bool(target.schema_steps or target.add_columns)
+    return bool(target.schema_steps)
 
 
 def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
@@ -128,33 +128,12 @@ def run_steps(
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
-    """The steps and the columns before them; records of earlier versions hold added columns
-    instead. A changelog's rows are changes: no default is filled into them, and nothing is
-    checked.
-    """
-    if not target.add_columns:
-        steps_of = target.schema_steps
-        if MODES[target.spec.mode].rows_are_changes:
-            made = [
-                _made_of_columns(step) if isinstance(step, FillColumns) else step
-                for step in steps_of
-            ]
-            steps_of = tuple(
-                step for step in made if step is not None and not isinstance(step, CheckRows)
-            )
-        return target.columns_before, steps_of
-    added = {column.name for column in target.add_columns}
-    steps: list[Step] = [
-        AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns
-    ]
-    values = tuple(
-        (c.name, c.delta_type, c.backfill_sql)
-        for c in target.add_columns
-        if c.backfill_sql.strip().upper() != "NULL"
-    )
-    if values:
-        steps.append(FillColumns(values=values))
-    return tuple(column for column in target.spec.columns if column.name not in added), tuple(steps)
+    """A changelog's rows are changes: no default is filled into them, and nothing is checked."""
+    steps = target.schema_steps
+    if MODES[target.spec.mode].rows_are_changes:
+        made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps]
+        steps = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
+    return target.columns_before, steps
 
 
 def _made_of_columns(step: FillColumns) -> FillColumns | None:

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict
 from cdc_pipeline.config.storage_config import check_lake_path
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.cut_order import CutReader, first_cut, latest_time_us, sections
+from cdc_pipeline.lake.cut_order import CutReader, first_cut, sections
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
@@ -225,9 +225,9 @@ def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
 def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:
     wanted_us = round(moment.timestamp() * 1e6)
     read = _reader(paths)
-    later = first_cut(numbers, read, lambda cut: latest_time_us(cut) > wanted_us)
+    later = first_cut(numbers, read, lambda cut: cut.latest_source_time_us > wanted_us)
     # A cut without a time follows the one before it.
-    if any(latest_time_us(cut) >= 0 for _, _, cut in sections(numbers[:later], read)):
+    if any(cut.latest_source_time_us >= 0 for _, _, cut in sections(numbers[:later], read)):
         return read(numbers[later - 1])
     if later == len(numbers):
         raise _not_found(
@@ -236,7 +236,7 @@ def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:
     raise _not_found(
         paths,
         f"no cut is as old as {moment.isoformat()}",
-        f"{time_of(latest_time_us(read(numbers[later])))} or later",
+        f"{time_of(read(numbers[later]).latest_source_time_us)} or later",
         True,
     )
 

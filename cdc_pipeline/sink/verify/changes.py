@@ -242,7 +242,7 @@ def _absent_now(sides: Sides, absent: str) -> str:
 
 
 def _image(sides: Sides, positions: list[int], within: str, there: list[str]) -> str:
-    defaults = {one.column: one for one in sides.given}
+    defaults = {one.column: one for one in sides.column_defaults}
     made = []
     for at in positions:
         column = sides.target.spec.columns[at]

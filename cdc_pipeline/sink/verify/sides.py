@@ -57,7 +57,7 @@ class Sides:
         source_version: an earlier version of the Delta table that takes the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for
             all.
-        given: for a changelog, the values that rows from before an ADD COLUMN have at the source.
+        column_defaults: for a changelog, the values at the source of rows older than a column.
         layouts: for a changelog, what earlier rows were written with, oldest first.
         source_table: the compared table, by which `layouts` names keys.
     """
@@ -69,7 +69,7 @@ class Sides:
     version: int
     shard: tuple[str, str] | None = None
     source_version: int | None = None
-    given: tuple[ColumnDefault, ...] = ()
+    column_defaults: tuple[ColumnDefault, ...] = ()
     layouts: tuple[EarlierLayout, ...] = ()
     source_table: str = ""
 

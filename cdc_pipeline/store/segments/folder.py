@@ -19,8 +19,7 @@ from cdc_pipeline.errors import LockError, StoreError
 from cdc_pipeline.private_folder import NotOursError, take_private
 
 _LOCK_NAME: Final = "store.lock"
-# Earlier versions left a manifest beside the segments.
-_OWN_NAME: Final = re.compile(r"segment-\d{8,}\.events|manifest\.json(\.new)?|store\.lock")
+_OWN_NAME: Final = re.compile(r"segment-\d{8,}\.events|store\.lock")
 
 
 class SegmentsFolder:

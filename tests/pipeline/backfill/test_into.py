@@ -80,9 +80,6 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     (archive / history.journals[3]).write_bytes(
         (history.archive / history.journals[3]).read_bytes()
     )
-    # An earlier version kept a cursor of its own in the lake; the lake's last cut tells as much.
-    (into / "_cdc" / "bank" / "backfill_cursor").mkdir()
-    (into / "_cdc" / "bank" / "backfill_cursor" / "00000000000000000001.json").write_text("{}")
     report = backfill(config, tables=[table], into=into)
     assert report.outcome == "nothing_new"
     assert f"the range has no change of {table}" in report.reason

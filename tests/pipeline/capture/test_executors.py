@@ -13,9 +13,9 @@ import pytest
 
 import cdc_pipeline.version
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError, StagingError
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, RawFile
+from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.segments import survey
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
@@ -23,7 +23,6 @@ from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInpu
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.apply import executors, mirror_files
 from cdc_pipeline.sink.apply.executors import lack_of_executors
-from cdc_pipeline.sink.apply.merge import apply_target
 from tests.servers import Server
 from tests.support.captures import SPARK, live
 from tests.support.comparison import lake_rows
@@ -217,17 +216,6 @@ def test_executors_read_huge_runs_on_a_cluster_alone(tmp_path: Path) -> None:
     assert is_divided("local-cluster[1,1,1024]", 1 << 40)
     assert is_divided("local[2]", 0, decode="executors")
     assert not is_divided("spark://there:7077", 1 << 40, decode="driver")
-
-
-def test_k22_undecoded_rows_of_an_earlier_version_are_read_again(tmp_path: Path) -> None:
-    shop = memory_shop(tmp_path, include=["shop.pair"])
-    shop.run()
-    record = BatchRecord.model_validate_json(shop.paths.batch(1).read_text())
-    raw = RawFile(path="x", size_bytes=1, rows=1, sha256="", source_schema="{}", epoch=1)
-    target = record.targets[0].model_copy(update={"raw_files": (raw,)})
-    session: Any = None
-    with pytest.raises(StagingError, match="undecoded rows"):
-        apply_target(session, record, target, paths=shop.paths)
 
 
 @pytest.mark.mysql

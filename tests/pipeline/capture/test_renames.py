@@ -237,7 +237,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    """As an earlier version left it after a nightly rebuild: `s` follows `s_prev`, and `s_stage`
+    """As another policy left it after a nightly rebuild: `s` follows `s_prev`, and `s_stage`
     the living table."""
     source = Source(mysql_server, mysql_database, make_config, spark)
     config, name = source.config, mysql_database

@@ -82,7 +82,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     write(server, rows=30)
     assert server.end_position() > (cursor.journal, cursor.offset)
     with_event = cursor
-    without_event = cursor.model_copy(update={"last_event": None})  # of an earlier version
+    without_event = cursor.model_copy(update={"last_event": None})
     for known in (with_event, without_event):
         for run in (plan, capture):
             with pytest.raises(

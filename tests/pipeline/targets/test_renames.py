@@ -406,7 +406,9 @@ def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(
 def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
     columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
     given = (ColumnDefault(column="c", delta_type="int", value="5", seq="7"),)
-    content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a", given=given)
+    content = RecordedContent(
+        path="d/a", version=0, app_id="a", renamed_from="d.a", column_defaults=given
+    )
     target = RecordedTarget(table="d.b", app_id="new",
         spec=TargetSpec(mode="changelog", columns=columns),
         content=content, schema_steps=(AddColumn(name="q", delta_type="int"),

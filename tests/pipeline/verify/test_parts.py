@@ -246,7 +246,7 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
     ) -> tuple[ColumnDefault, ...]:
         spec = TargetSpec(mode=more.pop("mode", "changelog"), columns=(column,))
         target = RecordedTarget(table="d.t", app_id="x", spec=spec, schema_steps=steps, **more)
-        return column_defaults_after(CutTable(table_version=1, given=before), target)
+        return column_defaults_after(CutTable(table_version=1, column_defaults=before), target)
 
     values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
     steps = (
@@ -264,7 +264,7 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
     assert after(renamed, RemoveRows(op="truncate")) == ()
     assert after(given) == given
     assert after(given, create=True) == ()
-    content = RecordedContent(path="p", version=1, app_id="y", given=renamed)
+    content = RecordedContent(path="p", version=1, app_id="y", column_defaults=renamed)
     assert after(given, content=content) == renamed, "all of it is new"
     assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (
         *given,

@@ -3,7 +3,6 @@ server's order."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -84,17 +83,6 @@ def test_k1_another_epoch_takes_over_only_where_it_goes_on_from_the_same_transac
     assert names_at(history, 100, epoch=2) == ["a", "b"]
     history.restate(LogPosition(1, 1, 940), LogPosition(2, 1, 100))
     assert names_at(history, 100, epoch=2) == ["a", "b"]
-
-
-def test_k1_an_epoch_that_an_earlier_version_began_goes_on() -> None:
-    history = SchemaHistory()
-    history.add("d", "t", version(900, "a"))
-    history.add("d", "t", version(950, "a", "b"))
-    begun = json.loads(history.to_json()) | {"begins": [[2, 1, 100], [3, 7, 4]]}
-    read = SchemaHistory.from_json(json.dumps(begun))
-    assert names_at(read, 99, epoch=2) is None
-    assert names_at(read, 100, epoch=2) == ["a", "b"]
-    assert read.at("d", "t", LogPosition(3, 7, 4)) is not None
 
 
 def test_a_dropped_table_is_forgotten_once_nobody_stands_before_it() -> None:

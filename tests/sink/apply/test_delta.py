@@ -16,7 +16,6 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError, TargetRefusedError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.records import AddedColumn
 from cdc_pipeline.sink.apply.merge import transaction_version
 from cdc_pipeline.sink.apply.schema_steps import run_steps
 from cdc_pipeline.sink.delta.log import read_table_log
@@ -25,6 +24,7 @@ from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import killed_at
 from tests.support.sink_values import (
+    AddedColumn,
     applied,
     check_targets,
     column,

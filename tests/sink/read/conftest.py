@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.lake import state
-from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake import table_facts
+from cdc_pipeline.lake.cut_order import with_order
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from tests.support.sink_values import cursor_at, interval_of
@@ -39,6 +40,7 @@ def suspension(*, batch_number: int = 1) -> Suspension:
 @pytest.fixture
 def put_cut(paths: LakePaths) -> Callable[..., Cut]:
     """`put_cut(number, time_us=..., gtids=..., tables=..., suspended=...)`: a cut in the lake."""
+    previous: list[Cut] = []
 
     def put(
         number: int,
@@ -70,7 +72,10 @@ def put_cut(paths: LakePaths) -> Callable[..., Cut]:
             cursor=cursor_at(number, targets=targets).model_copy(update={"gtid_set": gtids}),
             tables={name: CutTable(table_version=version) for name, version in tables.items()},
         )
-        assert put_if_absent(paths.cut(number), state.dump(cut))
+        cut = with_order(cut, previous[-1] if previous else None)
+        written = table_facts.put_cut(paths, cut)
+        assert written is not None
+        previous.append(written)
         return cut
 
     return put

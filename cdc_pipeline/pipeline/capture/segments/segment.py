@@ -18,10 +18,9 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TransactionError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.capture.commit import CursorMoves
@@ -40,11 +39,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class SegmentTask(_Plain):
+class SegmentTask(FrozenModel):
     """`journal_created_s`: by the journal's format description."""
 
     journal: str
@@ -53,7 +48,7 @@ class SegmentTask(_Plain):
     journal_created_s: int = 0
 
 
-class ObservedTable(_Plain):
+class ObservedTable(FrozenModel):
     """A table map that the schema history does not agree with; `table_schema`: a `TableSchema`
     as JSON.
     """
@@ -63,7 +58,7 @@ class ObservedTable(_Plain):
     offset: int
 
 
-class SegmentResult(_Plain):
+class SegmentResult(FrozenModel):
     """Result of one task.
 
     Attributes:

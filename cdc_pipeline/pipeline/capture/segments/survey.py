@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.event_types import EventType
@@ -25,6 +24,7 @@ from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.schema.ddl.ddl import classify
@@ -39,11 +39,7 @@ _XA_ENDS: Final = (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK)
 _DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE)
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class SurveyRange(_Plain):
+class SurveyRange(FrozenModel):
     """From `start` up to `stop`, or to the journal's end if that is None."""
 
     path: str
@@ -51,7 +47,7 @@ class SurveyRange(_Plain):
     stop: int | None = None
 
 
-class Group(_Plain):
+class Group(FrozenModel):
     """A transaction: offsets of its first event, and behind its last one; `xid`: if XA prepares
     or ends it.
     """
@@ -61,7 +57,7 @@ class Group(_Plain):
     xid: str = ""
 
 
-class JournalSurvey(_Plain):
+class JournalSurvey(FrozenModel):
     """Result of a survey.
 
     Attributes:

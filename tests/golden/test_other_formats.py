@@ -1,5 +1,5 @@
-"""What a newer version wrote is refused, by each file that says what it is, and nothing is written:
-an older program must not misread it (the page on upgrades promises that)."""
+"""What another version wrote is refused, by each file that says what it is, and nothing is written:
+no program must misread it (the page on upgrades promises that)."""
 
 from __future__ import annotations
 
@@ -61,9 +61,17 @@ def _is_refused(shop: MemoryShop, tmp_path: Path, act: Callable[[], object]) -> 
 
 
 FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=5)),
+    "older cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=4)),
+    "newer cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=6)),
     "field of a cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(of_next_year=1)),
-    "record": (f"lake/_cdc/shop/batches/{RECORD}", lambda record: record.update(version=3)),
+    "older record": (
+        f"lake/_cdc/shop/batches/{RECORD}",
+        lambda record: record.update(version=2),
+    ),
+    "newer record": (
+        f"lake/_cdc/shop/batches/{RECORD}",
+        lambda record: record.update(version=4),
+    ),
     "field of a record": (
         f"lake/_cdc/shop/batches/{RECORD}",
         lambda record: record["targets"][0].update(of_next_year=1),
@@ -77,7 +85,7 @@ FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_k3_a_run_refuses_what_a_newer_version_wrote(
+def test_k3_a_run_refuses_what_another_version_wrote(
     name: str, shop: MemoryShop, tmp_path: Path
 ) -> None:
     file, change = FILES[name]
@@ -85,8 +93,10 @@ def test_k3_a_run_refuses_what_a_newer_version_wrote(
     _is_refused(shop, tmp_path, shop.run)
 
 
-@pytest.mark.parametrize("name", ["cut", "field of a cut", "record", "cursor's file"])
-def test_k3_a_status_refuses_what_a_newer_version_wrote(
+@pytest.mark.parametrize(
+    "name", ["older cut", "newer cut", "field of a cut", "older record", "cursor's file"]
+)
+def test_k3_a_status_refuses_what_another_version_wrote(
     name: str, shop: MemoryShop, tmp_path: Path
 ) -> None:
     file, change = FILES[name]
@@ -94,7 +104,7 @@ def test_k3_a_status_refuses_what_a_newer_version_wrote(
     _is_refused(shop, tmp_path, lambda: status(shop.config, cursors=shop.cursors))
 
 
-def test_k3_the_facts_of_tables_of_a_newer_version_are_refused(
+def test_k3_the_facts_of_tables_of_another_version_are_refused(
     shop: MemoryShop, tmp_path: Path
 ) -> None:
     (facts,) = (tmp_path / "lake/_cdc/shop/tables").iterdir()
@@ -105,7 +115,7 @@ def test_k3_the_facts_of_tables_of_a_newer_version_are_refused(
     _is_refused(shop, tmp_path, shop.run)
 
 
-def test_k3_a_snapshot_of_a_newer_version_is_refused(shop: MemoryShop, tmp_path: Path) -> None:
+def test_k3_a_snapshot_of_another_version_is_refused(shop: MemoryShop, tmp_path: Path) -> None:
     folder = LoadFolder(shop.config, "20261123T000000-01234567")
     state = LoadState(
         load_id=folder.load_id,
