@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,16 @@ import click
 from cdc_pipeline.cli.common.output import count_of, emit_json, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
-from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config, read_document
+from cdc_pipeline.config.pipeline_config import (
+    ConfigMistakes,
+    Mistake,
+    read_document,
+)
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
-from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.plan.possible import impossible_settings
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument
+    from cdc_pipeline.config.pipeline_config import PipelineDocument
 
 
 @click.command("validate")
@@ -35,9 +36,6 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     if not names:
         raise settings.no_source_yet()
     found = {source: _mistakes(settings, source) for source in names}
-    for source, mistakes in _shared(settings).items():
-        if not found.get(source, True):
-            found[source] = read_document(settings.file_of(source)).with_mistakes(mistakes).mistakes
     if settings.as_json:
         emit_json(
             {source: _document(settings, source, mistakes) for source, mistakes in found.items()}
@@ -74,13 +72,20 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
 
 
 def _impossible(document: PipelineDocument) -> list[Mistake]:
-    """Raises ConfigMistakes for those wrong by themselves."""
+    """Settings that no source could carry out, and what other files write as well; raises
+    ConfigMistakes for those wrong by themselves.
+    """
+    from cdc_pipeline.pipeline.targets.known_tables import newest_cut
+    from cdc_pipeline.pipeline.targets.shared import shared_targets
+
+    config = document.resolve()
+    cut = newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
     found = [
         Mistake(
             path=str(error.setting),
             message=f"{error.what}: expected {error.expected}; {error.next_step}",
         )
-        for error in impossible_settings(document.resolve())
+        for error in (*impossible_settings(config), *shared_targets(config, cut))
     ]
     return document.with_mistakes(found).mistakes if found else []
 
@@ -90,52 +95,6 @@ def _is_plain(path: str, value: str) -> bool:
     if path.endswith("deadline_cron"):  # Dagster compares it with lower_bound_delta
         return False
     return is_plain_cron(value) if path.endswith("cron") else is_plain_zone(value)
-
-
-def _shared(settings: Settings) -> dict[str, list[Mistake]]:
-    configs = {}
-    for source in settings.source_names():
-        with suppress(ConfigMistakes):
-            configs[source] = load_config(settings.file_of(source))
-    found = _shared_targets(configs)
-    files: dict[Path, list[str]] = {}
-    for source, config in configs.items():
-        if config.metrics is not None:
-            files.setdefault(config.metrics, []).append(source)
-    for file, sources in files.items():
-        for source in sources if len(sources) > 1 else ():
-            others = ", ".join(other for other in sources if other != source)
-            message = f"{file} is also written by {others}: give each source a file of its own"
-            found.setdefault(source, []).append(Mistake(path="metrics", message=message))
-    return found
-
-
-def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mistake]]:
-    from cdc_pipeline.pipeline.targets.shared import shared_targets
-
-    known = {source: _known_tables(config) for source, config in configs.items()}
-    found: dict[str, list[Mistake]] = {}
-    for one in shared_targets(configs, known):
-        for source in one.sources:
-            others = ", ".join(other for other in one.sources if other != source)
-            message = (
-                f"{one.tables} in {one.lake} is also a target of {others}: use another lake, "
-                "another `name` in a rule under targets, or tables.exclude"
-            )
-            found.setdefault(source, []).append(Mistake(path="tables.include", message=message))
-    return found
-
-
-def _known_tables(config: PipelineConfig) -> Collection[str]:
-    from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-
-    try:
-        found = known_tables(
-            config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
-        )
-    except CdcError:
-        return ()  # `plan` and `run` report mistakes in the rules
-    return {name for of_target in found.values() for name in of_target}
 
 
 def _document(settings: Settings, source: str, mistakes: list[Mistake]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -363,9 +364,9 @@ class PipelineConfig(Section):
     metrics: Path | None = None
     openlineage: OpenLineageConfig | None = None
 
-    # Of an outline: what it was read from, whether a variable of its lake is unset, and what is
-    # left out of it.
-    _written: PipelineDocument | None = PrivateAttr(default=None)
+    _document: PipelineDocument | None = PrivateAttr(default=None)  # what it was read from
+    # Whether it is an outline, a variable of its lake is unset, and what is left out of it.
+    _is_outline: bool = PrivateAttr(default=False)
     _lake_unknown: bool = PrivateAttr(default=False)
     _left_out: tuple[Mistake, ...] = PrivateAttr(default=())
     # Of a live source, once its server was asked.
@@ -404,7 +405,20 @@ class PipelineConfig(Section):
         Raises:
             ConfigMistakes: a variable is unset, or what it stands for is wrong.
         """
-        return self if self._written is None else self._written.resolve(environment)
+        if self._document is None or not self._is_outline:
+            return self
+        return self._document.resolve(environment)
+
+    def others(self) -> list[PipelineConfig]:
+        """Return outlines of the pipelines in the other files of its folder, without those that
+        have mistakes."""
+        of = self._document
+        found = []
+        for file in () if of is None else list_config_files(of.file.parent):
+            with suppress(ConfigMistakes):
+                if of is not None and file.stem != self.name:
+                    found.append(read_document(file, environment=of.environment).outline())
+        return found
 
     @field_validator("name")
     @classmethod
@@ -524,7 +538,7 @@ class PipelineDocument:
         if lake_unknown:
             content["sink"].pop("storage", None)
         config = self._checked(content, references)
-        config._written, config._lake_unknown = self, lake_unknown
+        config._is_outline, config._lake_unknown = True, lake_unknown
         config._left_out = tuple(
             mistake
             for mistake in references.unset_mistakes()
@@ -557,6 +571,7 @@ class PipelineDocument:
         config = self._validated(content, references, mistakes)
         if config is not None:
             config = _absolute_paths(config, self.file.resolve().parent)
+            config._document = self
             try:
                 check_lake_path(str(config.sink.lake_path))
             except ValueError as error:

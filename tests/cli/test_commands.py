@@ -16,9 +16,9 @@ from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.common.report import ddl_table
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, load_config
+from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.doctor import examine
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -130,36 +130,59 @@ def test_k31_f87_validate_names_two_sources_that_capture_one_server_into_one_lak
     assert result.exit_code == 2
     assert named in result.stdout
     assert "is also a target of again" in result.stdout
+    shop = with_journals(project.jobs / "shop.yaml")
+    _refused(shop, "is also a target of again")
     rule = f"targets:\n  - {{tables: ['{one}'], name: 'mine.{{table}}'}}\n"
     write_config(project.jobs, "shop", include=(one,), extra=rule)
     assert _run("--jobs", project.jobs, "validate").exit_code == 0
+    plan(with_journals(project.jobs / "shop.yaml"), cursors=MemoryCursorStore())
+
+
+def test_k31_f87_a_source_with_a_cut_goes_on_beside_a_new_file_for_its_tables(
+    project: Project,
+) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",))
+    write_cut(project.lake, cut("shop", batch=1, tables={"shop.orders": 1}))
+    write_config(project.jobs, "again", include=("shop.*",))
+    assert _run("--jobs", project.jobs, "validate", "shop").exit_code == 0
+    assert _run("--jobs", project.jobs, "validate", "again").exit_code == 2
+    _refused(with_journals(project.jobs / "again.yaml"), "is also a target of shop")
 
 
 @pytest.mark.parametrize(
-    ("start", "place", "text"),
+    ("setting", "place", "text"),
     [
-        ("{time: '2999-01-01T00:00:00Z'}", "start.time", "the start is in the future"),
-        ("{gtid_set: abc}", "start.gtid_set", "the start is not a GTID set"),
+        ("start: {time: '2999-01-01T00:00:00Z'}", "start.time", "the start is in the future"),
+        ("start: {gtid_set: abc}", "start.gtid_set", "the start is not a GTID set"),
+        ("bound: {gtid: '0-1-5,1-1-2'}", "bound.gtid", "not the GTID of one transaction"),
     ],
 )
-def test_k31_f87_a_start_that_no_source_can_have_has_one_answer(
-    project: Project, start: str, place: str, text: str
+def test_k31_f87_a_start_or_bound_that_no_source_can_have_has_one_answer(
+    project: Project, setting: str, place: str, text: str
 ) -> None:
     """A run began at the log's end, saved that as its cursor, and exited with 0."""
-    file = write_config(project.jobs, "shop", extra=f"start: {start}\n")
+    file = write_config(project.jobs, "shop", extra=f"{setting}\n")
     result = _run("--jobs", project.jobs, "validate")
     assert result.exit_code == 2
-    assert f"{place}: {text}" in result.stdout.replace("\n", " ")
-    shop = load_config(file).model_copy(
-        update={
-            "source": ArchiveSourceConfig(kind="archive", directory=SHOP_DIRECTORY / "journals")
-        }
-    )
-    with pytest.raises(ConfigError, match=text):
-        plan(shop, cursors=MemoryCursorStore())
-    with pytest.raises(ConfigError, match=text):
-        capture(shop, cursors=MemoryCursorStore())
-    found = examine(shop, cursors=MemoryCursorStore(), areas=["state"])
+    assert f"{place}: " in result.stdout
+    assert text in result.stdout.replace("\n", " ")
+    _refused(with_journals(file), text)
+
+
+def with_journals(file: Path) -> PipelineConfig:
+    """Let all files of its folder read the recorded shop; return the pipeline in one."""
+    for one in file.parent.glob("*.yaml"):
+        journals = f"directory: {SHOP_DIRECTORY / 'journals'}"
+        one.write_text(one.read_text().replace("directory: journals", journals))
+    return load_config(file)
+
+
+def _refused(config: PipelineConfig, text: str) -> None:
+    """Check that plan, run and doctor give the answer of `validate`."""
+    for refuse in (plan, capture):
+        with pytest.raises((ConfigError, PositionError), match=text):
+            refuse(config, cursors=MemoryCursorStore())
+    found = examine(config, cursors=MemoryCursorStore(), areas=["state"])
     assert any(text in finding.what for finding in found.findings if finding.severity == "error")
 
 

@@ -30,8 +30,8 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.position.cursor import CursorState
 
 _VERIFIED: Final = ("count", "checksum")

@@ -25,12 +25,12 @@ from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.events.signs import events_of, sign_of
-from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension
 
 # Counts the rows of a table at a Delta version, if that is known without a JVM.

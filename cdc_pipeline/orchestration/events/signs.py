@@ -22,10 +22,10 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.orchestration.metadata import Metadata, cursor_entry, data_version
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 
 Event = dg.AssetObservation | dg.AssetMaterialization

@@ -9,9 +9,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from cdc_pipeline.config.pipeline_config import (
+    GtidBoundConfig,
     GtidConfig,
     LiveSourceConfig,
     PipelineConfig,
@@ -24,7 +26,8 @@ from cdc_pipeline.position.position import Flavor
 def impossible_settings(
     config: PipelineConfig, *, now: datetime | None = None
 ) -> list[ConfigError]:
-    """An error for each start that no source can have."""
+    """An error for each start or bound that no source can have, and for a file of metrics
+    that another source of the folder writes."""
     source = config.source
     starts = [("start", config.start)]
     flavors: tuple[Flavor, ...] = ("mysql", "mariadb")
@@ -33,11 +36,35 @@ def impossible_settings(
             flavors = (source.flavor,)
         if source.standby is not None and source.standby.start is not None:
             starts.append(("source.standby.start", source.standby.start))
-    return [
+    found = [
         error
         for setting, start in starts
         for error in _impossible(setting, start, flavors, now or datetime.now(UTC))
     ]
+    bound = config.bound
+    if isinstance(bound, GtidBoundConfig) and not _is_gtid(bound.gtid, flavors, is_single=True):
+        found.append(
+            ConfigError(
+                "the bound is not the GTID of one transaction",
+                setting="bound.gtid",
+                expected="a GTID such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:5 (MySQL) or 0-1-5 "
+                "(MariaDB)",
+                got=bound.gtid,
+                next_step="take it from the log, as SHOW BINLOG EVENTS lists it",
+            )
+        )
+    if config.metrics is not None:
+        others = [one.name for one in config.others() if one.metrics == config.metrics]
+        if others:
+            found.append(
+                ConfigError(
+                    f"{config.metrics} is also written by {', '.join(others)}",
+                    setting="metrics",
+                    expected="a file of its own for each source",
+                    next_step="give each source a file of its own",
+                )
+            )
+    return found
 
 
 def check_start(config: PipelineConfig) -> None:
@@ -57,7 +84,7 @@ def _impossible(
             got=start.time.isoformat(),
             next_step="give a time that has passed, or `latest` to begin at the end of the log",
         )
-    if isinstance(start, GtidConfig) and not any(_is_set(start.gtid_set, one) for one in flavors):
+    if isinstance(start, GtidConfig) and not _is_gtid(start.gtid_set, flavors, is_single=False):
         yield ConfigError(
             "the start is not a GTID set",
             setting=f"{setting}.gtid_set",
@@ -68,10 +95,13 @@ def _impossible(
         )
 
 
-def _is_set(text: str, flavor: Flavor) -> bool:
-    from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
+def _is_gtid(text: str, flavors: tuple[Flavor, ...], *, is_single: bool) -> bool:
+    """Return whether a server of any of these flavors has such a set, or such a transaction."""
+    # Late: it brings numpy.
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set, parse_single_gtid
 
-    try:
-        return bool(parse_gtid_set(text, flavor))
-    except PositionError:
-        return False
+    for flavor in flavors:
+        with suppress(PositionError):
+            if (parse_single_gtid if is_single else parse_gtid_set)(text, flavor):
+                return True
+    return False

@@ -22,6 +22,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.masks import mask_of
 from cdc_pipeline.pipeline.targets.routes import Route, Routes
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
+from cdc_pipeline.pipeline.targets.shared import shared_targets
 from cdc_pipeline.pipeline.targets.table_filter import pattern_names
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -122,7 +123,10 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
         found += _changed(routes, cut)
         found += _misfits(config, routes, columns_of_cut(cut, tables))
     recorded = cut.cursor.targets.keys() if cut is not None else set()
-    found += _taken_by_others(config, by_target.keys() - recorded)
+    if not by_target or by_target.keys() - recorded:
+        found += _taken_by_others(config, by_target.keys() - recorded) or shared_targets(
+            config, cut, tables
+        )
     _raise_all(found)
     if isinstance(config.sink.lake_path, Path):
         _check_writable(config.sink.lake_path)

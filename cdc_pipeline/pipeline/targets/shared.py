@@ -1,75 +1,93 @@
 """Find targets that two sources of one lake would both write (K16, K31).
 
 Rules:
-- A run refuses a Delta table that another source has made. This finds it before: from the files
-  alone, and from what is known of each source's tables.
+- A Delta table that another source has made is refused by `route_checks`. This finds it before:
+  from the files alone, and from what is known of each source's tables. `validate` and whatever
+  plans a run ask it.
 - What one source knows of a server's tables, all sources that read this server know. A pattern
   stands for a table that it matches, so that two alike are found before a table is known.
+- Who was there first goes on: what the newest cut of a source has is its own, and a source without
+  a cut is refused, not the one that has one.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.targets.known_tables import known_sources, newest_cut
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import TablePattern, split_table_name
 
 _WILDCARDS: Final = re.compile(r"\[!?(.)[^\]]*\]|[*?]")
-
-
-class SharedTarget(NamedTuple):
-    """A target that several sources write; `tables`: itself, or the pattern whose tables it
-    stands for.
-    """
-
-    lake: str
-    tables: str
-    sources: tuple[str, ...]
+_Names = dict[tuple[str, str], str]
 
 
 def shared_targets(
-    configs: Mapping[str, PipelineConfig], known: Mapping[str, Collection[str]]
-) -> list[SharedTarget]:
-    """Targets that two or more of `configs` (by source) write; `known`: source tables, by
-    source.
+    config: PipelineConfig, cut: Cut | None, known: Collection[str] = ()
+) -> list[ConfigError]:
+    """Return an error for each target of a source that another file of its folder writes as well.
+
+    Args:
+        cut: the newest of the source.
+        known: source tables (``schema.table``), beside those of the newest cuts.
     """
-    lakes = Counter(str(config.sink.lake_path) for config in configs.values())
-    shared = {
-        source: config
-        for source, config in configs.items()
-        if lakes[str(config.sink.lake_path)] > 1
+    lake = str(config.sink.lake_path)
+    cuts = {
+        one.name: (one, newest_cut(one) if isinstance(one.sink.lake_path, Path) else None)
+        for one in config.others()
+        if str(one.sink.lake_path) == lake
     }
-    filters = {source: TableFilter(config) for source, config in shared.items()}
-    at_server: dict[str, dict[tuple[str, str], str]] = {}
-    for source, config in shared.items():
-        names = at_server.setdefault(_server(config), {})
-        names |= {split_table_name(name): "" for name in known.get(source, ())}
-        for one in filters[source].include:
-            names.setdefault(_example(one), "" if one.exact else one.text)
-    keepers: dict[tuple[str, str], tuple[str, list[str]]] = {}
-    for source, config in shared.items():
-        routes, lake = Routes(config), str(config.sink.lake_path)
-        for name, pattern in at_server[_server(config)].items():
-            if not filters[source].captured(*name):
-                continue
-            try:
-                found = routes.of_table(*name)
-            except ConfigError:
-                continue  # `plan` and `run` report mistakes in the rules
-            for route in found:
-                shown = f"what {pattern} matches" if pattern else route.target
-                keepers.setdefault((lake, route.target), (shown, []))[1].append(source)
-    return [
-        SharedTarget(lake, shown, tuple(dict.fromkeys(sources)))
-        for (lake, _), (shown, sources) in keepers.items()
-        if len(set(sources)) > 1
-    ]
+    if not cuts:
+        return []
+    cuts[config.name] = config, cut
+    at_server: dict[str, _Names] = {}
+    for one, newest in cuts.values():
+        names = at_server.setdefault(_server(one), {})
+        of_source = known_sources(one, newest)
+        names |= dict.fromkeys(map(split_table_name, of_source), "")
+        for pattern in TableFilter(one).include:
+            names.setdefault(_example(pattern), "" if pattern.exact else pattern.text)
+    at_server[_server(config)] |= dict.fromkeys(map(split_table_name, known), "")
+    writers = {
+        name: dict(_targets(one, at_server[_server(one)])) for name, (one, _) in cuts.items()
+    }
+    own = writers.pop(config.name)
+    found = []
+    for target in own.keys() - (() if cut is None else cut.cursor.targets):
+        others = [
+            name
+            for name, targets in writers.items()
+            if target in targets and (cut is None or cuts[name][1] is not None)
+        ]
+        if others:
+            found.append(
+                ConfigError(
+                    f"{own[target]} in {lake} is also a target of {', '.join(others)}",
+                    setting="tables.include",
+                    expected="one source for each table of a lake",
+                    next_step="use another lake, another `name` in a rule under targets, or "
+                    "tables.exclude",
+                )
+            )
+    return sorted(found, key=str)
+
+
+def _targets(config: PipelineConfig, names: _Names) -> Iterator[tuple[str, str]]:
+    """Yield each target of the tables `names` that a source captures, and how to call it."""
+    routes, tables = Routes(config), TableFilter(config)
+    for name, pattern in names.items():
+        if tables.captured(*name):
+            with suppress(ConfigError):  # `plan` and `run` report mistakes in the rules
+                for route in routes.of_table(*name):
+                    yield route.target, f"what {pattern} matches" if pattern else route.target
 
 
 def _server(config: PipelineConfig) -> str:

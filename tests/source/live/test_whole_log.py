@@ -44,6 +44,7 @@ def refused(config: LiveSourceConfig) -> ServerSettingError:
 
 @BOTH
 def test_k31_f74_a_replica_that_does_not_log_what_it_replicates_is_refused(flavor: Flavor) -> None:
+    """A server with relay logs alone is such a replica, or one without log_bin: no third check."""
     with ReplicaPair(flavor) as pair:
         pair.primary.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)")
         pair.wait_caught_up()

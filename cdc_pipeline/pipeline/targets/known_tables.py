@@ -41,15 +41,20 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
     return None
 
 
-def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
-    """The known targets: the name of each and of its source tables, sorted."""
+def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:
+    """Return the known source tables, sorted."""
     tables = TableFilter(config)
     names = set(tables.exact_names)
     for state in cut.cursor.targets.values() if cut is not None else ():
         names.update(state.source_names)
+    return tables.captured_names(list(names))
+
+
+def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
+    """Return the known targets: the name of each and of its source tables, sorted."""
     found: dict[str, list[str]] = {}
     routes = Routes(config)
-    for source in tables.captured_names(list(names)):
+    for source in known_sources(config, cut):
         for route in routes.of_table(*split_table_name(source)):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}
