@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any, Final
 
 import cdc_pipeline
-from tools.pages.markdown import as_markdown, code, made_from, table
+from tools.pages.markdown import as_markdown, code, made_from
 
 INTRO: Final = """\
 # Python
@@ -42,7 +42,7 @@ SECTIONS: Final = {
 }
 _HEAD: Final = re.compile(r"^(Args|Raises|Returns|Yields):$", re.MULTILINE)
 _ITEM: Final = re.compile(r"^    (\S[^:]*): (.*?)(?=^    \S|\Z)", re.MULTILINE | re.DOTALL)
-_TITLES: Final = {"Args": "argument", "Raises": "error", "Returns": "result", "Yields": "result"}
+_TITLES: Final = {"Args": "Arguments", "Raises": "Errors", "Returns": "Result", "Yields": "Result"}
 
 
 def python_page() -> str:
@@ -64,13 +64,13 @@ def _described(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, type):
         fields = _fields(value)
         if fields:
-            yield table(("field", "what it is"), fields)
+            yield _list(fields)
         rows = [
             (code(of), as_markdown(_sentence(inspect.getdoc(member) or "")))
             for of, member in vars(value).items()
             if not of.startswith("_") and isinstance(member, FunctionType | property)
         ]
-        yield table(("method", "what it does"), rows)
+        yield _list(rows)
 
 
 def _signature(name: str, function: Any) -> str:
@@ -103,13 +103,17 @@ def _metadata(annotation: Any) -> Iterator[Any]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Return a docstring as Markdown: its paragraphs, then a table for each section."""
+    """Return a docstring as Markdown: its paragraphs, then a list for each section."""
     first, *sections = _HEAD.split(text)
     for paragraph in re.split(r"\n\s*\n", first.strip()):
         yield as_markdown(" ".join(paragraph.split())) + "\n"
     for head, content in zip(sections[::2], sections[1::2], strict=True):
         rows = [(code(name), as_markdown(said)) for name, said in _ITEM.findall(content + "\n")]
-        yield table((_TITLES[head], "meaning"), rows)
+        yield f"{_TITLES[head]}:\n\n{_list(rows)}"
+
+
+def _list(rows: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- {name}: {' '.join(text.split())}\n" for name, text in rows)
 
 
 def _sentence(text: str) -> str:
