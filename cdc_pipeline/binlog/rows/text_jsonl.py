@@ -1,169 +1,51 @@
-"""Write decoded rows as JSON lines for people: one object per change, by compiled code.
+"""Decoded rows as JSON lines for people: one object per change.
 
 Rules:
 - Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows
   event), gtid, ts (commit time, ISO 8601, UTC; null if unknown). `before` of an insert and `after`
   of a delete are null.
 - If statements are given, `statement` comes last, on the changes of rows events that have one.
-- `json_values` defines the form of values. An absent column is omitted, NULL is null.
+- Integers, BIT and YEAR are exact JSON numbers; DECIMAL is a string; FLOAT and DOUBLE the shortest
+  number that reads back. Dates and times are printed as by the server, TIMESTAMP in UTC, with the
+  declared fraction. Every column of text (ENUM, SET, TIME, JSON's canonical text, UUID ...) is a
+  string; binary types and geometry (SRID, then WKB, as stored) are lower-case hex; a VECTOR is a
+  list of numbers. The Arrow type decides; the kind does only if one Arrow type has two forms.
+- An absent column is omitted, NULL is null. A value that Arrow cannot hold is the decoder's text of
+  it, as a string.
 - Text is unchanged UTF-8; only mandatory JSON escapes are used. There are no blanks between keys
   and values.
-- Rows are written in blocks, so that scratch memory does not grow with the batch.
+- Rows are written in blocks, so that memory does not grow with the batch.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from decimal import Decimal
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.kernels.json import json_lines as kernel
-from cdc_pipeline.binlog.kernels.json.json_text import NULL_BYTES
-from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import DIFFERENCES
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.binlog.value_text import text_of
+from cdc_pipeline.errors import BinlogError
 
-BLOCK_CELLS: Final = 1 << 17
-BLOCK_BYTES: Final = 4 << 20
+_BLOCK_CELLS: Final = 1 << 17
+_BLOCK_BYTES: Final = 4 << 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_STARTS: Final = np.zeros((0, 0), np.int64)
-_NO_STATEMENTS: Final = (np.zeros(0, np.int64),) * 3
-_STATEMENT: Final = Column("statement", Kind.TEXT, 0, 0, True)
+_TEXT: Final = pa.large_string()
+_OP_NAMES: Final = pa.array([OP_NAMES.get(op) for op in range(max(OP_NAMES) + 1)], _TEXT)
+_NO_NUMBERS: Final = {"nan": '"NaN"', "inf": '"inf"', "-inf": '"-inf"'}
 
-
-class RowGtids(Protocol):
-    """GTIDs of rows events for lines: a key and a number per event."""
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The parts before the number, with the separator, such as ``0-1-``."""
-
-    @property
-    def key(self) -> NDArray[np.int32]:
-        """int32 (events,): index into `keys`; -1 for no GTID."""
-
-    @property
-    def number(self) -> NDArray[np.int64]:
-        """int64 (events,); negative if the key is the whole text."""
-
-
-@dataclass(frozen=True, slots=True)
-class GtidTexts:
-    """GTIDs as plain arrays (see `RowGtids`)."""
-
-    keys: Sequence[str]
-    key: NDArray[np.int32]
-    number: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class EventTexts:
-    """A text for some of the decoded events.
-
-    Attributes:
-        texts: large_string: the texts.
-        of_event: int64 (events,): index in `texts`; -1 for none.
-    """
-
-    texts: pa.LargeStringArray
-    of_event: NDArray[np.int64]
-
-    def lengths_bytes(self) -> NDArray[np.int64]:
-        """Return int64 (events,): bytes of each event's text; 0 for none."""
-        lengths = np.append(pc.binary_length(self.texts).to_numpy(zero_copy_only=False), 0).astype(
-            np.int64
-        )
-        found: NDArray[np.int64] = lengths[self.of_event]  # -1 is the 0 at the end
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines with their line ends.
-
-    Attributes:
-        first: where the lines begin in their `LineBuffer`.
-        ends: int64 (lines,): end of each line there.
-    """
-
-    first: int
-    ends: NDArray[np.int64]
-
-    @property
-    def stop(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else self.first
-
-
-class LineBuffer:
-    """Reusable memory for lines: fresh pages for every block would cost as much as writing them.
-
-    Attributes:
-        values: memory for the texts of one block's values.
-    """
-
-    def __init__(self) -> None:
-        self.values = ValueBuffer()
-        self._data: NDArray[np.uint8] = np.empty(1 << 16, np.uint8)
-        self._ordered: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self.used = 0
-
-    def clear(self) -> None:
-        """Forget all lines; arrays from `bytes_of` and `in_order` become invalid."""
-        self.used = 0
-
-    def room(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return the buffer with room for `size_bytes` after the used part."""
-        if self.used + size_bytes > len(self._data):
-            larger = np.empty(max(2 * len(self._data), self.used + size_bytes), np.uint8)
-            larger[: self.used] = self._data[: self.used]
-            self._data = larger
-        return self._data
-
-    def append(self, texts: Sequence[bytes]) -> Lines:
-        """Append ready lines with their line ends."""
-        first = self.used
-        ends = first + np.cumsum([len(text) for text in texts], dtype=np.int64)
-        raw = np.frombuffer(b"".join(texts), np.uint8)
-        self.room(len(raw))[first : first + len(raw)] = raw
-        self.used += len(raw)
-        return Lines(first, ends)
-
-    def bytes_of(self, lines: Lines) -> NDArray[np.uint8]:
-        """Return a view of the bytes of some lines."""
-        return self._data[lines.first : lines.stop]
-
-    def in_order(
-        self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]
-    ) -> NDArray[np.uint8]:
-        """Return the bytes of all lines sorted by key; lines of equal key stay in their order.
-
-        Args:
-            parts: lines of several tables.
-            keys: for each part int64 (lines,).
-        """
-        if len(parts) == 1:
-            return self.bytes_of(parts[0])
-        starts = np.concatenate(
-            [np.concatenate([[part.first], part.ends])[: len(part.ends)] for part in parts]
-        )
-        ends = np.concatenate([part.ends for part in parts])
-        order = np.argsort(np.concatenate(keys), kind="stable")
-        if len(self._ordered) < self.used:
-            self._ordered = np.empty(len(self._data), np.uint8)
-        return self._ordered[: kernel.order_lines(self._data, starts, ends, order, self._ordered)]
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def jsonl_lines(
@@ -172,25 +54,19 @@ def jsonl_lines(
     journal: str,
     offsets: NDArray[np.int64] | Sequence[int],
     gtids: Sequence[str | None],
-) -> Iterator[str]:
+) -> list[str]:
     """Return one JSON text without line end per change, in order.
 
     Args:
-        rows: the changes.
         offsets, gtids: one for each decoded event, by `rows.event_row`.
     """
-    keys = sorted({gtid for gtid in gtids if gtid is not None})
-    place = {key: index for index, key in enumerate(keys)}
-    texts = GtidTexts(
-        keys,
-        np.array([-1 if gtid is None else place[gtid] for gtid in gtids], np.int32),
-        np.full(len(gtids), -1, np.int64),
+    blocks = jsonl_blocks(
+        rows,
+        journal=journal,
+        offsets=np.asarray(offsets, np.int64),
+        gtids=pa.array(gtids, pa.string()),
     )
-    buffer = LineBuffer()
-    for lines in jsonl_blocks(
-        rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts, buffer=buffer
-    ):
-        yield from bytes(buffer.bytes_of(lines)).decode().split("\n")[:-1]
+    return [line[:-1] for block in blocks for line in block.to_pylist()]
 
 
 def jsonl_blocks(
@@ -198,29 +74,33 @@ def jsonl_blocks(
     *,
     journal: str,
     offsets: NDArray[np.int64],
-    gtids: RowGtids,
-    buffer: LineBuffer,
-    statements: EventTexts | None = None,
-) -> Iterator[Lines]:
-    """Yield all changes as lines, in blocks.
+    gtids: pa.StringArray,
+    statements: pa.LargeStringArray | None = None,
+) -> Iterator[pa.LargeStringArray]:
+    """Yield all changes as lines with their line ends, in blocks.
 
     Args:
-        journal: journal name for the lines.
-        offsets: int64 (events,): offsets of the decoded events, by `rows.event_row`.
-        gtids: likewise.
-        buffer: receives the lines.
-        statements: statements of the events, likewise; None to omit them.
+        offsets, gtids, statements: one for each decoded event, by `rows.event_row`; no line has
+            a statement without `statements`.
     """
-    writer = _BlockWriter(rows, journal, offsets, gtids, buffer, statements)
     columns = max(len(rows.schema.columns), 1)
     bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)
-    step = max(1, min(BLOCK_CELLS // columns, BLOCK_BYTES // bytes_per_row))
+    step = max(1, min(_BLOCK_CELLS // columns, _BLOCK_BYTES // bytes_per_row))
     cuts = np.arange(0, len(rows), step)
     if statements is not None:
-        spent = np.cumsum(statements.lengths_bytes()[rows.event_row]) // BLOCK_BYTES
+        lengths = pc.fill_null(pc.binary_length(statements), 0).to_numpy()
+        spent = np.cumsum(lengths[rows.event_row]) // _BLOCK_BYTES
         cuts = np.union1d(cuts, np.flatnonzero(np.diff(spent)) + 1)
     for first, stop in pairwise([*cuts.tolist(), len(rows)]):
-        yield writer.write(first, stop)
+        part = rows.part(first, stop)
+        events = pa.array(part.event_row)
+        yield _lines(
+            part,
+            journal,
+            pa.array(offsets[part.event_row]),
+            gtids.take(events),
+            None if statements is None else statements.take(events),
+        )
 
 
 def iso_time(since_1970_us: int) -> str:
@@ -229,53 +109,155 @@ def iso_time(since_1970_us: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the concatenated bytes of texts, and their offsets (n + 1,)."""
-    raw = [text.encode() for text in texts]
-    offsets = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum([len(text) for text in raw], out=offsets[1:])
-    return np.frombuffer(b"".join(raw) or b"\0", np.uint8), offsets
+def _lines(
+    rows: DecodedRows,
+    journal: str,
+    offsets: pa.Int64Array,
+    gtids: pa.StringArray,
+    statements: pa.LargeStringArray | None,
+) -> pa.LargeStringArray:
+    ops = pa.array(rows.op)
+    before = pc.if_else(pc.equal(ops, INSERT), _text("null"), _image(rows, "before"))
+    after = pc.if_else(pc.equal(ops, DELETE), _text("null"), _image(rows, "after"))
+    known = rows.commit_ts_us >= 0
+    moments = pa.array(rows.commit_ts_us, pa.timestamp("us"), mask=~known).cast(pa.string())
+    names = f'{{"schema":{_quoted(rows.schema.database)},"table":{_quoted(rows.schema.table)}'
+    return _joined(
+        f'{names},"op":"',
+        _OP_NAMES.take(ops),
+        '","before":',
+        before,
+        ',"after":',
+        after,
+        f',"journal":{_quoted(journal)},"offset":',
+        offsets.cast(_TEXT),
+        ',"gtid":',
+        _or_null(_joined('"', gtids.cast(_TEXT), '"')),
+        ',"ts":',
+        _or_null(_joined('"', pc.utf8_replace_slice(moments, 10, 11, "T").cast(_TEXT), 'Z"')),
+        *([] if statements is None else [_statements(statements)]),
+        "}\n",
+    )
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _statements(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    distinct = texts.dictionary_encode()
+    quoted = pa.array(
+        [f',"statement":{_quoted(text)}' for text in distinct.dictionary.to_pylist()], _TEXT
+    )
+    return quoted.take(distinct.indices).fill_null("")
 
 
-@lru_cache(maxsize=256)
-def _parts(schema: TableSchema, journal: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the constant parts of a line of this table, by the indexes of `kernels.json_lines`."""
-    texts = [""] * kernel.PARTS
-    for op, image in (
-        (INSERT, '"before":null,"after":'),
-        (UPDATE, '"before":'),
-        (DELETE, '"before":'),
-    ):
-        names = f'"schema":{_quoted(schema.database)},"table":{_quoted(schema.table)}'
-        texts[kernel.HEAD + op] = f'{{{names},"op":"{OP_NAMES[op]}",{image}'
-    texts[kernel.BETWEEN] = ',"after":'
-    texts[kernel.AFTER_DELETE] = ',"after":null'
-    texts[kernel.JOURNAL] = f',"journal":{_quoted(journal)},"offset":'
-    texts[kernel.GTID] = ',"gtid":'
-    texts[kernel.TIME] = ',"ts":'
-    texts[kernel.NULL] = "null"
-    texts[kernel.END] = "}\n"
-    texts[kernel.STATEMENT] = ',"statement":'
-    return _joined(texts)
+def _image(rows: DecodedRows, image: str) -> pa.LargeStringArray:
+    """Return one image of each row as a JSON object, without the columns that are absent."""
+    batch = rows.before if image == "before" else rows.after
+    present = rows.before_present if image == "before" else rows.after_present
+    if not batch.num_columns:
+        return pa.array(["{}"] * len(rows), _TEXT)
+    cells = []
+    for index, column in enumerate(rows.schema.columns):
+        invalid = [value for value in rows.invalid if (value.image, value.column) == (image, index)]
+        texts = json_texts(column, batch.column(index), invalid)
+        cell = _joined(f",{_quoted(column.name)}:", texts)
+        if not rows.all_present:
+            is_present = present[:, index >> 3] >> (index & 7) & 1
+            cell = pc.if_else(pa.array(is_present.astype(bool)), cell, _text(""))
+        cells.append(cell)
+    return _joined("{", pc.utf8_slice_codeunits(_joined(*cells), 1), "}")
 
 
-@lru_cache(maxsize=256)
-def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    return _joined([f",{_quoted(name)}:" for name in schema.column_names])
+def json_texts(
+    column: Column, values: pa.Array, invalid: Iterable[InvalidValue] = ()
+) -> pa.LargeStringArray:
+    """Return the JSON text of each value of one column.
+
+    Args:
+        values: of the type from `arrow_types.arrow_type`.
+        invalid: what the array cannot hold.
+    """
+    if values.null_count == len(values):
+        texts = pa.array(["null"] * len(values), _TEXT)
+    else:
+        texts = _or_null(_value_texts(column, values))
+    replacements = {value.row: _invalid_text(value, column) for value in invalid}
+    if replacements:
+        mask = np.zeros(len(values), bool)
+        mask[list(replacements)] = True
+        in_order = [replacements[row] for row in sorted(replacements)]
+        texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(in_order, _TEXT))
+    return texts
 
 
-def _bytes_of_rows(
-    of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> int:
-    """Return the total size of the rows' statements, counted once per row."""
-    return int((ends - starts)[of_row[of_row >= 0]].sum())
+def _value_texts(column: Column, values: pa.Array) -> pa.Array:
+    type_ = values.type
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return text_of(values)
+    if pa.types.is_decimal(type_) and column.type.change == "whole":  # numbers, not strings
+        return text_of(values)
+    if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+        text = text_of(values, fraction_digits=column.fraction_digits).cast(_TEXT)
+        return _joined('"', text, '"')
+    if pa.types.is_floating(type_):
+        return _each(_real, values.cast(pa.string()))
+    if pa.types.is_string(type_):
+        return _each(_quoted, values)
+    if pa.types.is_binary(type_):
+        return _each(lambda raw: f'"{raw.hex()}"', values)
+    if pa.types.is_struct(type_):
+        return _each(_geometry, values)
+    if pa.types.is_list(type_):
+        # `flatten`: the slice's own elements, without those of the parent's NULLs.
+        reals = iter(values.flatten().cast(pa.string()).to_pylist())
+        lengths = pc.list_value_length(values).to_pylist()
+        return pa.array(
+            [
+                None
+                if length is None
+                else f"[{','.join(_real(next(reals)) for _ in range(length))}]"
+                for length in lengths
+            ],
+            _TEXT,
+        )
+    raise BinlogError(
+        f"column {column.name!r} cannot be written as JSON",
+        expected="a type of docs/reference/types.md",
+        got=str(type_),
+        next_step="please report the type of the column",
+    )
 
 
-def _json_of(value: InvalidValue, column: Column) -> str:
+def _each(function: Any, values: pa.Array) -> pa.LargeStringArray:
+    return pa.array(
+        [None if value is None else function(value) for value in values.to_pylist()], _TEXT
+    )
+
+
+def _geometry(value: dict[str, Any]) -> str:
+    return f'"{(value["srid"].to_bytes(4, "little", signed=True) + value["wkb"]).hex()}"'
+
+
+def _real(shortest: str) -> str:
+    """Return a number in the server's layout, from its shortest digits: as `kernels.text.shortest`
+    writes them inside JSON documents. Bytes may hold what no server stores and JSON has no number
+    for: ``"NaN"``, ``"inf"``, ``"-inf"``.
+    """
+    if shortest in _NO_NUMBERS:
+        return _NO_NUMBERS[shortest]
+    if "e" not in shortest and len(shortest) <= 15:
+        return shortest if "." in shortest else shortest + ".0"
+    sign, digit_values, exponent = Decimal(shortest).as_tuple()
+    padded = "".join(map(str, digit_values)).lstrip("0")
+    digits, minus = padded.rstrip("0"), "-" if sign else ""
+    point = len(padded) + int(exponent)
+    if point < -14 or (point > 15 and point >= len(digits)):
+        tail = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{minus}{digits[0]}{tail}e{point - 1}"
+    if point <= 0:
+        return f"{minus}0.{'0' * -point}{digits}"
+    return f"{minus}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+
+
+def _invalid_text(value: InvalidValue, column: Column) -> str:
     """Return the JSON for an invalid value: the server's text, or an object with a document's
     differences or with the bytes in hex.
 
@@ -283,114 +265,18 @@ def _json_of(value: InvalidValue, column: Column) -> str:
     """
     if value.reason in DIFFERENCES and value.text.startswith("["):
         return f'{{"differences": {value.text}}}'
-    text = json.dumps(value.text, ensure_ascii=False)
+    text = _quoted(value.text)
     return text if column.type.not_held_text == "moment" else f'{{"hex": {text}}}'
 
 
-class _BlockWriter:
-    """Writes ranges of one DecodedRows."""
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, _TEXT)
 
-    def __init__(
-        self,
-        rows: DecodedRows,
-        journal: str,
-        offsets: NDArray[np.int64],
-        gtids: RowGtids,
-        buffer: LineBuffer,
-        statements: EventTexts | None,
-    ) -> None:
-        self._rows = rows
-        self._statements = statements
-        self._offsets = offsets
-        self._gtids = gtids
-        self._parts = _parts(rows.schema, journal)
-        self._names = _names(rows.schema)
-        self._keys = _joined(list(gtids.keys))
-        self._lines = buffer
-        self._buffer = buffer.values
-        self._has = {
-            "before": bool((rows.op != INSERT).any()),
-            "after": bool((rows.op != DELETE).any()),
-        }
-        # By image and column, in the order of the rows.
-        self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
-        for value in rows.invalid:
-            self._invalid[value.image, value.column].append(
-                (value.row, _json_of(value, rows.schema.columns[value.column]))
-            )
 
-    def write(self, first: int, stop: int) -> Lines:
-        """Write the lines of the changes [first, stop)."""
-        rows, count = self._rows, stop - first
-        self._buffer.clear()
-        before = self._image("before", rows.before, first, count)
-        after = self._image("after", rows.after, first, count)
-        statements = self._statement_texts(rows.event_row[first:stop])
-        parts, part_offsets = self._parts
-        names, name_offsets = self._names
-        keys, key_offsets = self._keys
-        # The texts, and the one that all NULLs share.
-        texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
-        texts += _bytes_of_rows(*statements)
-        key_bytes = int(np.diff(key_offsets).max(initial=0))
-        fixed = (
-            2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
-        )
-        # Two braces for each image.
-        out = self._lines.room(texts + count * (fixed + 4))
-        start = self._lines.used
-        ends = np.empty(count, np.int64)
-        events = rows.event_row[first:stop]
-        end = kernel.put_lines(
-            rows.op[first:stop],
-            self._offsets[events],
-            self._gtids.key[events],
-            self._gtids.number[events],
-            rows.commit_ts_us[first:stop],
-            parts,
-            part_offsets,
-            keys,
-            key_offsets,
-            names,
-            name_offsets,
-            self._buffer.data,
-            *before,
-            *after,
-            rows.before_present[first:stop],
-            rows.after_present[first:stop],
-            rows.all_present,
-            *statements,
-            out,
-            start,
-            ends,
-        )
-        self._lines.used = int(end)
-        return Lines(start, ends)
+def _joined(*parts: str | pa.Array) -> pa.LargeStringArray:
+    texts = [_text(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, _text(""))
 
-    def _statement_texts(
-        self, events: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the statement of each row, and where the statements are among the values."""
-        if self._statements is None:
-            return _NO_STATEMENTS
-        distinct, of_row = np.unique(self._statements.of_event[events], return_inverse=True)
-        without = int(len(distinct) > 0 and distinct[0] < 0)
-        texts = self._statements.texts.take(pa.array(distinct[without:])).cast(pa.string())
-        starts, ends = (np.empty(len(texts), np.int64) for _ in range(2))
-        write_values(_STATEMENT, texts, self._buffer, starts, ends)
-        return of_row.reshape(-1) - without, starts, ends
 
-    def _image(
-        self, image: str, batch: pa.RecordBatch, first: int, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if not self._has[image]:
-            return _NO_STARTS, _NO_STARTS
-        columns = self._rows.schema.columns
-        starts, ends = (np.empty((len(columns), count), np.int64) for _ in range(2))
-        for index, column in enumerate(columns):
-            invalid = self._invalid.get((image, index), [])
-            low, high = (bisect_left(invalid, (row, "")) for row in (first, first + count))
-            here = [(row - first, text) for row, text in invalid[low:high]]
-            values = batch.column(index).slice(first, count)
-            write_values(column, values, self._buffer, starts[index], ends[index], here)
-        return starts, ends
+def _or_null(texts: pa.Array) -> pa.LargeStringArray:
+    return texts.cast(_TEXT).fill_null("null")

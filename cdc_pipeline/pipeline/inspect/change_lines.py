@@ -1,7 +1,7 @@
-"""Write pieces of a log as JSON lines: changes in compiled code, statements one by one.
+"""Pieces of a log as JSON lines.
 
 Rules:
-- Lines come in the order of the log. `binlog.text_jsonl` defines the form of a change. A statement
+- Lines come in the order of the log. `binlog.rows.text_jsonl` defines the form of a change. A statement
   (DDL, statement-format DML, SAVEPOINT, XA ..., the ROLLBACK of a transaction that changed tables
   without transactions) is an object of its own: schema (its default database), op "statement",
   kind, sql, journal, offset, gtid, ts. Text that could not be decoded without loss has "sql_hex"
@@ -18,19 +18,15 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.events.xa import parse_prepare
-from cdc_pipeline.binlog.rows.text_jsonl import (
-    EventTexts,
-    LineBuffer,
-    Lines,
-    iso_time,
-    jsonl_blocks,
-)
+from cdc_pipeline.binlog.rows.text_jsonl import iso_time, jsonl_blocks
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.inspect.change_log import LogPiece, TableRows
 from cdc_pipeline.pipeline.inspect.selection import Selection
@@ -40,94 +36,76 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 
 REPEATED_BYTES_MAX: Final = 64 << 20
 
-Decoded = tuple[TableRows, DecodedRows]
+
+def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator[NDArray[np.uint8]]:
+    """The piece's lines as bytes with line ends. Raises CdcError as the decoder, after the lines
+    of everything before the event that it names.
+    """
+    try:
+        tables = list(piece.decoded())
+    except CdcError as error:
+        earlier = piece.before(error)
+        if earlier is not None:
+            yield from lines_of(earlier, selection, journal=journal)
+        raise
+    if len(piece.events) > 1 and _repeated_bytes(piece, tables) > REPEATED_BYTES_MAX:
+        del tables
+        middle = len(piece.events) // 2
+        for first, stop in ((0, middle), (middle, len(piece.events))):
+            yield from lines_of(piece.between(first, stop), selection, journal=journal)
+        return
+    texts, event_rows = _statements(piece, selection, journal)
+    is_single = len(tables) == 1 and not texts
+    blocks = [pa.array(texts, pa.large_string())]
+    for table, rows in tables:
+        for block in jsonl_blocks(
+            rows,
+            journal=journal,
+            offsets=piece.chunk.events["offset"][table.rows],
+            gtids=piece.gtids_of(table.rows).texts(),
+            statements=_annotations(piece, table),
+        ):
+            if is_single:
+                yield _bytes_of(block)
+            else:
+                blocks.append(block)
+        event_rows.append(table.rows[rows.event_row])
+    if not is_single:
+        order = np.argsort(np.concatenate(event_rows), kind="stable")
+        yield _bytes_of(pa.concat_arrays(blocks).take(pa.array(order)))
 
 
-class LineWriter:
-    """Writer of pieces of a log, with reused memory."""
-
-    def __init__(self, selection: Selection) -> None:
-        self._selection = selection
-        self._buffer = LineBuffer()
-
-    def lines_of(self, piece: LogPiece, *, journal: str) -> Iterator[NDArray[np.uint8]]:
-        """Yield the piece's lines as bytes with line ends, valid until the next ones.
-
-        Raises CdcError as the decoder, after the lines of everything before the event that it
-        names.
-        """
-        try:
-            tables = list(piece.decoded())
-        except CdcError as error:
-            earlier = piece.before(error)
-            if earlier is not None:
-                yield from self.lines_of(earlier, journal=journal)
-            raise
-        if len(piece.events) > 1 and _repeated_bytes(piece, tables) > REPEATED_BYTES_MAX:
-            del tables
-            middle = len(piece.events) // 2
-            yield from self.lines_of(piece.between(0, middle), journal=journal)
-            yield from self.lines_of(piece.between(middle, len(piece.events)), journal=journal)
-            return
-        yield from self._lines(piece, tables, journal)
-
-    def _lines(
-        self, piece: LogPiece, tables: list[Decoded], journal: str
-    ) -> Iterator[NDArray[np.uint8]]:
-        buffer, events = self._buffer, piece.chunk.events
-        buffer.clear()
-        parts: list[Lines] = []
-        keys: list[NDArray[np.int64]] = []
-        texts, rows_of_texts = self._statements(piece, journal)
-        if texts:
-            parts.append(buffer.append(texts))
-            keys.append(np.array(rows_of_texts, np.int64))
-        is_single = len(tables) == 1 and not texts
-        for table, rows in tables:
-            done = 0
-            offsets, gtids = events["offset"][table.rows], piece.gtids_of(table.rows)
-            statements = _annotations(piece, table)
-            for block in jsonl_blocks(
-                rows,
-                journal=journal,
-                offsets=offsets,
-                gtids=gtids,
-                buffer=buffer,
-                statements=statements,
-            ):
-                if is_single:
-                    yield buffer.bytes_of(block)
-                    buffer.clear()
-                    continue
-                parts.append(block)
-                keys.append(table.rows[rows.event_row[done : done + len(block.ends)]])
-                done += len(block.ends)
-        if parts:
-            yield buffer.in_order(parts, keys)
-
-    def _statements(self, piece: LogPiece, journal: str) -> tuple[list[bytes], list[int]]:
-        texts, rows = [], []
-        for row in piece.statements.tolist():
-            text = _statement_line(piece, row, self._selection, journal)
-            if text is not None:
-                texts.append(text.encode() + b"\n")
-                rows.append(row)
-        return texts, rows
+def _bytes_of(lines: pa.LargeStringArray) -> NDArray[np.uint8]:
+    _, offsets, data = lines.buffers()
+    if data is None:
+        return np.empty(0, np.uint8)
+    ends = np.frombuffer(offsets, np.int64)
+    return np.frombuffer(data, np.uint8)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
-    found = piece.annotations
-    return (
-        None if found is None else EventTexts(found.texts, found.of_event[table.rows - found.first])
-    )
+def _statements(
+    piece: LogPiece, selection: Selection, journal: str
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    texts, rows = [], []
+    for row in piece.statements.tolist():
+        text = _statement_line(piece, row, selection, journal)
+        if text is not None:
+            texts.append(f"{text}\n")
+            rows.append(row)
+    return texts, [np.array(rows, np.int64)]
 
 
-def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
+def _annotations(piece: LogPiece, table: TableRows) -> pa.LargeStringArray | None:
+    return None if piece.annotations is None else piece.annotations.for_rows(table.rows)
+
+
+def _repeated_bytes(piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> int:
     total = 0
     for table, rows in tables:
         statements = _annotations(piece, table)
         if statements is not None:
-            total += int(statements.lengths_bytes()[rows.event_row].sum())
+            lengths = pc.fill_null(pc.binary_length(statements), 0).to_numpy()
+            total += int(lengths[rows.event_row].sum())
     return total
 
 

@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.decode.schemas import journal_schemas
 from cdc_pipeline.pipeline.inspect.bare_table_maps import BareTableMaps, BareTables
-from cdc_pipeline.pipeline.inspect.change_lines import LineWriter
+from cdc_pipeline.pipeline.inspect.change_lines import lines_of
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog, LogPiece
 from cdc_pipeline.pipeline.inspect.inputs import FileChunk, read_all
 from cdc_pipeline.pipeline.inspect.journal_stream import numbered
@@ -107,11 +107,10 @@ class Inspection:
             raise
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
-        """Whole lines of JSON as bytes, valid until the next ones. Raises as `pieces`."""
-        writer = LineWriter(self.selection)
+        """Yield whole lines of JSON as bytes. Raises as `pieces`."""
         for name, piece in self.pieces(chunks):
             with self._named_in_errors():
-                yield from writer.lines_of(piece, journal=name)
+                yield from lines_of(piece, self.selection, journal=name)
 
     def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
         """Pass all changes to `writer`. Raises as `pieces`, and what the writer raises."""

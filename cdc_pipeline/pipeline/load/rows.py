@@ -116,9 +116,7 @@ class RowPath:
         bad = without_values(rows.where(wanted), hidden)
         bad = replace(bad, event_row=np.zeros(len(bad), np.int64))
         offsets = np.array([self._position.offset], np.int64)
-        lines = list(
-            jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None])
-        )
+        lines = jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None])
         names, schema = rows.schema.column_names, bad.schema.to_json()
         entries = [
             {

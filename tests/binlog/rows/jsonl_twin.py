@@ -1,4 +1,4 @@
-"""The slow twin of the compiled JSON lines: value by value, in Python."""
+"""The twin of the JSON lines: value by value, in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import OP_NAMES, DecodedRows
-from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.rows.text_jsonl import iso_time
 from cdc_pipeline.binlog.table_schema import Column, Kind
 
@@ -62,7 +61,7 @@ def real_text(value: float, *, single: bool) -> str:
     if not stripped:
         return minus + "0.0"
     point = len(stripped) + exponent
-    if not -14 <= point <= 15:
+    if point < -14 or (point > 15 and exponent >= 0):
         tail = f".{stripped[1:]}" if len(stripped) > 1 else ""
         return f"{minus}{stripped[0]}{tail}e{point - 1}"
     if point <= 0:
@@ -122,15 +121,3 @@ def _object(cells: dict[str, str]) -> str:
         + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in cells.items())
         + "}"
     )
-
-
-def text_values(column: Column, values: pa.Array) -> list[Any]:
-    """Values of one column as a reader of the lines sees them; None for null."""
-    buffer = ValueBuffer()
-    starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-    write_values(column, values, buffer, starts, ends)
-    texts = buffer.data.tobytes()
-    return [
-        json.loads(texts[start:end])
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]

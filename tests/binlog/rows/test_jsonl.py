@@ -1,4 +1,4 @@
-"""Compiled JSON lines against their slow twin, byte for byte."""
+"""JSON lines against their twin that goes value by value, byte for byte."""
 
 from __future__ import annotations
 
@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema, arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
-from cdc_pipeline.binlog.rows.text_jsonl import (
-    EventTexts,
-    GtidTexts,
-    LineBuffer,
-    jsonl_blocks,
-    jsonl_lines,
-)
+from cdc_pipeline.binlog.events.gtid_columns import Gtids
+from cdc_pipeline.binlog.rows.text_jsonl import json_texts, jsonl_blocks, jsonl_lines
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from tests.binlog.rows import jsonl_twin as twin
 
@@ -34,12 +28,8 @@ def column(kind: Kind, **more: Any) -> Column:
     return Column(name="c", kind=kind, wire_type=0, wire_meta=0, nullable=True, **more)
 
 
-def compiled(of: Column, values: pa.Array) -> list[str]:
-    buffer = ValueBuffer()
-    starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-    write_values(of, values, buffer, starts, ends)
-    raw = buffer.data.tobytes()
-    return [raw[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+def texts(of: Column, values: pa.Array) -> list[str]:
+    return json_texts(of, values).to_pylist()
 
 
 def float_of(bits: int) -> float:
@@ -122,11 +112,11 @@ for digits in range(7):
 )
 def test_values_at_their_edges_agree_with_the_twin(of: Column, values: list[Any]) -> None:
     array = pa.array(values, arrow_type(of))
-    assert compiled(of, array) == twin.texts(of, array)
+    assert texts(of, array) == twin.texts(of, array)
     # Slices begin anywhere in their buffers.
     part = pa.concat_arrays([array, array, array]).slice(len(array) - 1, len(array) + 1)
-    assert compiled(of, part) == twin.texts(of, part)
-    assert twin.text_values(of, array) == [json.loads(text) for text in twin.texts(of, array)]
+    assert texts(of, part) == twin.texts(of, part)
+    assert all(text == "null" or json.loads(text) is not None for text in texts(of, array))
 
 
 @settings(max_examples=300, deadline=None)
@@ -134,7 +124,7 @@ def test_values_at_their_edges_agree_with_the_twin(of: Column, values: list[Any]
 def test_floats_are_the_shortest_that_read_back(bits: list[int]) -> None:
     values = [value for value in map(float_of, bits) if np.isfinite(value)]
     of = column(Kind.FLOAT)
-    got = compiled(of, pa.array(values, pa.float32()))
+    got = texts(of, pa.array(values, pa.float32()))
     assert got == [twin.real_text(value, single=True) for value in values]
     assert [np.float32(text) for text in got] == [np.float32(value) for value in values]
 
@@ -143,7 +133,7 @@ def test_floats_are_the_shortest_that_read_back(bits: list[int]) -> None:
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=20))
 def test_doubles_are_the_shortest_that_read_back(bits: list[int]) -> None:
     values = [value for value in map(double_of, bits) if np.isfinite(value)]
-    got = compiled(column(Kind.DOUBLE), pa.array(values, pa.float64()))
+    got = texts(column(Kind.DOUBLE), pa.array(values, pa.float64()))
     assert got == [twin.real_text(value, single=False) for value in values]
 
 
@@ -163,7 +153,7 @@ def test_decimals_of_any_size_agree_with_the_twin(
         Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)) for number in numbers
     ]
     array = pa.array(values, arrow_type(of))
-    assert compiled(of, array) == twin.texts(of, array)
+    assert texts(of, array) == twin.texts(of, array)
 
 
 @settings(max_examples=100, deadline=None)
@@ -177,7 +167,7 @@ def test_decimals_of_any_size_agree_with_the_twin(
 def test_texts_are_escaped_as_json_demands_and_no_further(values: list[str | None]) -> None:
     of = column(Kind.TEXT)
     array = pa.array(values, pa.string())
-    assert compiled(of, array) == twin.texts(of, array)
+    assert texts(of, array) == twin.texts(of, array)
 
 
 @settings(max_examples=100, deadline=None)
@@ -187,13 +177,13 @@ def test_texts_are_escaped_as_json_demands_and_no_further(values: list[str | Non
 def test_datetimes_agree_with_the_twin(values: list[datetime], digits: int) -> None:
     of = column(Kind.DATETIME, fraction_digits=digits)
     array = pa.array(values, arrow_type(of))
-    assert compiled(of, array) == twin.texts(of, array)
+    assert texts(of, array) == twin.texts(of, array)
 
 
 def test_what_is_no_number_is_said_as_text() -> None:
     for kind, dtype in ((Kind.FLOAT, pa.float32()), (Kind.DOUBLE, pa.float64())):
         values = pa.array([float("nan"), float("inf"), float("-inf")], dtype)
-        assert compiled(column(kind), values) == ['"NaN"', '"inf"', '"-inf"']
+        assert texts(column(kind), values) == ['"NaN"', '"inf"', '"-inf"']
 
 
 def rows_of(count: int = 9) -> DecodedRows:
@@ -241,37 +231,16 @@ def test_lines_agree_with_the_twin_however_they_are_cut(monkeypatch: pytest.Monk
     offsets = [4_294_967_296 + 100 * event for event in range(50)]
     gtids = [None if event % 4 == 0 else f"0-1-{event}" for event in range(50)]
     expected = twin.lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)
-    assert list(jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)) == expected
-    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl.BLOCK_CELLS", 21)
-    assert list(jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)) == expected
+    assert jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids) == expected
+    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl._BLOCK_CELLS", 21)
+    assert jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids) == expected
     assert all(json.loads(line) for line in expected)
 
 
-def test_lines_of_several_tables_come_in_the_order_of_their_keys() -> None:
-    buffer = LineBuffer()
-    buffer.append([b"forgotten\n"])
-    buffer.clear()
-    texts = [["a", "bbb", "c"], ["ä", ""], ["last" * 50_000]]
-    parts = [buffer.append([f"{text}\n".encode() for text in part]) for part in texts]
-    keys = [np.array([5, 5, 9]), np.array([1, 7]), np.array([10])]
-    expected = ["ä", "a", "bbb", "", "c", "last" * 50_000, ""]
-    assert bytes(buffer.in_order(parts, keys)).decode().split("\n") == expected
-    assert bytes(buffer.in_order(parts[:1], keys[:1])) == b"a\nbbb\nc\n"
-
-
 def test_a_number_of_a_gtid_is_written_behind_its_key() -> None:
-    rows = rows_of(4)
-    gtids = GtidTexts(
-        ["0-1-", "uuid:tag:"], np.array([1, -1], np.int32), np.array([(1 << 63) - 1, 0])
-    )
-    buffer = LineBuffer()
-    (block,) = jsonl_blocks(
-        rows, journal="j.000001", offsets=np.array([4, 8]), gtids=gtids, buffer=buffer
-    )
-    found = [
-        json.loads(line)["gtid"] for line in bytes(buffer.bytes_of(block)).decode().splitlines()
-    ]
-    assert found == ["uuid:tag:9223372036854775807"] * 2 + [None] * 2
+    gtids = Gtids(["0-1-", "uuid:tag:"], np.array([1, -1], np.int32), np.array([(1 << 63) - 1, 0]))
+    assert gtids.texts().to_pylist() == ["uuid:tag:9223372036854775807", None]
+    assert Gtids([], np.array([-1], np.int32), np.array([0])).texts().to_pylist() == [None]
 
 
 def test_statements_stand_at_the_end_of_the_lines_that_have_one(
@@ -279,32 +248,24 @@ def test_statements_stand_at_the_end_of_the_lines_that_have_one(
 ) -> None:
     rows = rows_of(100)
     offsets = np.arange(50) * 100
-    texts = ['UPDATE t SET a = "\\n"', "", "DELETE FROM t -- größe\n" + "x" * 5000]
-    of_event = np.array([-1, 0, 0, 2, 1] * 10)
-    gtids = GtidTexts([], np.full(50, -1, np.int32), np.zeros(50, np.int64))
+    words = ['UPDATE t SET a = "\\n"', "", "DELETE FROM t -- größe\n" + "x" * 5000]
+    of_event = [None, words[0], words[0], words[2], words[1]] * 10
+    gtids = pa.nulls(50, pa.string())
 
-    def lines(statements: EventTexts | None) -> list[str]:
-        buffer, found = LineBuffer(), ""
-        for block in jsonl_blocks(
-            rows,
-            journal="j.000001",
-            offsets=offsets,
-            gtids=gtids,
-            buffer=buffer,
-            statements=statements,
-        ):
-            found += bytes(buffer.bytes_of(block)).decode()
-            buffer.clear()
-        return found.splitlines()
+    def lines(statements: pa.LargeStringArray | None) -> list[str]:
+        blocks = jsonl_blocks(
+            rows, journal="j.000001", offsets=offsets, gtids=gtids, statements=statements
+        )
+        return [line.removesuffix("\n") for block in blocks for line in block.to_pylist()]
 
     plain = lines(None)
     expected = []
     for line, event in zip(plain, rows.event_row.tolist(), strict=True):
         text = of_event[event]
-        added = "" if text < 0 else f',"statement":{json.dumps(texts[text], ensure_ascii=False)}'
+        added = "" if text is None else f',"statement":{json.dumps(text, ensure_ascii=False)}'
         expected.append(f"{line[:-1]}{added}}}")
-    statements = EventTexts(pa.array(texts, pa.large_string()), of_event)
+    statements = pa.array(of_event, pa.large_string())
     assert lines(statements) == expected
-    assert lines(EventTexts(pa.array([], pa.large_string()), np.full(50, -1))) == plain
-    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl.BLOCK_BYTES", 6000)
+    assert lines(pa.nulls(50, pa.large_string())) == plain
+    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl._BLOCK_BYTES", 6000)
     assert lines(statements) == expected

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
-from tests.binlog.rows.jsonl_twin import text_values
+from cdc_pipeline.binlog.rows.text_jsonl import json_texts, jsonl_lines
 from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last
@@ -68,7 +67,8 @@ def decode_type(
         ]
     rows = decode_last(server, f"{database}.t")
     rows.after.validate(full=True)
-    got = text_values(rows.schema.columns[1], rows.after.column(1))
+    texts = json_texts(rows.schema.columns[1], rows.after.column(1)).to_pylist()
+    got = [json.loads(text) for text in texts]
     for value in rows.invalid:
         assert got[value.row] is None
         got[value.row] = value.text

@@ -7,6 +7,7 @@ more than a column.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 from cdc_pipeline.binlog.column_types import TYPES
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
-from tests.binlog.rows.jsonl_twin import text_values
+from cdc_pipeline.binlog.rows.text_jsonl import json_texts
 from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk, select_tables
@@ -111,7 +112,10 @@ def told_by_catalog(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
 
 def texts_of(rows: DecodedRows, column: int) -> tuple[list[str | None], list[int]]:
     """Our texts of a column's after images, and the rows that are in the list of invalid values."""
-    got = text_values(rows.schema.columns[column], rows.after.column(column))
+    got = [
+        json.loads(text)
+        for text in json_texts(rows.schema.columns[column], rows.after.column(column)).to_pylist()
+    ]
     invalid = []
     for value in rows.invalid:
         if value.column == column and value.image == "after":

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.native.compiling import Integer, kernel, routine
+from cdc_pipeline.binlog.native.compiling import Integer, routine
 
-ESCAPED_BYTES_MORE: Final = 5  # a control character takes six bytes
-QUOTE = 34
+_QUOTE = 34
 _BACKSLASH = 92
 _FOUR_DIGITS = 117  # u
-HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def _escapes() -> NDArray[np.uint8]:
@@ -24,7 +21,7 @@ def _escapes() -> NDArray[np.uint8]:
     table[:32] = _FOUR_DIGITS
     for byte, letter in (
         *zip(b"\b\t\n\f\r", b"btnfr", strict=True),
-        (QUOTE, QUOTE),
+        (_QUOTE, _QUOTE),
         (_BACKSLASH, _BACKSLASH),
     ):
         table[byte] = letter
@@ -32,16 +29,6 @@ def _escapes() -> NDArray[np.uint8]:
 
 
 _ESCAPES = _escapes()
-
-
-@kernel
-def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Integer:
-    """Return how many of the bytes [first, stop) need an escape."""
-    count = np.int64(0)
-    for index in range(first, stop):
-        byte = data[index]
-        count += np.int64((byte < 32) | (byte == QUOTE) | (byte == _BACKSLASH))
-    return count
 
 
 @routine
@@ -68,7 +55,7 @@ def put_escaped(
         if letter == _FOUR_DIGITS:
             out[position] = 48
             out[position + 1] = 48
-            out[position + 2] = HEX_DIGITS[byte >> 4]
-            out[position + 3] = HEX_DIGITS[byte & 15]
+            out[position + 2] = _HEX_DIGITS[byte >> 4]
+            out[position + 3] = _HEX_DIGITS[byte & 15]
             position += 4
     return np.int64(position)

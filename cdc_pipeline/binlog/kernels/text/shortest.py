@@ -234,37 +234,6 @@ def put_double(
     return _put_number(digits, exponent, out, position)
 
 
-@kernel
-def put_float(
-    bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
-) -> Integer:
-    """Write a finite float of 32 bits (in the low half of uint64 `bits`) as the shortest text that
-    reads back. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
-    if bits >> np.uint64(31):
-        out[position] = 45
-        position += 1
-    fraction = bits & np.uint64(0x7FFFFF)
-    biased = np.int64((bits >> np.uint64(23)) & np.uint64(0xFF))
-    if biased == 0 and fraction == 0:
-        out[position] = 48
-        out[position + 1] = 46
-        out[position + 2] = 48
-        return position + 3
-    significand = fraction
-    exponent = np.int64(-149)
-    if biased:
-        significand = fraction | np.uint64(1 << 23)
-        exponent = biased - 150
-        if -24 < exponent <= 0:
-            whole = significand >> np.uint64(-exponent)
-            if whole << np.uint64(-exponent) == significand:
-                digits, power = _without_zeros(whole, np.int64(0))
-                return _put_number(digits, power, out, position)
-    digits, power = _shortest_between(significand, exponent, fraction == 0 and biased > 1, powers)
-    digits, power = _without_zeros(digits, power)
-    return _put_number(digits, power, out, position)
-
-
 @routine
 def _put_number(
     digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer
