@@ -18,14 +18,13 @@ are equal only if their digits are.
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.native.hmac_kernel import HEX_BYTES, hmac_hex
+_BLOCK_BYTES: Final = 64  # of SHA-256
 
 
 def has_text(type_: pa.DataType) -> bool:
@@ -54,34 +53,29 @@ def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = Fals
     return array.cast(pa.string())
 
 
-def hashed(
-    array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]]
-) -> pa.StringArray:
+def hashed(array: pa.Array, key: bytes) -> pa.StringArray:
     """Return the HMAC-SHA-256 of the canonical texts of n values as 64 hex digits; NULL stays NULL.
+
+    The two key blocks of HMAC (RFC 2104) are hashed once, not for every value as
+    by ``hmac.digest``, which takes twice as long or more.
 
     Args:
         array: values of a type that has a text.
-        states: states of the key, from `hmac_kernel.hmac_states`.
     """
-    if array.null_count:
-        # Images that an operation lacks are all NULL, so process only the values.
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        value_rows = pa.array(np.cumsum(valid) - 1, mask=~valid)
-        return hashed(array.drop_null(), states).take(value_rows)
-    text: Any = text_of(array, canonical=True).cast(pa.large_binary())
-    count = len(text)
-    if count * HEX_BYTES > np.iinfo(np.int32).max:
-        raise ValueError("too many values for one array")
-    _, offsets, data = text.buffers()
-    ends = (
-        np.frombuffer(offsets, np.int64)[text.offset : text.offset + count + 1]
-        if count
-        else np.zeros(1, np.int64)
+    block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(
+        _BLOCK_BYTES, b"\0"
     )
-    values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    hexes = hmac_hex(values, ends, states)
-    starts = pa.py_buffer(np.arange(0, (count + 1) * HEX_BYTES, HEX_BYTES, dtype=np.int32))
-    return pa.StringArray.from_buffers(count, starts, pa.py_buffer(hexes))
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block)).copy
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block)).copy
+
+    def hexdigest(value: bytes) -> str:
+        inside, outside = inner(), outer()
+        inside.update(value)
+        outside.update(inside.digest())
+        return outside.hexdigest()
+
+    values = text_of(array, canonical=True).cast(pa.large_binary()).to_pylist()
+    return pa.array([None if value is None else hexdigest(value) for value in values], pa.string())
 
 
 def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:

@@ -1,11 +1,11 @@
 """Pieces of a log as JSON lines.
 
 Rules:
-- Lines come in the order of the log. `binlog.rows.text_jsonl` defines the form of a change. A statement
-  (DDL, statement-format DML, SAVEPOINT, XA ..., the ROLLBACK of a transaction that changed tables
-  without transactions) is an object of its own: schema (its default database), op "statement",
-  kind, sql, journal, offset, gtid, ts. Text that could not be decoded without loss has "sql_hex"
-  beside it.
+- Lines come in the order of the log. `binlog.rows.text_jsonl` defines the form of a change. A
+  statement (DDL, statement-format DML, SAVEPOINT, XA ..., the ROLLBACK of a transaction that
+  changed tables without transactions) is an object of its own: schema (its default database), op
+  "statement", kind, sql, journal, offset, gtid, ts. Text that could not be decoded without loss has
+  "sql_hex" beside it.
 - If the log is read with annotations, a change has its SQL text as `statement`. Lines repeat it:
   pieces whose lines would repeat more than `REPEATED_BYTES_MAX` are written in parts.
 - The journal's name in a line is the file's.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -28,7 +27,6 @@ from pydantic import SecretStr
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
-from cdc_pipeline.binlog.native.hmac_kernel import hmac_states
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.value_text import has_text, hashed
 from cdc_pipeline.config.target_config import Mask
@@ -147,17 +145,17 @@ def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
     return {name: mask.model_copy(update={"salt": SecretStr("")}) for name, mask in masks.items()}
 
 
-@lru_cache(maxsize=1024)
-def _states(salt: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _key(mask: Mask) -> bytes:
+    salt = mask.salt.get_secret_value()
     if not salt:
         raise ConfigError("the salt of hashed columns is not in this process (K14)")
-    return hmac_states(salt.encode())
+    return salt.encode()
 
 
 def fingerprint(mask: Mask) -> str:
     """What distinguishes one mask from another, without its salt."""
     if mask.kind == "hash":
-        check: str = hashed(pa.array([_CHECK]), _states(mask.salt.get_secret_value()))[0].as_py()
+        check: str = hashed(pa.array([_CHECK]), _key(mask))[0].as_py()
         return f"hash:{check[:16]}"
     if mask.kind == "truncate":
         return f"truncate:{mask.length}"
@@ -170,7 +168,7 @@ def masked_type(mask: Mask | None, delta_type: str) -> str:
 
 def _masked(array: pa.Array, column: Column, mask: Mask, there: NDArray[np.bool_]) -> pa.Array:
     if mask.kind == "hash":
-        return hashed(array, _states(mask.salt.get_secret_value()))
+        return hashed(array, _key(mask))
     if mask.kind == "truncate":
         cut = pc.binary_slice if pa.types.is_binary(array.type) else pc.utf8_slice_codeunits
         return cut(array, 0, mask.length)
