@@ -358,7 +358,7 @@ def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
     sys.stdout.flush()
     out = sys.stdout.buffer
     for lines in inspection.lines(chunks):
-        out.write(lines.data)
+        out.write(lines)
         out.flush()
 
 

@@ -410,7 +410,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K14: filters and masks --------------------------------------------------------------------
     Mutation(
         "K14", "a hash hides its value", "pipeline/targets/masks.py",
-        '    if mask.kind == "hash":\n        return hashed(array, _states(mask.salt.get_secret_value()))\n', "",
+        '    if mask.kind == "hash":\n        return hashed(array, _key(mask))\n', "",
         _MASKING + "test_k14_each_mask_in_both_images",
     ),
     Mutation(

@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
@@ -43,11 +41,6 @@ class Gtids:
         """Return the GTID at `index`; None without one."""
         key = int(self.key[index])
         return None if key < 0 else f"{self.keys[key]}{int(self.number[index])}"
-
-    def texts(self) -> pa.StringArray:
-        """Return all GTIDs; null where there is none."""
-        keys = pa.array(self.keys, pa.string()).take(pa.array(self.key, mask=self.key < 0))
-        return pc.binary_join_element_wise(keys, pa.array(self.number).cast(pa.string()), "")
 
 
 class GtidColumns:

@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows, InvalidValue
@@ -41,8 +40,6 @@ _BLOCK_CELLS: Final = 1 << 17
 _BLOCK_BYTES: Final = 4 << 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TEXT: Final = pa.large_string()
-_OP_NAMES: Final = pa.array([OP_NAMES.get(op) for op in range(max(OP_NAMES) + 1)], _TEXT)
 _NO_NUMBERS: Final = {"nan": '"NaN"', "inf": '"inf"', "-inf": '"-inf"'}
 
 _quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -55,18 +52,13 @@ def jsonl_lines(
     offsets: NDArray[np.int64] | Sequence[int],
     gtids: Sequence[str | None],
 ) -> list[str]:
-    """Return one JSON text without line end per change, in order.
+    """One JSON text without line end per change, in order.
 
     Args:
         offsets, gtids: one for each decoded event, by `rows.event_row`.
     """
-    blocks = jsonl_blocks(
-        rows,
-        journal=journal,
-        offsets=np.asarray(offsets, np.int64),
-        gtids=pa.array(gtids, pa.string()),
-    )
-    return [line[:-1] for block in blocks for line in block.to_pylist()]
+    blocks = jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=gtids)
+    return [line[:-1] for block in blocks for line in block]
 
 
 def jsonl_blocks(
@@ -74,150 +66,119 @@ def jsonl_blocks(
     *,
     journal: str,
     offsets: NDArray[np.int64],
-    gtids: pa.StringArray,
-    statements: pa.LargeStringArray | None = None,
-) -> Iterator[pa.LargeStringArray]:
-    """Yield all changes as lines with their line ends, in blocks.
+    gtids: Sequence[str | None],
+    statements: Sequence[str | None] | None = None,
+) -> Iterator[list[str]]:
+    """All changes as lines with their line ends, in blocks.
 
     Args:
-        offsets, gtids, statements: one for each decoded event, by `rows.event_row`; no line has
-            a statement without `statements`.
+        offsets, gtids, statements: one for each decoded event, by `rows.event_row`.
     """
     columns = max(len(rows.schema.columns), 1)
     bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)
     step = max(1, min(_BLOCK_CELLS // columns, _BLOCK_BYTES // bytes_per_row))
     cuts = np.arange(0, len(rows), step)
+    added = [""] * len(gtids)
     if statements is not None:
-        lengths = pc.fill_null(pc.binary_length(statements), 0).to_numpy()
+        added = ["" if text is None else f',"statement":{_quoted(text)}' for text in statements]
+        lengths = np.array([len(text) for text in added], np.int64)
         spent = np.cumsum(lengths[rows.event_row]) // _BLOCK_BYTES
         cuts = np.union1d(cuts, np.flatnonzero(np.diff(spent)) + 1)
+    # What the lines of one event share.
+    events = [
+        f',"journal":{_quoted(journal)},"offset":{offset},"gtid":{_quoted(gtid)}'
+        for offset, gtid in zip(offsets.tolist(), gtids, strict=True)
+    ]
     for first, stop in pairwise([*cuts.tolist(), len(rows)]):
-        part = rows.part(first, stop)
-        events = pa.array(part.event_row)
-        yield _lines(
-            part,
-            journal,
-            pa.array(offsets[part.event_row]),
-            gtids.take(events),
-            None if statements is None else statements.take(events),
-        )
+        yield _lines(rows.part(first, stop), events, added)
 
 
 def iso_time(since_1970_us: int) -> str:
-    """Return ISO 8601 text in UTC with six digits, such as ``2024-01-31T23:59:59.000000Z``."""
+    """ISO 8601 text in UTC with six digits, such as ``2024-01-31T23:59:59.000000Z``."""
     moment = _EPOCH + timedelta(microseconds=since_1970_us)
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _lines(
-    rows: DecodedRows,
-    journal: str,
-    offsets: pa.Int64Array,
-    gtids: pa.StringArray,
-    statements: pa.LargeStringArray | None,
-) -> pa.LargeStringArray:
-    ops = pa.array(rows.op)
-    before = pc.if_else(pc.equal(ops, INSERT), _text("null"), _image(rows, "before"))
-    after = pc.if_else(pc.equal(ops, DELETE), _text("null"), _image(rows, "after"))
-    known = rows.commit_ts_us >= 0
-    moments = pa.array(rows.commit_ts_us, pa.timestamp("us"), mask=~known).cast(pa.string())
-    names = f'{{"schema":{_quoted(rows.schema.database)},"table":{_quoted(rows.schema.table)}'
-    return _joined(
-        f'{names},"op":"',
-        _OP_NAMES.take(ops),
-        '","before":',
-        before,
-        ',"after":',
-        after,
-        f',"journal":{_quoted(journal)},"offset":',
-        offsets.cast(_TEXT),
-        ',"gtid":',
-        _or_null(_joined('"', gtids.cast(_TEXT), '"')),
-        ',"ts":',
-        _or_null(_joined('"', pc.utf8_replace_slice(moments, 10, 11, "T").cast(_TEXT), 'Z"')),
-        *([] if statements is None else [_statements(statements)]),
-        "}\n",
-    )
+def _lines(rows: DecodedRows, events: list[str], added: list[str]) -> list[str]:
+    names = f'"schema":{_quoted(rows.schema.database)},"table":{_quoted(rows.schema.table)}'
+    heads = {op: f'{{{names},"op":"{name}","before":' for op, name in OP_NAMES.items()}
+    times = {
+        time_us: "null" if time_us < 0 else f'"{iso_time(time_us)}"'
+        for time_us in np.unique(rows.commit_ts_us).tolist()
+    }
+    return [
+        f"{heads[op]}{'null' if op == INSERT else before},"
+        f'"after":{"null" if op == DELETE else after}'
+        f'{events[event]},"ts":{times[time_us]}{added[event]}}}\n'
+        for op, before, after, event, time_us in zip(
+            rows.op.tolist(),
+            _images(rows, "before"),
+            _images(rows, "after"),
+            rows.event_row.tolist(),
+            rows.commit_ts_us.tolist(),
+            strict=True,
+        )
+    ]
 
 
-def _statements(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    distinct = texts.dictionary_encode()
-    quoted = pa.array(
-        [f',"statement":{_quoted(text)}' for text in distinct.dictionary.to_pylist()], _TEXT
-    )
-    return quoted.take(distinct.indices).fill_null("")
-
-
-def _image(rows: DecodedRows, image: str) -> pa.LargeStringArray:
-    """Return one image of each row as a JSON object, without the columns that are absent."""
+def _images(rows: DecodedRows, image: str) -> list[str]:
+    """One image of each row as a JSON object, without the columns that are absent."""
     batch = rows.before if image == "before" else rows.after
     present = rows.before_present if image == "before" else rows.after_present
-    if not batch.num_columns:
-        return pa.array(["{}"] * len(rows), _TEXT)
     cells = []
     for index, column in enumerate(rows.schema.columns):
         invalid = [value for value in rows.invalid if (value.image, value.column) == (image, index)]
         texts = json_texts(column, batch.column(index), invalid)
-        cell = _joined(f",{_quoted(column.name)}:", texts)
-        if not rows.all_present:
-            is_present = present[:, index >> 3] >> (index & 7) & 1
-            cell = pc.if_else(pa.array(is_present.astype(bool)), cell, _text(""))
-        cells.append(cell)
-    return _joined("{", pc.utf8_slice_codeunits(_joined(*cells), 1), "}")
+        name = f"{_quoted(column.name)}:"
+        if rows.all_present:
+            cells.append([name + text for text in texts])
+        else:
+            bits = (present[:, index >> 3] >> (index & 7) & 1).tolist()
+            cells.append(
+                [name + text if bit else "" for text, bit in zip(texts, bits, strict=True)]
+            )
+    if rows.all_present:
+        return [f"{{{','.join(row)}}}" for row in zip(*cells, strict=True)]
+    return [f"{{{','.join(filter(None, row))}}}" for row in zip(*cells, strict=True)]
 
 
-def json_texts(
-    column: Column, values: pa.Array, invalid: Iterable[InvalidValue] = ()
-) -> pa.LargeStringArray:
-    """Return the JSON text of each value of one column.
+def json_texts(column: Column, values: pa.Array, invalid: Iterable[InvalidValue] = ()) -> list[str]:
+    """The JSON text of each value of one column.
 
     Args:
         values: of the type from `arrow_types.arrow_type`.
         invalid: what the array cannot hold.
     """
     if values.null_count == len(values):
-        texts = pa.array(["null"] * len(values), _TEXT)
+        texts = ["null"] * len(values)
     else:
-        texts = _or_null(_value_texts(column, values))
-    replacements = {value.row: _invalid_text(value, column) for value in invalid}
-    if replacements:
-        mask = np.zeros(len(values), bool)
-        mask[list(replacements)] = True
-        in_order = [replacements[row] for row in sorted(replacements)]
-        texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(in_order, _TEXT))
+        text_of_value, raw = _texts_of(column, values)
+        texts = ["null" if value is None else text_of_value(value) for value in raw.to_pylist()]
+    for value in invalid:
+        texts[value.row] = _invalid_text(value, column)
     return texts
 
 
-def _value_texts(column: Column, values: pa.Array) -> pa.Array:
+def _texts_of(column: Column, values: pa.Array) -> tuple[Callable[[Any], str], pa.Array]:
+    """What makes a JSON text of a Python object, and the array of these objects."""
     type_ = values.type
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        return text_of(values)
-    if pa.types.is_decimal(type_) and column.type.change == "whole":  # numbers, not strings
-        return text_of(values)
-    if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
-        text = text_of(values, fraction_digits=column.fraction_digits).cast(_TEXT)
-        return _joined('"', text, '"')
+        return lambda number: str(int(number)), values
+    if pa.types.is_decimal(type_):
+        # "whole": integers of a wide type are numbers, not strings
+        return ("{:f}" if column.type.change == "whole" else '"{:f}"').format, values
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+        return '"{}"'.format, text_of(values, fraction_digits=column.fraction_digits)
     if pa.types.is_floating(type_):
-        return _each(_real, values.cast(pa.string()))
+        return _real, values.cast(pa.string())
     if pa.types.is_string(type_):
-        return _each(_quoted, values)
+        return _quoted, values
     if pa.types.is_binary(type_):
-        return _each(lambda raw: f'"{raw.hex()}"', values)
+        return lambda raw: f'"{raw.hex()}"', values
     if pa.types.is_struct(type_):
-        return _each(_geometry, values)
+        return _geometry, values
     if pa.types.is_list(type_):
-        # `flatten`: the slice's own elements, without those of the parent's NULLs.
-        reals = iter(values.flatten().cast(pa.string()).to_pylist())
-        lengths = pc.list_value_length(values).to_pylist()
-        return pa.array(
-            [
-                None
-                if length is None
-                else f"[{','.join(_real(next(reals)) for _ in range(length))}]"
-                for length in lengths
-            ],
-            _TEXT,
-        )
+        return lambda reals: f"[{','.join(map(_real, reals))}]", values.cast(pa.list_(pa.string()))
     raise BinlogError(
         f"column {column.name!r} cannot be written as JSON",
         expected="a type of docs/reference/types.md",
@@ -226,18 +187,12 @@ def _value_texts(column: Column, values: pa.Array) -> pa.Array:
     )
 
 
-def _each(function: Any, values: pa.Array) -> pa.LargeStringArray:
-    return pa.array(
-        [None if value is None else function(value) for value in values.to_pylist()], _TEXT
-    )
-
-
 def _geometry(value: dict[str, Any]) -> str:
     return f'"{(value["srid"].to_bytes(4, "little", signed=True) + value["wkb"]).hex()}"'
 
 
 def _real(shortest: str) -> str:
-    """Return a number in the server's layout, from its shortest digits: as `kernels.text.shortest`
+    """A number in the server's layout, from its shortest digits: as `kernels.text.shortest`
     writes them inside JSON documents. Bytes may hold what no server stores and JSON has no number
     for: ``"NaN"``, ``"inf"``, ``"-inf"``.
     """
@@ -258,7 +213,7 @@ def _real(shortest: str) -> str:
 
 
 def _invalid_text(value: InvalidValue, column: Column) -> str:
-    """Return the JSON for an invalid value: the server's text, or an object with a document's
+    """JSON for an invalid value: the server's text, or an object with a document's
     differences or with the bytes in hex.
 
     Values of all columns are strings, numbers or lists, so an object is unambiguous.
@@ -267,16 +222,3 @@ def _invalid_text(value: InvalidValue, column: Column) -> str:
         return f'{{"differences": {value.text}}}'
     text = _quoted(value.text)
     return text if column.type.not_held_text == "moment" else f'{{"hex": {text}}}'
-
-
-def _text(text: str) -> pa.Scalar:
-    return pa.scalar(text, _TEXT)
-
-
-def _joined(*parts: str | pa.Array) -> pa.LargeStringArray:
-    texts = [_text(part) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*texts, _text(""))
-
-
-def _or_null(texts: pa.Array) -> pa.LargeStringArray:
-    return texts.cast(_TEXT).fill_null("null")

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -37,7 +35,7 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 REPEATED_BYTES_MAX: Final = 64 << 20
 
 
-def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator[NDArray[np.uint8]]:
+def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator[bytes]:
     """The piece's lines as bytes with line ends. Raises CdcError as the decoder, after the lines
     of everything before the event that it names.
     """
@@ -54,33 +52,25 @@ def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator
         for first, stop in ((0, middle), (middle, len(piece.events))):
             yield from lines_of(piece.between(first, stop), selection, journal=journal)
         return
-    texts, event_rows = _statements(piece, selection, journal)
-    is_single = len(tables) == 1 and not texts
-    blocks = [pa.array(texts, pa.large_string())]
+    lines, event_rows = _statements(piece, selection, journal)
+    is_single = len(tables) == 1 and not lines
     for table, rows in tables:
+        gtids = piece.gtids_of(table.rows)
         for block in jsonl_blocks(
             rows,
             journal=journal,
             offsets=piece.chunk.events["offset"][table.rows],
-            gtids=piece.gtids_of(table.rows).texts(),
+            gtids=list(map(gtids.text, range(len(table.rows)))),
             statements=_annotations(piece, table),
         ):
             if is_single:
-                yield _bytes_of(block)
+                yield "".join(block).encode()
             else:
-                blocks.append(block)
+                lines += block
         event_rows.append(table.rows[rows.event_row])
     if not is_single:
         order = np.argsort(np.concatenate(event_rows), kind="stable")
-        yield _bytes_of(pa.concat_arrays(blocks).take(pa.array(order)))
-
-
-def _bytes_of(lines: pa.LargeStringArray) -> NDArray[np.uint8]:
-    _, offsets, data = lines.buffers()
-    if data is None:
-        return np.empty(0, np.uint8)
-    ends = np.frombuffer(offsets, np.int64)
-    return np.frombuffer(data, np.uint8)[ends[lines.offset] : ends[lines.offset + len(lines)]]
+        yield "".join([lines[index] for index in order.tolist()]).encode()
 
 
 def _statements(
@@ -95,17 +85,15 @@ def _statements(
     return texts, [np.array(rows, np.int64)]
 
 
-def _annotations(piece: LogPiece, table: TableRows) -> pa.LargeStringArray | None:
-    return None if piece.annotations is None else piece.annotations.for_rows(table.rows)
+def _annotations(piece: LogPiece, table: TableRows) -> list[str | None] | None:
+    return None if piece.annotations is None else piece.annotations.for_rows(table.rows).to_pylist()
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> int:
     total = 0
     for table, rows in tables:
-        statements = _annotations(piece, table)
-        if statements is not None:
-            lengths = pc.fill_null(pc.binary_length(statements), 0).to_numpy()
-            total += int(lengths[rows.event_row].sum())
+        lengths = np.array([len(text or "") for text in _annotations(piece, table) or ()], np.int64)
+        total += int(lengths[rows.event_row].sum()) if len(lengths) else 0
     return total
 
 

@@ -16,9 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.errors import CdcError
@@ -106,8 +103,8 @@ class Inspection:
             error.journal = self._names.get(error.journal or "", error.journal)
             raise
 
-    def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
-        """Yield whole lines of JSON as bytes. Raises as `pieces`."""
+    def lines(self, chunks: Iterable[FileChunk]) -> Iterator[bytes]:
+        """Whole lines of JSON. Raises as `pieces`."""
         for name, piece in self.pieces(chunks):
             with self._named_in_errors():
                 yield from lines_of(piece, self.selection, journal=name)

@@ -67,7 +67,7 @@ def decode_type(
         ]
     rows = decode_last(server, f"{database}.t")
     rows.after.validate(full=True)
-    texts = json_texts(rows.schema.columns[1], rows.after.column(1)).to_pylist()
+    texts = json_texts(rows.schema.columns[1], rows.after.column(1))
     got = [json.loads(text) for text in texts]
     for value in rows.invalid:
         assert got[value.row] is None

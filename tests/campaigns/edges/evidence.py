@@ -114,7 +114,7 @@ def texts_of(rows: DecodedRows, column: int) -> tuple[list[str | None], list[int
     """Our texts of a column's after images, and the rows that are in the list of invalid values."""
     got = [
         json.loads(text)
-        for text in json_texts(rows.schema.columns[column], rows.after.column(column)).to_pylist()
+        for text in json_texts(rows.schema.columns[column], rows.after.column(column))
     ]
     invalid = []
     for value in rows.invalid:
