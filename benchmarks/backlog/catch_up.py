@@ -3,7 +3,7 @@ beside one gigabyte.
 
 The journals of a backlog are one journal of a real server without GTIDs under many names (hard
 links), so that 20 GB take 256 MB of disk. Its rows go through the product's own capture, batch by
-batch, into tables that only count: Spark's part is measured by `make bench-sink`.
+batch, into tables that only count: Spark's part is measured by `make bench NAME=sink`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 of which has lost its Delta table and is suspended.
 
 With PICTURES, a folder, each page that the documentation shows is drawn into it: see
-`make screenshots`.
+`make record NAME=pictures`.
 """
 
 from __future__ import annotations

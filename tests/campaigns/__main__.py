@@ -1,7 +1,8 @@
-"""A campaign of `tests.campaigns.frame`.
+"""Play a campaign of `tests.campaigns.frame`: ``make campaign NAME=... SEED=... BUDGET=...``.
 
-``python -m tests.campaigns NAME [--seed S] [--budget CASES|MINUTESm|all] [--processes N]``, and one
-case of it alone: ``--case NUMBER``, or ``--choices JSON`` as a finding prints it.
+``python -m tests.campaigns NAME [--seed S] [--budget CASES|MINUTESm|all] [key=value ...]``, and one
+case of it alone: ``--case NUMBER``, or ``--choices JSON`` as a finding prints it. Without a name:
+all campaigns, with what they need, their budgets and options.
 
 Exits with 1 if anything was found.
 """
@@ -12,39 +13,65 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.campaigns import frame
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
-    parser.add_argument("name", help="the folder of the campaign in tests/campaigns")
+    parser.add_argument("name", nargs="?", choices=frame.names(), metavar="NAME")
+    parser.add_argument("options", nargs="*", metavar="key=value")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--budget", type=frame.Budget.parse, default=frame.Budget.parse("1m"))
+    parser.add_argument("--budget", type=frame.Budget.parse)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--keep", metavar="FOLDER", help="leave there what plays leave")
+    parser.add_argument("--bounds", action="store_true", help="kernels that check bounds")
     parser.add_argument("--case", type=int, help="only the case of this number")
     parser.add_argument("--choices", type=json.loads, help="only this case, as JSON")
-    options = parser.parse_args(arguments)
-    campaign = frame.campaign_of(options.name)
-    if options.case is not None or options.choices is not None:
-        case = options.choices
+    chosen = parser.parse_intermixed_args(arguments)
+    if chosen.name is None:
+        print("\n".join(_table()))
+        return 0
+    if chosen.keep:
+        os.environ[frame.KEEP] = chosen.keep
+    if chosen.bounds:
+        frame.check_bounds()
+    campaign = frame.campaign_of(chosen.name)
+    try:
+        bound = campaign.with_options(chosen.options)
+    except ValueError as error:
+        parser.error(str(error))
+    frame.install(campaign)
+    if chosen.case is not None or chosen.choices is not None:
+        case = chosen.choices
         if case is None:
-            case = campaign.case(options.seed, options.case)
+            case = bound.case(chosen.seed, chosen.case)
         print(json.dumps(case))
-        with frame.played(campaign) as play:
-            told, counts = frame.judged(play, case)
-        print(told or f"no finding: {dict(counts)}")
-        return 1 if told else 0
+        with frame.played(bound) as play:
+            finding, counts = frame.judged(play, case)
+        print(finding or f"no finding: {dict(counts)}")
+        return 1 if finding else 0
     report = frame.run(
         campaign,
-        seed=options.seed,
-        budget=options.budget,
-        processes=options.processes,
+        seed=chosen.seed,
+        budget=chosen.budget or frame.Budget.parse(campaign.budget),
+        processes=chosen.processes,
+        options=chosen.options,
+        first=chosen.first,
         tell=lambda line: print(line, flush=True),
     )
     print(report.text())
     return 1 if report.findings else 0
+
+
+def _table() -> Iterator[str]:
+    for name in frame.names():
+        campaign = frame.campaign_of(name)
+        options = " ".join(f"{key}={value}" for key, value in campaign.options.items())
+        needs = ", ".join(campaign.needs) or "nothing"
+        yield f"{name:15} budget {campaign.budget:5} needs {needs:20} {options}".rstrip()
 
 
 if __name__ == "__main__":

@@ -34,35 +34,62 @@ Rules:
 - A play must take any part of a case: shrinking leaves choices out. What then makes no sense is
   passed over, and is no finding.
 - A process that dies or does not come back is a finding too; it is told by its number, not shrunk.
+- Options (``key=value``) choose among cases; a play sees its case alone, so `--choices` needs none.
+- A campaign names what it needs installed (`NEEDS`); the command installs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import multiprocessing
 import os
 import re
+import resource
 import shlex
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
+import traceback
+import venv
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, get_args
+
+from tests.servers import Flavor
 
 Case: TypeAlias = list[Any]
 Play: TypeAlias = Callable[[Case], Counter[str]]
 """Plays a case, and says what was in it; raises its finding."""
 
 START_S_MAX: Final = 900.0  # kernels compile and servers start
-SHRINK_PLAYS_MAX: Final = 300
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "mysql": ("tests.servers.install", "mysql"),
+        "mariadb": ("tests.servers.install", "mariadb"),
+        "jars": ("cdc_pipeline.sink.spark.jars",),
+        "S3 jars": ("cdc_pipeline.sink.spark.jars", "--with", "s3"),
+        "S3 server": ("tests.cluster.install",),
+        "C compiler": ("tests.campaigns.disk.disk",),
+    }
+)
+"""What a campaign may need, and the module with its arguments that installs or finds it."""
+SERVERS: Final = ("mysql", "mariadb")
+KEEP: Final = "CDC_CAMPAIGN_KEEP"
+"""Variable of the environment: a folder where all stays that plays leave."""
 _MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
+_ELSEWHERE: Final = {"model": "tests.model.campaign", "mutations": "tests.mutations.campaign"}
+_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc_pipeline"
 _AT_START: Final = -1
 _LINE_MAX: Final = 300
 _LINES_MAX: Final = 20
@@ -82,16 +109,51 @@ class Campaign:
         case: the case of a seed and a number.
         opened: what a process needs to play cases, with a folder of its own that goes afterwards.
         simpler: choices that may stand for one, the simplest first; shrinking tries them.
-        cases_max: how many different cases there are; without it, as many as the budget has.
+        cases_max: how many different cases a seed has; without it, as many as the budget has.
         case_s_max: a play that takes longer hangs.
+        needs: names in `NEEDS`.
+        options: their defaults; `case` and `cases_max` get them by name.
+        budget: what is played unless a person says otherwise.
+        processes_max: that are of use at once.
+        process_cases: after which a process makes room for a new one.
+        memory_bytes_max: by which the address space of a process may grow once it is open.
+        shrink_plays_max: 0 where a play is too dear to be repeated.
+        on_disk: its files are too large for memory.
     """
 
     name: str
-    case: Callable[[int, int], Case]
+    case: Callable[..., Case]
     opened: Callable[[Path], AbstractContextManager[Play]]
     simpler: Callable[[Any], Iterable[Any]] = _nothing_simpler
-    cases_max: Callable[[int], int] | None = None
+    cases_max: Callable[..., int] | None = None
     case_s_max: float = 300.0
+    needs: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    budget: str = "1m"
+    processes_max: int = 1 << 10
+    process_cases: int = 1 << 62
+    memory_bytes_max: int = 0
+    shrink_plays_max: int = 300
+    on_disk: bool = False
+
+    def with_options(self, pairs: Sequence[str]) -> Campaign:
+        """The campaign with options of a person, each as ``key=value``.
+
+        Raises:
+            ValueError: it has no such option, or a value is not of its default's type.
+        """
+        options = dict(self.options)
+        for pair in pairs:
+            name, _, text = pair.partition("=")
+            if name not in options:
+                has = ", ".join(f"{key}={value}" for key, value in options.items()) or "none"
+                raise ValueError(f"{self.name} has no option {name}; its options are {has}")
+            default = options[name]
+            options[name] = text == "true" if isinstance(default, bool) else type(default)(text)
+        bound = replace(self, options=options, case=functools.partial(self.case, **options))
+        if self.cases_max is not None:
+            bound = replace(bound, cases_max=functools.partial(self.cases_max, **options))
+        return bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +200,16 @@ class Report:
     """What a campaign came to: how many cases, what was in them, and the findings by kind.
 
     `cpu_seconds` are those of the plays, in their own processes: other work does not change them.
+    `grown_bytes` is the most by which a process has grown after it was open.
     """
 
     campaign: str
     seed: int
+    options: Sequence[str] = ()
     cases: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    grown_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=dict)
 
@@ -163,22 +228,24 @@ class Report:
         lines = []
         for found in sorted(self.findings.values(), key=lambda one: one.number):
             command = f"python -m tests.campaigns {self.campaign}"
+            options = "".join(f" {shlex.quote(pair)}" for pair in self.options)
             lines.append(f"{found.cases} of {self.cases:,} cases: {found.told}")
-            lines.append(f"  first:  {command} --seed {self.seed} --case {found.number}")
+            lines.append(f"  first:  {command} --seed {self.seed} --case {found.number}{options}")
             if found.least is not None:
                 lines.append(
                     f"  least:  {command} --choices {shlex.quote(json.dumps(found.least))}"
                 )
         told = ", ".join(f"{count:,} {name}" for name, count in self.counts.most_common())
         rate = ""
-        if self.seconds:
+        if self.cases:
             rate = (
-                f" ({60 * self.cases / self.seconds:,.0f} a minute, "
+                f" ({60 * self.cases / max(self.seconds, 0.1):,.0f} a minute, "
                 f"{1000 * self.cpu_seconds / self.cases:.0f} CPU-ms each)"
             )
         lines.append(
             f"{self.campaign}, seed {self.seed}: {self.cases:,} cases in {self.seconds:.0f} s"
-            f"{rate}, {len(self.findings)} kinds of findings; {told}"
+            f"{rate}, {len(self.findings)} kinds of findings, a process grew by "
+            f"{self.grown_bytes / 2**20:.0f} MiB at most; {told}"
         )
         return "\n".join(lines)
 
@@ -189,9 +256,88 @@ def campaign_of(name: str) -> Campaign:
     Raises:
         ModuleNotFoundError: there is none.
     """
-    campaign = importlib.import_module(f"tests.campaigns.{name}.campaign").CAMPAIGN
-    assert isinstance(campaign, Campaign)
-    return campaign
+    module = importlib.import_module(_ELSEWHERE.get(name, f"tests.campaigns.{name}.campaign"))
+    assert isinstance(module.CAMPAIGN, Campaign)
+    return module.CAMPAIGN
+
+
+def names() -> list[str]:
+    """The names of all campaigns."""
+    folders = (file.parent.name for file in Path(__file__).parent.glob("*/campaign.py"))
+    return sorted([*folders, *_ELSEWHERE])
+
+
+def install(campaign: Campaign) -> None:
+    """Install or find what a campaign needs.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be had; what was tried has said why.
+    """
+    for need in campaign.needs:
+        subprocess.run([sys.executable, "-m", *NEEDS[need]], check=True, stdout=sys.stderr)
+
+
+def check_bounds() -> None:
+    """Have kernels that this process and its children compile check bounds."""
+    os.environ["NUMBA_BOUNDSCHECK"] = "1"
+    # The switch is not part of numba's key: these kernels have a cache of their own.
+    os.environ["NUMBA_CACHE_DIR"] = str(_CACHE / "numba-bounds")
+
+
+def assert_bounds_checks() -> None:
+    """Raise RuntimeError if bounds checks are wanted and the kernels lack them.
+
+    Kernels from a cache without bounds checks would read beyond their arrays in silence.
+    """
+    if os.environ.get("NUMBA_BOUNDSCHECK") != "1":
+        return
+    import numpy as np
+
+    from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
+
+    try:
+        gtid_commit_us(np.zeros(1, np.uint8), 0, 60, 33)
+    except IndexError:
+        return
+    raise RuntimeError("the kernels have no bounds checks: give them an empty NUMBA_CACHE_DIR")
+
+
+def address_space_bytes() -> int:
+    """Address space of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def locked_environment(folder: Path, requirements: Path) -> Path:
+    """An environment of its own with locked packages; its interpreter."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--require-hashes", "-r", str(requirements)], check=True)
+    return python
+
+
+def flavors(flavor: str = "") -> tuple[Flavor, ...]:
+    """Both, or the one that an option names."""
+    return tuple(name for name in get_args(Flavor) if flavor in ("", name))
+
+
+def distinct(seed: int, number: int) -> int:
+    """One number for a seed and a number, where a campaign's cases have numbers alone."""
+    return (seed - 1) * 10_000_000 + number
+
+
+class OnDemand(ExitStack):
+    """Contexts by key, each entered when it is asked for first; all end together."""
+
+    def __init__(self, start: Callable[..., AbstractContextManager[Any]]) -> None:
+        super().__init__()
+        self._start = start
+        self._values: dict[tuple[Any, ...], Any] = {}
+
+    def get(self, *key: Any) -> Any:
+        if key not in self._values:
+            self._values[key] = self.enter_context(self._start(*key))
+        return self._values[key]
 
 
 def kind_of(told: str) -> str:
@@ -205,16 +351,21 @@ def judged(play: Play, case: Case) -> tuple[str, Counter[str]]:
         return "", play(case)
     except Exception as error:
         lines = f"{type(error).__name__}: {error}".splitlines()
+        if not isinstance(error, AssertionError):
+            lines += "".join(traceback.format_tb(error.__traceback__, limit=-3)).splitlines()
         return "\n".join(line[:_LINE_MAX] for line in lines[:_LINES_MAX]), Counter()
 
 
-def sample(campaign: Campaign, *, seed: int, count: int, folder: Path) -> Counter[str]:
+def sample(
+    campaign: Campaign, *, seed: int, count: int, folder: Path, options: Sequence[str] = ()
+) -> Counter[str]:
     """Play the first cases of a seed in this process; what was in them.
 
     Raises:
         AssertionError: with the least that shows the first finding.
     """
-    report = Report(campaign.name, seed)
+    campaign = campaign.with_options(options)
+    report = Report(campaign.name, seed, options)
     with campaign.opened(folder) as play:
         for number in range(count):
             told, counts = judged(play, campaign.case(seed, number))
@@ -227,29 +378,41 @@ def sample(campaign: Campaign, *, seed: int, count: int, folder: Path) -> Counte
 
 def shrunk(campaign: Campaign, play: Play, case: Case, kind: str) -> Case:
     """The least choices found that still show a finding of a kind: fewer, then simpler ones."""
-    plays = 0
 
     def shows(choices: Case) -> bool:
-        nonlocal plays
-        plays += 1
-        told, _counts = judged(play, choices)
-        return bool(told) and kind_of(told) == kind
+        finding, _counts = judged(play, choices)
+        return bool(finding) and kind_of(finding) == kind
 
+    return least(case, shows, simpler=campaign.simpler, plays_max=campaign.shrink_plays_max)
+
+
+def least(
+    case: Case,
+    shows: Callable[[Case], bool],
+    *,
+    simpler: Callable[[Any], Iterable[Any]] = _nothing_simpler,
+    plays_max: int,
+) -> Case:
+    """The least of a case that still shows something, in so many trials: choices are left out by
+    halves, then by ever smaller runs; then simpler ones take the place of those that are left."""
+    plays = 0
     size = len(case)
     while size >= 1:
-        at = 0
-        while at < len(case) and plays < SHRINK_PLAYS_MAX:
-            fewer = case[:at] + case[at + size :]
+        first = 0
+        while first < len(case) and plays < plays_max:
+            fewer = case[:first] + case[first + size :]
+            plays += 1
             if shows(fewer):
                 case = fewer
             else:
-                at += size
+                first += size
         size //= 2
-    for at in range(len(case)):
-        for choice in campaign.simpler(case[at]):
-            if plays >= SHRINK_PLAYS_MAX:
+    for index in range(len(case)):
+        for choice in simpler(case[index]):
+            if plays >= plays_max:
                 return case
-            other = [*case[:at], choice, *case[at + 1 :]]
+            other = [*case[:index], choice, *case[index + 1 :]]
+            plays += 1
             if shows(other):
                 case = other
                 break
@@ -262,6 +425,9 @@ def _shrink_first(campaign: Campaign, report: Report, play: Play) -> None:
         if found.told.startswith(_DEATH):
             continue
         case = campaign.case(report.seed, found.number)
+        if not campaign.shrink_plays_max:
+            found.least = case
+            continue
         told, _counts = judged(play, case)
         if told and kind_of(told) == kind:
             found.least = shrunk(campaign, play, case, kind)
@@ -270,13 +436,23 @@ def _shrink_first(campaign: Campaign, report: Report, play: Play) -> None:
 @contextlib.contextmanager
 def played(campaign: Campaign) -> Iterator[Play]:
     """What plays a campaign's cases in this process."""
-    with (
-        tempfile.TemporaryDirectory(
-            prefix="cdc-campaign-", dir=_MEMORY if _MEMORY.is_dir() else None
-        ) as folder,
-        campaign.opened(Path(folder)) as play,
-    ):
+    in_memory = _MEMORY.is_dir() and not campaign.on_disk
+    keeps = os.environ.get(KEEP)
+    parent = Path(keeps).absolute() if keeps else _MEMORY if in_memory else None
+    with fresh(parent, f"cdc-{campaign.name}-") as folder, campaign.opened(folder) as play:
         yield play
+
+
+@contextlib.contextmanager
+def fresh(parent: Path | None, prefix: str = "play-") -> Iterator[Path]:
+    """A new folder that goes afterwards, unless a person wants to see what plays leave."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    folder.chmod(0o755)  # a server that runs as another user reads its files there
+    try:
+        yield folder
+    finally:
+        if KEEP not in os.environ:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(
@@ -285,28 +461,34 @@ def run(
     seed: int,
     budget: Budget,
     processes: int,
+    options: Sequence[str] = (),
+    first: int = 0,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Report:
     """Play a campaign in several processes, each of which has every so manyth case, and shrink
     what they find in this one. `tell` is called now and then with how far it is."""
     began_s = time.monotonic()
+    campaign = campaign.with_options(options)
+    processes = min(processes, campaign.processes_max)
     end_s = began_s + budget.seconds if budget.seconds is not None else None
-    limits = [budget.cases, campaign.cases_max(seed) if campaign.cases_max else None]
+    limits = [budget.cases, campaign.cases_max(seed) - first if campaign.cases_max else None]
     count = min((limit for limit in limits if limit is not None), default=None)
     if count is None and end_s is None:
         raise ValueError(f"{campaign.name} has no last case: give a budget of cases or minutes")
-    report = Report(campaign.name, seed)
+    last = 1 << 62 if count is None else first + count
+    report = Report(campaign.name, seed, options)
     context = multiprocessing.get_context("spawn")
     workers = [
-        _Worker(context, campaign, seed, range(first, count or 1 << 62, processes), end_s)
-        for first in range(processes if count is None else min(processes, count))
+        _Worker(context, campaign, seed, range(number, last, processes), end_s)
+        for number in range(first, min(first + processes, last))
     ]
     told_s = began_s
     while workers:
         wait([worker.connection for worker in workers], timeout=0.5)
         for worker in list(workers):
-            for number, told, counts, cpu_seconds in worker.received():
+            for number, told, counts, cpu_seconds, grown_bytes in worker.received():
                 report.cpu_seconds += cpu_seconds
+                report.grown_bytes = max(report.grown_bytes, grown_bytes)
                 known = len(report.findings)
                 report.add(number, told, counts)
                 if len(report.findings) > known:
@@ -323,7 +505,11 @@ def run(
                 )
             if worker.is_done:
                 worker.process.join()
-                workers.remove(worker)
+                rest = worker.numbers[campaign.process_cases :]
+                if rest and (end_s is None or time.monotonic() < end_s):
+                    workers[workers.index(worker)] = _Worker(context, campaign, seed, rest, end_s)
+                else:
+                    workers.remove(worker)
         if time.monotonic() - told_s > 30:
             told_s = time.monotonic()
             tell(f"{report.cases:,} cases, {told_s - began_s:.0f} s")
@@ -356,7 +542,7 @@ class _Worker:
         self.process.start()
         child.close()
 
-    def received(self) -> Iterator[tuple[int, str, Counter[str], float]]:
+    def received(self) -> Iterator[tuple[int, str, Counter[str], float, int]]:
         """Verdicts that have come."""
         try:
             while self.connection.poll():
@@ -397,13 +583,24 @@ def _work(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     with played(campaign) as play:
-        for number in numbers:
+        assert_bounds_checks()
+        if campaign.memory_bytes_max:
+            limit_bytes = address_space_bytes() + campaign.memory_bytes_max
+            resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+        start_bytes = _peak_bytes()
+        for number in numbers[: campaign.process_cases]:
             if end_s is not None and time.monotonic() > end_s:
                 break
             since.value = time.monotonic()
             at.value = number
             began_s = time.process_time()
             verdict = judged(play, campaign.case(seed, number))
-            connection.send((number, *verdict, time.process_time() - began_s))
+            cpu_seconds = time.process_time() - began_s
+            connection.send((number, *verdict, cpu_seconds, _peak_bytes() - start_bytes))
     connection.send(None)
     connection.close()
+
+
+def _peak_bytes() -> int:
+    """Largest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

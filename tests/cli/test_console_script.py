@@ -25,7 +25,8 @@ HEAVY = {"dagster", "pyspark", "numba", "llvmlite", "pyarrow", "numpy", "pandas"
 def test_a_command_loads_no_library_that_it_does_not_need(
     fake_project: Project, arguments: str
 ) -> None:
-    """What files tell needs neither Dagster nor Arrow (what it costs: `make bench-commands`)."""
+    """What files tell needs neither Dagster nor Arrow (what it costs: `make bench
+    NAME=commands`)."""
     write_config(
         fake_project.jobs,
         "shop",

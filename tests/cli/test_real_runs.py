@@ -61,7 +61,8 @@ def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
 def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     shop: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
-    """Also: the third run proves its zero, without a JVM (what it costs: `make bench-idle`)."""
+    """Also: the third run proves its zero, without a JVM (what it costs: `make bench
+    NAME=idle`)."""
     middle = shop["middle"]
     bound = ["--until", f"{middle['journal']}:{middle['offset']}"]
     assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]

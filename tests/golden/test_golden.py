@@ -2,8 +2,8 @@
 server.
 
 Each journal lies beside the SQL that made it and the server's own SELECT at its end;
-``make record-golden`` makes all of them again. The changes of a journal, applied in order to empty
-tables, must give the SELECT's rows.
+``make record NAME=golden`` makes all of them again. The changes of a journal, applied in order to
+empty tables, must give the SELECT's rows.
 """
 
 from __future__ import annotations

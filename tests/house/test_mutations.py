@@ -1,5 +1,5 @@
-"""The list of rules that are taken out (`make mutations`) is true: texts and tests exist, no rule
-is forgotten."""
+"""The list of rules that are taken out (`make campaign NAME=mutations`) is true: texts and tests
+exist, no rule is forgotten."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_every_rule_is_taken_out() -> None:
 
 def test_the_page_is_that_of_the_list() -> None:
     assert (ROOT / "tests" / "mutations" / "README.md").read_text(encoding="utf-8") == page(), (
-        "python -m tests.mutations --page"
+        "python -m tests.mutations"
     )

@@ -1,4 +1,5 @@
-"""The models that `make model` explores, and the rules that are taken out of the specification.
+"""The models that `make campaign NAME=model` explores, and the rules that are taken out of the
+specification.
 
 Each model bounds how often a kind of fault happens; within that, TLC visits every order of steps
 and faults.

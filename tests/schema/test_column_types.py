@@ -199,7 +199,7 @@ def test_a_type_can_be_a_key_or_is_refused_as_one(kind: Kind, spec: TypeSpec) ->
 
 @EVERY_TYPE
 def test_servers_are_asked_about_values_of_every_type(kind: Kind, spec: TypeSpec) -> None:
-    """By `make torture` and `make torture-values`."""
+    """By `make campaign NAME=edges` and `make campaign NAME=values`."""
     for listed in ([*CASES, *REALS], SAMPLES):
         flavors = [
             is_mariadb

@@ -8,7 +8,7 @@ Rules:
   adjusts it in silence, and a check over the rows must prove that there was none. Silent changes in
   strict mode are checked as well: trailing blanks, NULLs that get a value, labels in another
   charset.
-- What is not in this table is unknown. `make torture-values` tests each pair of types on both
+- What is not in this table is unknown. `make campaign NAME=values` tests each pair of types on both
   servers.
 
 Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE); Delta 4.4, type widening.

@@ -1,4 +1,4 @@
-"""A sample of ``make campaign NAME=any_setting``, and that each setting is tried or not with a
+"""A sample of the campaign, and that each setting is tried or not with a
 reason."""
 
 from __future__ import annotations

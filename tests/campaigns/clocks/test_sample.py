@@ -1,4 +1,4 @@
-"""A sample of ``make torture-clocks``: a few histories with each server."""
+"""A sample of the campaign: a few histories with each server."""
 
 from __future__ import annotations
 

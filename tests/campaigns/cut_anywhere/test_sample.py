@@ -1,4 +1,4 @@
-"""A sample of ``make campaign NAME=cut_anywhere``, and cuts that lost something before."""
+"""A sample of the campaign, and cuts that lost something before."""
 
 from __future__ import annotations
 

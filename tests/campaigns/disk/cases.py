@@ -1,7 +1,7 @@
 """Many runs in one process that the shim is loaded into; findings go to standard output, one JSON
 text a line.
 
-python -m tests.campaigns.disk.cases FOLDER PART [--spark] [--stride N] [--seed N] [--states N]
+python -m tests.campaigns.disk.cases FOLDER PART [--spark] [--stride=N] ...
 
 PART is ``full``, ``broken`` (call n fails by ENOSPC or EIO), ``exit`` (the process ends there), or
 ``power``.
@@ -92,11 +92,10 @@ class Cases:
         self.checked += 1
         self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
-    def cut_power(self, seed: int, *, states: int, stride: int) -> None:
+    def cut_power(self, seed: int, *, states: int, stride: int, offset: int) -> None:
         """At each `stride`-th fault point of a run the power goes, in several ways; each time the
         next run finishes all. At each cut nothing that it names is lacking."""
         choose = random.Random(seed)
-        first = choose.randrange(stride)
         lake = self._lake()
         before = self._set_aside(lake.parent, "before")
         moments: list[tuple[str, int, Path]] = []
@@ -141,7 +140,7 @@ class Cases:
                         {"point": point}, "a cut names what the disk lacks", "\n".join(lacking)
                     )
             for state in range(
-                states if int(live.name.rpartition("-")[2]) % stride == first else 0
+                states if int(live.name.rpartition("-")[2]) % stride == offset else 0
             ):
                 struck = self._lakes / f"struck-{self._cases}"
                 self._cases += 1
@@ -222,9 +221,8 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("part", choices=["full", "broken", "exit", "power"])
     parser.add_argument("--spark", action="store_true")
-    parser.add_argument("--stride", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--states", type=int, default=2)
+    for name in ("stride", "offset", "seed", "states"):
+        parser.add_argument(f"--{name}", type=int)
     asked = parser.parse_args()
     patch = pytest.MonkeyPatch()
     spark: Any = stand_in.NoSpark()
@@ -238,12 +236,11 @@ def main() -> int:
     else:
         cases.prepare()
     if asked.part == "power":
-        cases.cut_power(asked.seed, states=asked.states, stride=asked.stride)
+        cases.cut_power(asked.seed, states=asked.states, stride=asked.stride, offset=asked.offset)
         print(json.dumps({"done": asked.part, "cases": cases.checked}), flush=True)
         return bool(cases.found)
     calls = cases.count(forked=asked.part == "exit")
-    start = random.Random(asked.seed).randrange(asked.stride) + 1
-    for number in range(start, calls + 1, asked.stride):
+    for number in range(asked.offset + 1, calls + 1, asked.stride):
         if asked.part == "exit":
             cases.die(number)
         else:

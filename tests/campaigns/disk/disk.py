@@ -142,3 +142,7 @@ class Disk:
             number, name, path, second, *rest = line.split("\t")
             found.append(Call(int(number), name, Path(path), second, rest[0] if rest else ""))
         return found
+
+
+if __name__ == "__main__":
+    compiled()

@@ -31,23 +31,24 @@ class PartReport:
 
 
 def run_part(
-    folder: Path, part: Part, *, spark: bool, stride: int, seed: int, states: int
+    folder: Path,
+    part: Part,
+    *,
+    spark: bool,
+    stride: int,
+    seed: int,
+    states: int,
+    offset: int = 0,
 ) -> PartReport:
-    """Run one part below `folder`.
+    """Run each `stride`-th case of one part behind an offset, below `folder`.
 
     Raises:
         RuntimeError: the process did not come to its end, or there is no C compiler.
     """
     disk = Disk(folder / "lakes", folder / "disk")
-    options = [
-        "--stride",
-        str(stride),
-        "--seed",
-        str(seed),
-        "--states",
-        str(states),
-        *(["--spark"] if spark else []),
-    ]
+    numbers = {"stride": stride, "offset": offset, "seed": seed, "states": states}
+    options = [f"--{name}={number}" for name, number in numbers.items()]
+    options += ["--spark"] if spark else []
     done = subprocess.run(
         [sys.executable, "-m", "tests.campaigns.disk.cases", str(folder), part, *options],
         cwd=_ROOT,

@@ -1,4 +1,4 @@
-"""A few of the cases of `make torture-disk`: a full and a broken disk, a process that ends, a power
+"""A few of the cases of the campaign: a full and a broken disk, a process that ends, a power
 cut (K21)."""
 
 from __future__ import annotations

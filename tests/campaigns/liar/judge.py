@@ -2,7 +2,7 @@
 
 A play ends with the recorded rows, with other rows if the lie is believable, or with a CdcError
 that says what to do and is valid as JSON. Anything else is a finding: another exception, a process
-that dies, hangs or grows too large (the last three are the runner's), a password or the content of
+that dies, hangs or grows too large (the last three are the frame's), a password or the content of
 a local file among what was sent or in an error, a file outside of the play's own folder.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cdc_pipeline.errors import CdcError
-from tests.campaigns.fuzz.runner import assert_bounds_checks
 from tests.campaigns.liar.conversations import NAMES, Name, Play
-from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, lie, recording
+from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, recording
 from tests.campaigns.liar.lying_server import Answer, LyingServer
 from tests.campaigns.liar.recording import schemas_of
 from tests.campaigns.network.conversations import Shop
@@ -60,6 +58,14 @@ class Judge:
     def honest(self, flavor: Flavor, name: Name, *, has_tls: bool = False) -> Verdict:
         """A play without a lie."""
         return self._judged(flavor, name, None, has_tls)
+
+    def assert_honest(self) -> None:
+        """Raise RuntimeError unless every conversation ends well without a lie."""
+        for flavor in FLAVORS:
+            for name in NAMES:
+                verdict = self.honest(flavor, name)
+                if verdict.outcome != "equal":
+                    raise RuntimeError(f"{flavor} {name} without a lie: {verdict}")
 
     def judge(self, lie: Lie) -> Verdict:
         """A play with a lie."""
@@ -132,25 +138,3 @@ def _shop(flavor: Flavor) -> Shop:
     with LyingServer(recorded.catalog) as server:
         shop.schemas = schemas_of(source, recorded.database, server.port)
     return shop
-
-
-def judge_lies(folder: Path) -> Callable[[int], tuple[str, str]]:
-    """A job of `tests.campaigns.fuzz.runner`: outcome and detail of the lie of a number."""
-    assert_bounds_checks()
-    judge = Judge(folder)
-    for flavor in FLAVORS:
-        for name in NAMES:
-            verdict = judge.honest(flavor, name)
-            if verdict.outcome != "equal":
-                raise RuntimeError(f"{flavor} {name} without a lie: {verdict}")
-
-    def one(number: int) -> tuple[str, str]:
-        verdict = judge.judge(lie(number))
-        return verdict.outcome, verdict.detail
-
-    return one
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder for a judge."""
-    return tempfile.TemporaryDirectory(prefix="cdc-liar-")

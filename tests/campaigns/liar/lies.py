@@ -95,17 +95,6 @@ class Lie:
             return self.repairs and any(step[0] in _BYTE_STEPS for step in self.steps)
         return any(step[0] in (*_BYTE_STEPS, *_PACKET_STEPS, *_BELIEVABLE) for step in self.steps)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The lie as JSON."""
-        return {
-            "flavor": self.flavor,
-            "name": self.name,
-            "at": self.at,
-            "steps": self.steps,
-            "repairs": self.repairs,
-            "has_tls": self.has_tls,
-        }
-
     def applied(self, index: int, answer: Answer) -> Answer:
         """What is sent instead of a recorded answer."""
         if index != self.at:

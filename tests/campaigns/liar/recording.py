@@ -15,12 +15,13 @@ import json
 import lzma
 import re
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
@@ -273,3 +274,14 @@ def _published(exchange: Exchange) -> Exchange:
         host = socket.gethostname().encode()
         packets = [one for one in packets if b"/" not in one and host not in one]
     return Exchange(exchange.key, packets)
+
+
+def main() -> None:
+    """Record real servers again."""
+    with tempfile.TemporaryDirectory(prefix="cdc-liar-") as folder:
+        for flavor in get_args(Flavor):
+            record(flavor, Path(folder)).save()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""A sample of ``make torture-server``, and one lie of each kind that was believed, or broke
+"""A sample of the campaign, and one lie of each kind that was believed, or broke
 something, before."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, event_packet, li
 from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange
 from tests.servers import Flavor
 
-FIRST = 1_000_000  # numbers that `make torture-server` does not reach by itself
+FIRST = 1_000_000  # numbers that `make campaign NAME=liar` does not reach by itself
 SAMPLE = 12
 
 

@@ -1,4 +1,4 @@
-"""A sample of ``make torture-names``: one class for each second language, in every mode, on one
+"""A sample of the campaign: one class for each second language, in every mode, on one
 server each (K20)."""
 
 from __future__ import annotations

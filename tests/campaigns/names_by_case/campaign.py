@@ -29,7 +29,7 @@ import pymysql
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError, UnsupportedDdlError
 from cdc_pipeline.text.table_names import NameRule, split_table_name
-from tests.campaigns.frame import Campaign, Case, Play
+from tests.campaigns.frame import SERVERS, Campaign, Case, Play
 from tests.campaigns.sink.ddl import random_change
 from tests.campaigns.sink.statements import random_transaction
 from tests.campaigns.sink.tables import Table, quoted, random_table
@@ -311,4 +311,4 @@ def _live(server: Server) -> dict[str, Any]:
     return {"kind": "live", **address, "user": user, "password": password}
 
 
-CAMPAIGN = Campaign("names_by_case", case, opened)
+CAMPAIGN = Campaign("names_by_case", case, opened, needs=SERVERS)

@@ -1,4 +1,4 @@
-"""A sample of ``make campaign NAME=names_by_case``."""
+"""A sample of the campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of ``make torture-network``: each kind of fault in each conversation with both
+"""A sample of the campaign: each kind of fault in each conversation with both
 servers."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from tests.campaigns.network.__main__ import server_with_tls
+from tests.campaigns.network.campaign import server_with_tls
 from tests.campaigns.network.conversations import NAMES, Name, Play, Shop
 from tests.campaigns.network.faulty_proxy import KINDS, Direction, Fault, FaultyProxy
 from tests.campaigns.network.judge import Conversation

@@ -1,9 +1,9 @@
 """What a pipeline does with a lake in a bucket, as one call that can be played again, and whether
 the lake is right afterwards.
 
-The source is the database of `make simulate`, whose state after each transaction is known. A first
-run captures half of it into a new lake, a second one the rest. Tables are `bucket_tables`, or Delta
-tables that Spark writes; all the rest is the product's own.
+The source is the database of `make campaign NAME=simulate`, whose state after each transaction is
+known. A first run captures half of it into a new lake, a second one the rest. Tables are
+`bucket_tables`, or Delta tables that Spark writes; all the rest is the product's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sample of ``make torture-objects``: each fault of the store once, two writers at some places,
+"""A sample of the campaign: each fault of the store once, two writers at some places,
 and two drivers that commit one version of a Delta table."""
 
 from __future__ import annotations

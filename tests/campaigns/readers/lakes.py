@@ -1,8 +1,6 @@
 """Lakes of several reader settings, written by captures from a real server, with the server's
 SELECT beside them.
 
-    python -m tests.campaigns.readers.lakes FOLDER
-
 Each lake has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and
 rows that change their partition; an added column and changed keys.
 """
@@ -10,7 +8,6 @@ rows that change their partition; an added column and changed keys.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +68,7 @@ def item_row(at: int) -> str:
     )
 
 
-def main(folder: Path) -> None:
+def make_lakes(folder: Path) -> None:
     with Server("mysql") as server:
         server.execute_all("CREATE DATABASE shop", "USE shop", "SET time_zone = '+00:00'", *TABLES)
         shared = {
@@ -109,7 +106,3 @@ def as_text(value: object) -> str | None:
     if value is None:
         return None
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""K26: a sample of ``make torture-secrets``: one server, one JVM, the failures that cost little."""
+"""K26: a sample of the campaign: one server, one JVM, the failures that cost little."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ _HEAD: Final = """\
 
 Between two runs a server may be restored, renumbered, replaced or damaged. This page says what the
 next run does then, by where the pipeline reads and by how positions are known: MySQL with GTIDs,
-MySQL without them, or MariaDB, whose transactions always have GTIDs. `make torture-history` plays
-{cells} cells of these tables with real servers: changes, a run, what happens, more changes, a run;
-then what the error says to do. It fails if a run decides otherwise, if the rows are not those of
-SELECT, or if the error's next step does not make them so.
+MySQL without them, or MariaDB, whose transactions always have GTIDs. `make campaign
+NAME=server_history` plays {cells} cells of these tables with real servers: changes, a run, what
+happens, more changes, a run; then what the error says to do. It fails if a run decides otherwise,
+if the rows are not those of SELECT, or if the error's next step does not make them so.
 
 - **Goes on**: the lake has the server's rows after the run.
 - **Refused**: the run stops with the error of that code and publishes nothing wrong; what follows

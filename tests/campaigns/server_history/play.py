@@ -6,7 +6,6 @@ import random
 import re
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +24,8 @@ from tests.campaigns.server_history.decisions import (
     Waits,
     WayOut,
 )
-from tests.campaigns.server_history.matrix import MATRIX, Row
+from tests.campaigns.server_history.matrix import Row
 from tests.campaigns.server_history.world import Place, Positions, Rows, World
-
-Cell = tuple[int, Positions, Place, int]
-"""Number of the row, positions, place and seed."""
 
 _RUNS_AGAIN: Final = 4
 _SAID: Final[dict[WayOut, str]] = {
@@ -77,16 +73,6 @@ def play(row: Row, positions: Positions, place: Place, *, seed: int) -> Played:
             return Played(ended, finding, time.monotonic() - began_s, error)
         ended, finding = _went_on(decision, world, before, reasons)
     return Played(ended, finding, time.monotonic() - began_s)
-
-
-def judged(cell: Cell) -> tuple[Cell, Played]:
-    """Play a cell for another process; whatever ends it is a finding."""
-    number, positions, place, seed = cell
-    try:
-        return cell, play(MATRIX[number], positions, place, seed=seed)
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"
-        return cell, Played("no error of ours", told, 0.0)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A sample of ``make torture-history``: each event once, each product, positions and place in
+"""A sample of the campaign: each event once, each product, positions and place in
 turn."""
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ ones or two long ones. What only many batches bring about needs the long ones.
 
 from __future__ import annotations
 
-import gc
 import random
-import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +31,6 @@ from tests.support.kills import Killed, close_files_in
 from tests.support.memory_shop import MemoryShop
 from tests.support.memory_sink import STEPS
 
-MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
 HEALED_RUNS_MAX = 4
 
 
@@ -79,24 +76,6 @@ def play(
     )
     history.play()
     return history.counts
-
-
-def judged(seed: int) -> tuple[int, Counter[str], str]:
-    """The seed, what its history came to, and what is wrong; empty if nothing is."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        try:
-            return seed, play(seed, Path(folder), size=size_of(seed)), ""
-        except Exception as error:
-            return seed, Counter(), f"{type(error).__name__}: {error}"
-
-
-def warm_up() -> None:
-    """Import and compile what histories need, in a process that plays many.
-
-    None of that is garbage: each crash then looks for garbage among its history's objects alone.
-    """
-    judged(0)
-    gc.freeze()
 
 
 class _History:

@@ -1,4 +1,4 @@
-"""A sample of ``make simulate``, and that a seed decides everything."""
+"""A sample of the campaign, and that a seed decides everything."""
 
 from __future__ import annotations
 

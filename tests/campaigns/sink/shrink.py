@@ -1,10 +1,5 @@
 """A finding, shrunk: the statements of its pack are played again alone, with ever fewer of them,
-while it stays.
-
-Statements are dropped by halves, then by ever smaller runs; a statement that the server then
-refuses is passed over. Each trial is one capture of one table's pack, so the number of trials is
-bounded.
-"""
+while it stays. A statement that the server then refuses is passed over; each trial is a capture."""
 
 from __future__ import annotations
 
@@ -13,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from tests.campaigns.frame import least
 from tests.campaigns.sink.group import Group, Way
 from tests.campaigns.sink.workload import Pack
 
@@ -44,36 +40,26 @@ def shrink(group: Group, table: str, folder: Path) -> str:
     database = table.split(".", 1)[0]
     seed = next(pack.seed for pack in group.packs if pack.database == database)
     statements = [sql for owner, sql in group.executor.script if owner == seed]
-    trials = 0
+    found = ""
+    assert group.way is not None
+    way = replace(group.way, stepwise=False, archive=False, runs=1, crashes=False)
 
-    def fails(chosen: list[str]) -> str:
-        nonlocal trials
-        trials += 1
+    def fails(chosen: list[str]) -> bool:
+        nonlocal found
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        assert group.way is not None
-        way = replace(group.way, stepwise=False, archive=False, runs=1, crashes=False)
-        return _trial(group, seed, chosen, folder, way)
+        finding = _trial(group, seed, chosen, folder, way)
+        found = finding or found
+        return bool(finding)
 
-    found = fails(statements)
-    if not found:
+    if not fails(statements):
         return (
             f"seed {seed} alone does not show it: more than its own statements or the way of "
             "capturing is needed"
         )
-    size = len(statements) // 2
-    while size >= 1 and trials < TRIALS_MAX:
-        at = 0
-        while at < len(statements) and trials < TRIALS_MAX:
-            fewer = statements[:at] + statements[at + size :]
-            what = fails(fewer)
-            if what:
-                statements, found = fewer, what
-            else:
-                at += size
-        size //= 2
+    statements = least(statements, fails, plays_max=TRIALS_MAX)
     script = "\n".join(f"    {sql};" for sql in statements)
-    return f"shrunk to {len(statements)} statements in {trials} trials:\n{script}\n  gives: {found}"
+    return f"shrunk to {len(statements)} statements:\n{script}\n  gives: {found}"
 
 
 def _trial(group: Group, seed: int, statements: list[str], folder: Path, way: Way) -> str:

@@ -1,4 +1,4 @@
-"""A sample of `make torture-sink`: a few seeds on each server, every cut against the server's
+"""A sample of the campaign: a few seeds on each server, every cut against the server's
 SELECT."""
 
 from __future__ import annotations

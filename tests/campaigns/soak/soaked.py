@@ -29,7 +29,7 @@ from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
-from tests.campaigns.load.__main__ import FAULT_POINTS as LOAD_POINTS
+from tests.campaigns.load.campaign import FAULT_POINTS as LOAD_POINTS
 from tests.campaigns.sink.group import FAULT_POINTS
 from tests.campaigns.sink.spark_settings import LONG_RUN
 from tests.campaigns.soak.ending import compare

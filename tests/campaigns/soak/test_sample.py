@@ -1,4 +1,4 @@
-"""A sample of ``make soak``: a few tables and what happens to them; how a series is judged."""
+"""A sample of the campaign: a few tables and what happens to them; how a series is judged."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ COUNTERS = 5
 COUNTER_DATABASE = "soak_counters"
 COUNTER_MODES = ("mirror", "soft_delete", "history", "changelog")
 # DDL after which a table has the same name as before. Those after which one goes or changes its
-# name are `make torture-sink`'s.
+# name are `make campaign NAME=sink`'s.
 KINDS = frozenset(
     {
         "add_column", "add_columns", "add_index", "drop_index", "comment", "default", "uncaptured",

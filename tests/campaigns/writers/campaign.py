@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import ContentUnknownError
-from tests.campaigns.frame import Campaign, Case, Play
+from tests.campaigns.frame import SERVERS, Campaign, Case, Play
 from tests.campaigns.writers.world import World
 from tests.servers import Server
 
@@ -218,4 +218,4 @@ def case(seed: int, number: int) -> Case:
     return choices
 
 
-CAMPAIGN: Final = Campaign("writers", case, opened)
+CAMPAIGN: Final = Campaign("writers", case, opened, needs=SERVERS)

@@ -1,4 +1,4 @@
-"""A sample of ``make campaign NAME=writers``."""
+"""A sample of the campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample of `make bench-tables`: many tables of a live server, without Spark."""
+"""The sample of `make bench NAME=tables`: many tables of a live server, without Spark."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A killed process leaves what is in its files at that moment. So a load is played once, and at each
 fault point of its swap, and at a few moments more, the lake and the cursor are copied; each copy is
-then gone on with as if its process had died there. `make torture-load` kills processes at the same
-fault points with SIGKILL.
+then gone on with as if its process had died there. `make campaign NAME=load` kills processes at
+the same fault points with SIGKILL.
 
 Rules:
 - Tables are put in place one after the other, and nobody writes while a copy is made: each copy is

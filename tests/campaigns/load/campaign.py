@@ -1,25 +1,23 @@
 """Loads under constant writes, killed at random.
 
-``python -m tests.campaigns.load [--rounds N] [--seed S] [--rows N]``.
+Each case has a database, three tables in five modes, a writer that never pauses, and DDL among
+that. A load is killed again and again at fault points, then goes on to its end, and every table is
+compared with the server's SELECT.
 
-Each round has a seed, a database, three tables in five modes, a writer that never pauses, and
-DDL among that. A load is killed again and again at fault points of the seed's choice, then goes on
-to its end, and every table is compared with the server's SELECT. Exits with 1 at the first round
-that differs; the seed plays it again.
-
-With ``--swap`` a load of all tables is killed at each fault point of its swap in turn instead, and
-gone on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what
+With ``swap=true`` a load of all tables is killed at each fault point of its swap in turn instead,
+and gone on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what
 such kills leave behind without killing.)
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import signal
-import sys
-import tempfile
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -27,6 +25,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
 from tests.conftest import temporary_database
 from tests.pipeline.load.swap_states import left_of_loads
 from tests.pipeline.load.test_load import Lake, create_a, is_open, lives
@@ -56,7 +55,7 @@ FAULT_POINTS = [
     "load_swapping/before_cursor",
     "load_swapped",
 ]
-SWAP_FAULT_POINTS = [
+_SWAP_FAULT_POINTS = [
     "load_swapping",
     "load_swapping/before_record",
     "load_swapping/after_record",
@@ -69,7 +68,7 @@ SWAP_FAULT_POINTS = [
     "load_removed",
 ]
 _LOAD_S_MAX = 1800.0  # beside a writer that never pauses, on a machine with other work
-DDL = [
+_DDL = [
     "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
     "ALTER TABLE a MODIFY v VARCHAR({wide})",
     "ALTER TABLE a RENAME COLUMN p TO q, RENAME COLUMN q TO p",
@@ -78,11 +77,40 @@ DDL = [
 ]
 
 
-def play(
-    server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap: bool = False
-) -> None:
+def _case(seed: int, number: int, *, flavor: str, rows: int, kills: int, swap: bool) -> Case:
+    chance = random.Random(f"{seed} {number}")
+    chosen = flavors(flavor)
+    twin = "changelog" if chance.random() < 0.3 else "twin"
+    chunk_rows = max(50, rows // chance.randint(2, 9))
+    case: Case = [
+        ["world", chosen[number % len(chosen)], chance.randrange(1 << 30), rows, twin, chunk_rows,
+         chance.randint(1, 3)]
+    ]  # fmt: skip
+    if swap:
+        return [*case, *(["swap", point] for point in _SWAP_FAULT_POINTS)]
+    for kill in range(kills):
+        case.append(["kill", chance.choice(FAULT_POINTS)])
+        if chance.random() < 0.4:
+            case.append(["ddl", chance.choice(_DDL).format(at=kill, wide=3000 + kill)])
+    return case
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Play]:
+    with OnDemand(Server) as servers:
+
+        def play(case: Case) -> Counter[str]:
+            if case and case[0][0] == "world":
+                with fresh(folder) as home:
+                    _play(servers.get(case[0][1]), case, home)
+            return Counter(name for name, *_ in case)
+
+        yield play
+
+
+def _play(server: Server, case: Case, folder: Path) -> None:
     """One round. Raises AssertionError where the lake is not what the server has."""
-    chance = random.Random(seed)
+    _name, _flavor, seed, rows, twin, chunk_rows, readers = case[0]
     with temporary_database(server) as database:
         create_a(server, database)
         server.execute_all(
@@ -108,14 +136,14 @@ def play(
                 item,
                 {**item, "mode": "soft_delete", "name": "{schema}.{table}_soft"},
                 {**item, "mode": "changelog"}
-                if chance.random() < 0.3
+                if twin == "changelog"
                 else {**item, "name": "{schema}.{table}_twin"},
                 {"tables": [f"{database}.h"], "mode": "history"},
                 {"tables": [f"{database}.k"], "keyless": "row_hash"},
             ],
             "snapshot": {
-                "chunk_rows": max(50, rows // chance.randint(2, 9)),
-                "readers": chance.randint(1, 3),
+                "chunk_rows": chunk_rows,
+                "readers": readers,
             },
             "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
         }
@@ -123,29 +151,15 @@ def play(
         file.write_text(json.dumps(document), encoding="utf-8")
         config = PipelineConfig.model_validate(document)
         with Writer(server, database, "ahk", seed=seed) as writer:
-            for point in SWAP_FAULT_POINTS if swap else ():
-                _kill_and_go_on(
-                    config,
-                    point,
-                    file=file,
-                    cursors=cursors,
-                    names=[f"{database}.{t}" for t in "ahk"],
-                )
-                print(f"killed at {point}, continued", flush=True)
-            for number in range(0 if swap else kills):
-                point = chance.choice(FAULT_POINTS)
-                done = run_child(
-                    [str(file), str(cursors), point],
-                    environment={},
-                    folder=folder,
-                    module="tests.pipeline.load.crash_child",
-                    timeout_s=_LOAD_S_MAX,
-                )
-                assert done.returncode in (0, -signal.SIGKILL), f"{point}: {done.stderr}"
-                if chance.random() < 0.4:
-                    sql = chance.choice(DDL).format(at=number, wide=3000 + number)
-                    server.execute_all(f"USE `{database}`", sql)
-                writer.wait_for(3)
+            for name, what in case[1:]:
+                if name == "swap":
+                    _kill_and_go_on(config, what, file, cursors, [f"{database}.{t}" for t in "ahk"])
+                elif name == "kill":
+                    done = _killed(file, cursors, what)
+                    assert done.returncode in (0, -signal.SIGKILL), f"{what}: {done.stderr}"
+                    writer.wait_for(3)
+                else:
+                    server.execute_all(f"USE `{database}`", what)
             load(config, cursors=FileCursorStore(cursors, source="bank"))
         capture(config, cursors=FileCursorStore(cursors, source="bank"))
         lake = Lake(config, server, database)
@@ -157,58 +171,36 @@ def play(
         lake.check("k", ["v", "w"])
 
 
-def _kill_and_go_on(
-    config: PipelineConfig, point: str, *, file: Path, cursors: Path, names: list[str]
-) -> None:
-    """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
-    arguments = [str(file), str(cursors), point, *names]
-    done = run_child(
-        arguments,
+def _killed(file: Path, cursors: Path, point: str, *names: str) -> subprocess.CompletedProcess[str]:
+    return run_child(
+        [str(file), str(cursors), point, *names],
         environment={},
         folder=file.parent,
         module="tests.pipeline.load.crash_child",
         timeout_s=_LOAD_S_MAX,
     )
+
+
+def _kill_and_go_on(
+    config: PipelineConfig, point: str, file: Path, cursors: Path, names: list[str]
+) -> None:
+    """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
+    done = _killed(file, cursors, point, *names)
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
     load(config, cursors=FileCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
     assert left_of_loads(paths) == ["loads.lock"], point
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.load", description=__doc__)
-    parser.add_argument(
-        "--rounds", type=int, default=10, help="how many seeds, the flavors in turn"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--rows", type=int, default=4000, help="of the largest table")
-    parser.add_argument("--kills", type=int, default=8, help="in each round")
-    parser.add_argument(
-        "--swap", action="store_true", help="kill at each fault point of the swap in turn"
-    )
-    options = parser.parse_args()
-    for seed in range(options.seed, options.seed + options.rounds):
-        flavor = "mysql" if seed % 2 else "mariadb"
-        with Server(flavor) as server, tempfile.TemporaryDirectory(prefix="cdc-load-") as folder:
-            try:
-                play(
-                    server,
-                    seed,
-                    rows=options.rows,
-                    kills=options.kills,
-                    folder=Path(folder),
-                    swap=options.swap,
-                )
-            except AssertionError as error:
-                print(f"seed {seed} on {flavor}: {error}", file=sys.stderr)
-                print(
-                    f"again: python -m tests.campaigns.load --seed {seed} --rounds 1",
-                    file=sys.stderr,
-                )
-                return 1
-        print(f"seed {seed} on {flavor}: equal", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+CAMPAIGN = Campaign(
+    "load",
+    _case,
+    _opened,
+    case_s_max=7200,
+    needs=(*SERVERS, "jars"),
+    options={"flavor": "", "rows": 4000, "kills": 8, "swap": False},
+    budget="10",
+    processes_max=1,
+    shrink_plays_max=12,
+    on_disk=True,
+)

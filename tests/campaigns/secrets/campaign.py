@@ -1,54 +1,51 @@
 """Canaries through every command and failure.
 
-``python -m tests.campaigns.secrets [--seed S] [--flavor F] [--keep DIR]``.
-
 Plays the same on both servers, in a mirror on one and a history on the other (even seeds: the other
 way round), then searches every file of lake, home and temporary folder, all that was printed, the
-arguments of all processes and Dagster's database. Exits with 1 at a finding; each names the canary
-and the place.
+arguments of all processes and Dagster's database. A finding names the canary and the place.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
-import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
 
+from tests.campaigns import frame
+from tests.campaigns.frame import SERVERS, Campaign, Case, flavors, fresh
 from tests.campaigns.secrets.play import Outcome, Play
 from tests.conftest import temporary_database
-from tests.servers import Flavor, Server
+from tests.servers import Server
 
 _WAYS = (("mirror", "file"), ("history", "mixed"))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.secrets", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
-    parser.add_argument("--keep", type=Path, help="leave what the plays wrote in this folder")
-    options = parser.parse_args()
-    began, bad = time.monotonic(), 0
-    with tempfile.TemporaryDirectory(prefix="cdc-torture-secrets-") as temporary:
-        for flavor in (options.flavor,) if options.flavor else get_args(Flavor):
-            mode, store = _WAYS[(options.seed + (flavor == "mysql")) % 2]
-            folder = (options.keep or Path(temporary)) / f"{flavor}-{mode}"
-            folder.mkdir(parents=True)
-            with Server(flavor) as server:
-                outcome = _play(server, folder, options.seed, mode=mode, store=store)
-            bad += len(outcome.findings)
-            print(
-                f"{flavor} {mode}: {len(outcome.codes)} commands, {outcome.files} files of "
-                f"{outcome.bytes / 2**20:.1f} MiB, {outcome.arguments} lists of arguments: "
-                f"{len(outcome.findings)} findings",
-                flush=True,
-            )
-            for finding in outcome.findings:
-                print(f"  {finding.canary} in {finding.place} ({finding.how})", flush=True)
-    print(f"seed {options.seed}: {bad} findings, {time.monotonic() - began:.0f} s")
-    return 1 if bad else 0
+def _case(seed: int, number: int, *, flavor: str) -> Case:
+    chosen = flavors(flavor)[number]
+    return [[chosen, seed, *_WAYS[(seed + (chosen == "mysql")) % 2]]]
+
+
+def _cases(_seed: int, *, flavor: str) -> int:
+    return len(flavors(flavor))
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[frame.Play]:
+    def play(case: Case) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for flavor, seed, mode, store in case:
+            with fresh(folder, f"{flavor}-{mode}-") as home, Server(flavor) as server:
+                outcome = _play(server, home, seed, mode=mode, store=store)
+            findings = [f"{one.canary} in {one.place} ({one.how})" for one in outcome.findings]
+            assert not findings, "\n".join(findings)
+            counts["commands"] += len(outcome.codes)
+            counts["files"] += outcome.files
+            counts["bytes"] += outcome.bytes
+            counts["lists of arguments"] += outcome.arguments
+        return counts
+
+    yield play
 
 
 def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> Outcome:
@@ -98,5 +95,16 @@ def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> 
         return play.judge()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+CAMPAIGN = Campaign(
+    "secrets",
+    _case,
+    _opened,
+    cases_max=_cases,
+    case_s_max=3600,
+    needs=(*SERVERS, "jars"),
+    options={"flavor": ""},
+    budget="all",
+    processes_max=1,
+    shrink_plays_max=0,
+    on_disk=True,
+)

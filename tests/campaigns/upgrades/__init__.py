@@ -1,1 +1,0 @@
-"""The newest state in the hands of an older version."""
