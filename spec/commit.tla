@@ -177,7 +177,7 @@ Reconciled == IF IsBehind THEN [batch |-> Len(cuts), place |-> LastCut.place] EL
 
 Recover(r) ==
     \* pipeline/recovery.py::recover  pipeline/plan/reconcile.py::reconcile
-    \* pipeline/capture/resume.py::resume  sink/lake_sink.py::LakeSink.discard_unrecorded
+    \* pipeline/capture/suspension.py::resume  sink/lake_sink.py::LakeSink.discard_unrecorded
     \* sink/delta/table_checks.py::failing_targets  pipeline/admin_batch.py::AdminBatch.suspend
     /\ run[r].pc = "recover" /\ Holds(r)
     /\ LET failing == {t \in Tables : Fails(t)}

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem
 
-from cdc_pipeline.cli.common.groups import CommandGroup
-from cdc_pipeline.cli.common.settings import Settings, current_settings
+from cdc_pipeline.cli.common.settings import CommandGroup, Settings, current_settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.version import __version__

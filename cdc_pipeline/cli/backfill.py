@@ -175,7 +175,7 @@ def _rebuild(
     parallel: Parallel | None,
     restart: bool,
 ) -> RebuildReport:
-    from cdc_pipeline.cli.common.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.progress import LoadProgress
     from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 
     with (
@@ -206,7 +206,7 @@ def _fill_gap(
     end: Bound,
     archive: Path | None,
 ) -> GapReport:
-    from cdc_pipeline.cli.common.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.progress import LoadProgress
     from cdc_pipeline.pipeline.backfill.gap import fill_gap
 
     with (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cdc_pipeline.cli.common.groups import CommandGroup
 from cdc_pipeline.cli.common.output import emit_json
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable_lines
 
 

@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cdc_pipeline.cli.common.confirm import confirm, operator
-from cdc_pipeline.cli.common.groups import CommandGroup
-from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.output import (
+    confirm,
+    emit_json,
+    notes,
+    operator,
+    quiet_streams,
+    results,
+    table,
+)
 from cdc_pipeline.cli.common.ranges import POSITION
-from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
+from cdc_pipeline.cli.common.settings import (
+    CommandGroup,
+    Settings,
+    limit_option,
+    source_argument,
+    with_json,
+)
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.groups import CommandGroup
 from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.common.report import ddl_table
-from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
+from cdc_pipeline.cli.common.settings import (
+    CommandGroup,
+    Settings,
+    limit_option,
+    source_argument,
+    with_json,
+)
 from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cdc_pipeline.orchestration.runs.history import PastRun
+    from cdc_pipeline.orchestration.runs.source_runs import PastRun
     from cdc_pipeline.pipeline.operate.history import PastBatch
 
 
@@ -49,7 +49,7 @@ def command(settings: Settings, *, source: str, limit: int) -> None:
 def _runs(source: str, limit: int) -> list[PastRun]:
     check_dagster("past runs are in Dagster")
     from cdc_pipeline.orchestration.runs.execute import open_instance
-    from cdc_pipeline.orchestration.runs.history import past_runs
+    from cdc_pipeline.orchestration.runs.source_runs import past_runs
 
     with open_instance() as instance:
         return past_runs(instance, source=source, limit=limit)

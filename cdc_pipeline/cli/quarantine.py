@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cdc_pipeline.cli.common.confirm import confirm, operator
-from cdc_pipeline.cli.common.groups import CommandGroup
-from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.output import (
+    confirm,
+    count_of,
+    emit_json,
+    notes,
+    operator,
+    quiet_streams,
+    results,
+    table,
+)
+from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.confirm import confirm, operator
-from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results
+from cdc_pipeline.cli.common.output import (
+    confirm,
+    emit_json,
+    notes,
+    operator,
+    quiet_streams,
+    results,
+)
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 

@@ -61,7 +61,7 @@ def command(
         raise click.UsageError(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
-    from cdc_pipeline.cli.common.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.progress import LoadProgress
     from cdc_pipeline.pipeline.load.load import load
     from cdc_pipeline.pipeline.verify.reread import repair
 

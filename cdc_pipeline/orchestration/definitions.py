@@ -7,6 +7,9 @@ Rules:
   raises the error.
 - Each source has one in-process job: its single step needs no separate process, and an idle run
   stays cheap. The definitions have no executor and no resources, so they merge with any others.
+- Dagster itself checks crons, time zones and deadlines, by being asked for what the definitions
+  will contain. A mistake shows a value as the file writes it: nothing from the environment appears
+  (K26).
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from cdc_pipeline.config.dagster_config import AssetSettings
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
+    Mistake,
     PipelineConfig,
     PipelineDocument,
     list_config_files,
@@ -41,12 +46,10 @@ from cdc_pipeline.orchestration.assets.check_assets import build_checks
 from cdc_pipeline.orchestration.assets.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.events.recorder import RowCounter
-from cdc_pipeline.orchestration.jobs.check_job import build_check_job
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
 from cdc_pipeline.orchestration.jobs.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
-from cdc_pipeline.orchestration.jobs.schedules import schedule_of
-from cdc_pipeline.orchestration.refused_settings import refused_settings
+from cdc_pipeline.orchestration.jobs.schedules import build_check_job, schedule_of
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
@@ -320,3 +323,50 @@ def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.Schedu
         description=f"Captures {config.name}.",
         execution_fn=request,
     )
+
+
+def refused_settings(document: PipelineDocument, config: PipelineConfig | None) -> list[Mistake]:
+    """`config`: None if the document has other mistakes."""
+    found = list(_schedules(document))
+    if config is not None and not found:
+        found += _deadlines(config)
+    return found
+
+
+def _schedules(document: PipelineDocument) -> Iterator[Mistake]:
+    for path, value in document.schedules().items():
+        is_cron = path.endswith("cron")
+        try:
+            dg.ScheduleDefinition(
+                job_name="check",
+                cron_schedule=value if is_cron else "@daily",
+                execution_timezone=None if is_cron else value,
+            )
+        except Exception:
+            message = f"{document.written(path)!r} is not a " + (
+                "cron expression such as 0 * * * * (minute hour day month weekday)"
+                if is_cron
+                else "time zone such as UTC or Europe/Berlin"
+            )
+            yield Mistake(path=path, message=message)
+
+
+def _deadlines(config: PipelineConfig) -> Iterator[Mistake]:
+    section = config.dagster
+    settings: dict[str, AssetSettings] = {
+        "dagster": section,
+        "dagster.cursor": section.cursor,
+        **{f"dagster.rules.{number}": rule for number, rule in enumerate(section.rules)},
+    }
+    for path, one in settings.items():
+        given = one.freshness
+        if given is None or given.deadline_cron is None or given.lower_bound_delta is None:
+            continue
+        try:
+            dg.FreshnessPolicy.cron(given.deadline_cron, given.lower_bound_delta, given.timezone)
+        except Exception:
+            yield Mistake(
+                path=f"{path}.freshness.lower_bound_delta",
+                message="is longer than the shortest time between two ticks of deadline_cron: "
+                "expected at most that",
+            )

@@ -7,23 +7,25 @@ Rules:
 - The cursor is stored under `cursor`, and the recorder adds that entry; the other entries of its
   event are for people. Together they do not grow with the number of tables (K25): what does not fit
   is shortened, because the cut has all of it.
+- Entries for people are shortened until they fit an event (K25): the largest text, list or mapping
+  is halved until all fit, the entry `shortened` names what is not whole; numbers are never touched.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval
 from cdc_pipeline.lake.suspensions import way_out
-from cdc_pipeline.orchestration.shortened import shortened
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.short_cursor import short_document
 
@@ -248,3 +250,57 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+ENTRIES_BYTES_MAX: Final = 11_000
+_NAMED: Final = "shortened"
+_MORE: Final = "…"
+
+
+def shortened(
+    metadata: Mapping[str, dg.MetadataValue], *, bytes_max: int = ENTRIES_BYTES_MAX
+) -> dict[str, dg.MetadataValue]:
+    """The largest entries with their first parts only, in `bytes_max` if that can be."""
+    entries = dict(metadata)
+    sizes = {name: _size(name, value.value) for name, value in entries.items()}
+    cut: set[str] = set()
+    while sum(sizes.values()) > bytes_max:
+        name = max(sizes, key=sizes.__getitem__)
+        value = entries[name]
+        half = _halved(value.value)
+        if isinstance(value, dg.TextMetadataValue):
+            entries[name] = dg.MetadataValue.text(str(half))
+        elif isinstance(value, dg.JsonMetadataValue):
+            entries[name] = dg.MetadataValue.json(half)
+        size = _size(name, entries[name].value)
+        if size >= sizes[name]:
+            break  # neither text nor JSON, or nothing is left of it
+        sizes[name] = size
+        cut.add(name)
+    if cut:
+        entries[_NAMED] = dg.MetadataValue.text(", ".join(sorted(cut)))
+    return entries
+
+
+def _size(name: str, value: object) -> int:
+    return len(json.dumps([name, value], default=str))
+
+
+def _halved(value: Any) -> Any:
+    """Of one with one item, half of that; of a record in a list, its largest field halved."""
+    if isinstance(value, str):
+        return value[: len(value) // 2].removesuffix(_MORE) + _MORE if len(value) > 1 else value
+    if isinstance(value, list):
+        return value[: len(value) // 2] if len(value) > 1 else [_halved_record(v) for v in value]
+    if isinstance(value, dict):
+        if len(value) > 1:
+            return dict(islice(value.items(), len(value) // 2))
+        return {key: _halved_record(v) for key, v in value.items()}
+    return value
+
+
+def _halved_record(value: Any) -> Any:
+    if not isinstance(value, dict) or not value:
+        return _halved(value)
+    largest = max(value, key=lambda name: _size(name, value[name]))
+    return value | {largest: _halved(value[largest])}

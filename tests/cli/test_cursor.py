@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.cli.common import confirm
+from cdc_pipeline.cli.common import output
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
@@ -303,7 +303,7 @@ def test_k3_set_asks_and_shows_what_it_means(
 ) -> None:
     _json("run", "shop")
     before = _json("cursor", "history", "shop")
-    monkeypatch.setattr(confirm, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
     declined = _run("cursor", "set", "shop", *_to(middle), answer="n\n")
     assert declined.exit_code == 1
     for part in (
@@ -460,7 +460,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     for part in (
         f"{at_end['journal']}:{at_end['offset']}",
         f"{journal}:{offset}",
-        confirm.operator(),
+        output.operator(),
         "once more",
     ):
         assert part in note.text

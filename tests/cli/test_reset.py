@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.cli.common import confirm
+from cdc_pipeline.cli.common import output
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
@@ -84,7 +84,7 @@ def test_nothing_is_reset_where_nobody_confirms(
         done = _run("--cursor", "lake", "reset", "shop", "shop.orders", *options)
         assert done.exit_code == 2
         assert "give --yes" in done.stderr
-    monkeypatch.setattr(confirm, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
     assert _run("--cursor", "lake", "reset", "shop", "shop.orders", input="n\n").exit_code == 1
     assert _last(shop).batch_number == 1
     assert _run("--cursor", "lake", "reset", "shop", "shop.orders", input="y\n").exit_code == 0

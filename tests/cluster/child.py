@@ -20,7 +20,7 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfi
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline.backfill.backfill import backfill
-from cdc_pipeline.pipeline.backfill.parallel import Parallel
+from cdc_pipeline.pipeline.backfill.lake import Parallel
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify

@@ -87,7 +87,7 @@ TRIED: Final[dict[str, str]] = {
 SEEN: Final[dict[str, str]] = {
     "lake/first_start.py::changed_start": "a warning: the run goes on",
     "orchestration/component.py::": "a comment in a new file",
-    "orchestration/runs/cursor_job.py::": "a description",
+    "orchestration/runs/source_runs.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
     ),

@@ -163,7 +163,7 @@ READING: Final[tuple[Mutation, ...]] = (
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     Mutation(
-        "K7", "what keeps every change waits for a decision", "pipeline/capture/overlap.py",
+        "K7", "what keeps every change waits for a decision", "pipeline/capture/stretch.py",
         "        if self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),

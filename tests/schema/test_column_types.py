@@ -234,7 +234,6 @@ RULES_OF_ONE_TYPE = {
     "binlog/rows/text_jsonl.py", "binlog/tables/server_columns.py", "binlog/tables/table_map.py",
     "binlog/tables/table_map_completion.py",
     "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py",
-    "pipeline/inspect/table_map_bare.py",
     "pipeline/targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
     "schema/evolution/alterations.py",
     "schema/evolution/backfill.py", "schema/evolution/value_changes.py", "schema/generated.py",

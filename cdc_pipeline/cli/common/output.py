@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
-from cdc_pipeline.cli.common.settings import current_settings
+from cdc_pipeline.cli.common.settings import Settings, current_settings
 from cdc_pipeline.errors import LABEL_WIDTH, CdcError
 from cdc_pipeline.text.printable import printable, printable_lines
 from cdc_pipeline.text.server_messages import said_by
@@ -295,3 +296,31 @@ def _is_real(stream: TextIO) -> bool:
         return stream.fileno() in (1, 2)
     except (OSError, ValueError):
         return False
+
+
+def operator() -> str:
+    """The person at the terminal, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        return f"user id {os.getuid()}"
+
+
+def is_interactive() -> bool:
+    return sys.stdin.isatty()
+
+
+def confirm(settings: Settings, question: str, *, refusal: str, yes: bool) -> None:
+    """Ask the person, unless ``--yes`` was given; `refusal` says what needs confirmation.
+
+    Raises:
+        UsageError: nobody can be asked.
+        Abort: the person said no.
+    """
+    if yes:
+        return
+    if settings.as_json or not is_interactive():
+        raise click.UsageError(
+            f"{refusal}, and there is no terminal: give --yes to do it. Nothing was changed."
+        )
+    click.confirm(question, abort=True, err=True)

@@ -24,7 +24,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.orchestration.runs.cursor_job import ChangeKind
+    from cdc_pipeline.orchestration.runs.source_runs import ChangeKind
     from cdc_pipeline.pipeline.observer import RunObserver
     from cdc_pipeline.pipeline.report import CaptureReport
     from cdc_pipeline.pipeline.runs import Runs
@@ -119,8 +119,8 @@ class LakeAccess:
         on_waiting: Callable[[list[str]], None],
     ) -> CaptureReport:
         """In this process, as soon as nobody else holds the source's lock."""
+        from cdc_pipeline.pipeline.admin_batch import wait_for_lock
         from cdc_pipeline.pipeline.capture.capture import capture
-        from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 
         return wait_for_lock(
             lambda: capture(

@@ -22,29 +22,31 @@ Rules:
   `current_step` tells what it captures. The default body is the same line.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
   contain any character; Dagster's input and output names may not.
+- A caller in the same process listens for one job execution (`listening`); the asset's body finds
+  it through a context variable, so that a project's own definitions need not know about it.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
-from cdc_pipeline.orchestration.assets.observers import current_listener
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.pipeline.admin_batch import wait_for_lock
 from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
@@ -352,3 +354,34 @@ def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
         for name, value in error.as_dict().items()
     }
     return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)
+
+
+@dataclass
+class Listener:
+    """The caller's callbacks, and the result: the report, or the error of the last attempt.
+
+    `waits` is called with the holder of the source's lock while the capture waits for it.
+    """
+
+    observer: RunObserver = field(default_factory=RunObserver)
+    waits: Callable[[str], None] = lambda _: None
+    report: CaptureReport | None = None
+    error: BaseException | None = None
+
+
+_listener: ContextVar[Listener | None] = ContextVar("cdc_listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[Listener]:
+    """Pass captures that run inside this block to `listener`."""
+    token = _listener.set(listener)
+    try:
+        yield listener
+    finally:
+        _listener.reset(token)
+
+
+def current_listener() -> Listener:
+    """A no-op one outside `listening`."""
+    return _listener.get() or Listener()

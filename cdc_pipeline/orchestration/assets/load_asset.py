@@ -9,20 +9,25 @@ Rules:
   without a partition. Each loaded table is also logged as a partition of this asset, before the
   table itself, which comes from it (`recorder.py`); the figures of its load are an observation.
 - Only live servers have such an asset: archived journals cannot be queried for tables.
+- Captures of the main lake during a load are shown like any capture. Progress is reported at most
+  every `_OBSERVED_EVERY_S` seconds, because Dagster keeps every event forever; each number has its
+  own metadata entry, so that Dagster plots it.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import dagster as dg
 from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.loads import LoadState, Progress
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.orchestration.assets.load_observer import LoadRecorder
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
@@ -32,6 +37,7 @@ from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.position.cursor import CursorStore
 
@@ -205,3 +211,76 @@ def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
         "rows_stand_for": str(loaded.low),
         "read_until": str(loaded.high),
     }
+
+
+_OBSERVED_EVERY_S: Final = 20.0
+
+
+class LoadRecorder(RunObserver):
+    """Writes to the run of `context`; forwards captures to `recorder`."""
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        recorder: MaterializationRecorder,
+        *,
+        asset_key: dg.AssetKey,
+    ) -> None:
+        self._context = context
+        self._recorder = recorder
+        self._asset_key = asset_key
+        self._began_s = time.monotonic()
+        self._rows_before = 0
+        self._observed_s = float("-inf")
+
+    def planned(self, plan: CapturePlan) -> None:
+        self._recorder.planned(plan)
+
+    def published(self, cut: Cut) -> None:
+        self._recorder.published(cut)
+
+    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+        self._began_s, self._rows_before = time.monotonic(), -1
+        what = "continues" if resumed else "begins"
+        self._context.log.info(
+            f"snapshot {state.load_id} {what}: {', '.join(state.sources)} from "
+            f"{state.cursor.position}"
+        )
+
+    def load_stepped(self, text: str) -> None:
+        self._context.log.info(text)
+
+    def load_progressed(self, state: LoadState, progress: Progress) -> None:
+        now_s = time.monotonic()
+        rows = sum(table.rows for table in progress.tables.values())
+        if self._rows_before < 0:
+            self._rows_before, self._began_s = rows, now_s
+        is_done = all(
+            name in progress.tables and progress.tables[name].is_done for name in state.sources
+        )
+        if not is_done and now_s - self._observed_s < _OBSERVED_EVERY_S:
+            return
+        self._observed_s = now_s
+        seconds = now_s - self._began_s
+        for name, table in progress.tables.items():
+            estimated = state.rows_estimated.get(name, 0)
+            self._context.log_event(
+                dg.AssetObservation(
+                    self._asset_key,
+                    partition=dagster_name(name),
+                    description=f"{name}: {table.rows:,} rows read"
+                    + ("" if table.is_done else " so far"),
+                    metadata={
+                        "load_id": state.load_id,
+                        "rows_read": table.rows,
+                        "chunks": str(table.chunks),
+                        "rows_estimated": estimated,
+                        "percent": 100.0
+                        if table.is_done
+                        else min(99.0, 100 * table.rows / max(estimated, 1)),
+                        "rows_per_s": round((rows - self._rows_before) / seconds, 1)
+                        if seconds > 0
+                        else 0.0,
+                    },
+                )
+            )

@@ -21,8 +21,12 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
-from cdc_pipeline.orchestration.assets.capture_asset import pool_name, step_name
-from cdc_pipeline.orchestration.assets.observers import Listener, listening
+from cdc_pipeline.orchestration.assets.capture_asset import (
+    Listener,
+    listening,
+    pool_name,
+    step_name,
+)
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process

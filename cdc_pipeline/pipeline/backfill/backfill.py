@@ -31,8 +31,13 @@ from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text
-from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
+from cdc_pipeline.pipeline.backfill.lake import (
+    BackfillDone,
+    BackfillLake,
+    BackfillRecord,
+    as_text,
+    fill_in_parallel,
+)
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver

@@ -31,13 +31,15 @@ from cdc_pipeline.config.pipeline_config import (
     Start,
 )
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import ConfigError, LakeStateError, TargetSuspendedError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
+from cdc_pipeline.pipeline.capture.segments.parallel import hashed_table
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import ReportPosition
+from cdc_pipeline.pipeline.report import ParallelReport, ReportPosition
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter, server_names, tables_named
 from cdc_pipeline.text.table_names import split_table_name
@@ -279,3 +281,32 @@ def _described(setting: str) -> str:
         "to": "another range",
         "source": "another source",
     }.get(setting, "another purpose")
+
+
+def fill_in_parallel(
+    lake: SideLake, *, tables: Sequence[str], parallel: Parallel
+) -> ParallelReport:
+    """The lake's start and end are fixed; a capture after it finds what is left.
+
+    Raises ConfigError if the range is not that of an archive.
+    """
+    config = lake.config
+    if not isinstance(config.source, ArchiveSourceConfig):
+        raise ConfigError(
+            "only archives can be decoded in parallel",
+            setting="parallel",
+            expected="a directory of journals",
+            got="a running server",
+            next_step="name the directory with --archive, or omit --parallel",
+        )
+    refused = hashed_table(config, tables)
+    if not isinstance(config.bound, PositionConfig) or not isinstance(config.start, PositionConfig):
+        refused = "the range does not lie between two positions of the journals"
+    if refused:
+        return ParallelReport(one_after_the_other=(refused,))
+    try:
+        done = lake.capture(parallel=parallel).parallel
+    except TargetSuspendedError as error:
+        why = f"{error.what}: the rest, for the tables that continue"
+        return ParallelReport(one_after_the_other=(why,))
+    return done or ParallelReport()

@@ -50,8 +50,12 @@ from cdc_pipeline.lake.loads import (
     remove_damaged,
 )
 from cdc_pipeline.lake.records import Cut, Note
-from cdc_pipeline.pipeline.backfill.lake import archive_of, as_text, checked_tables
-from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
+from cdc_pipeline.pipeline.backfill.lake import (
+    archive_of,
+    as_text,
+    checked_tables,
+    fill_in_parallel,
+)
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.load.finish import Finish

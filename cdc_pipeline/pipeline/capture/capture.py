@@ -31,12 +31,11 @@ from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.lost_xa import drop_lost
-from cdc_pipeline.pipeline.capture.resume import resume
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.capture.summary import RunState, report_of
-from cdc_pipeline.pipeline.capture.suspension import check_suspended
-from cdc_pipeline.pipeline.decode.stored_schemas import schemas_of
+from cdc_pipeline.pipeline.capture.suspension import check_suspended, resume
+from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import resolve
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled

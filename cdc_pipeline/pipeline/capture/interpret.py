@@ -34,8 +34,7 @@ from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStep
 from cdc_pipeline.pipeline.decode.decoding import DecodedRun, DecodedTable, RunDecoder
-from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
-from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.decode.statements import StatementRules, decide_in_overlap
 from cdc_pipeline.pipeline.decode.transaction_control import (
     ControlReader,
     DecidedStatement,

@@ -2,6 +2,9 @@
 
 Rules:
 - If a step fails halfway, the batch is in doubt: this run must not record any of it.
+- A changelog's transactions have their GTID as name, else ``journal:offset`` of the first event. A
+  change names the transaction that makes it effective (K1): for rows of a prepared XA transaction
+  XA COMMIT. GTIDs are read from the present slices, and only if a changelog needs them.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events.gtid import gtid_texts
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq_columns import transactions
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import Cut, DdlDecision, Note
-from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.schema.evolution.changes import TableChange
@@ -173,3 +180,43 @@ class Stager:
     def _create_new(self, target: Target) -> None:
         if target.is_new and target.name not in self._created:
             self.create(target)
+
+
+class TransactionNames:
+    """Of the transactions that are being drained."""
+
+    def __init__(self) -> None:
+        self._slices: Sequence[EventSlice] = ()
+        self._names_known: dict[tuple[int, int], str] | None = None
+        self._open: dict[tuple[int, int], str] = {}
+        self._journals: dict[int, str] = {}
+
+    def coming(self, slices: Sequence[EventSlice]) -> None:
+        """Use these slices for the changes that follow."""
+        self._slices, self._names_known = slices, None
+        for piece in slices:
+            self._journals[journal_number(piece.chunk.journal)] = piece.chunk.journal
+
+    def opened(self, journal: str, tx_offset: int, gtid: str) -> None:
+        """Begin a transaction that comes in pieces."""
+        self._open = {(journal_number(journal), tx_offset): gtid} if gtid else {}
+
+    def of_rows(self, seq: pa.Array) -> pa.Array:
+        """Names of the transactions of n changes: strings (n,)."""
+        numbers, offsets = transactions(seq)
+        places, which = np.unique(np.stack([numbers, offsets], axis=1), axis=0, return_inverse=True)
+        known = self._known()
+        names = [
+            known.get((number, at)) or f"{self._journals[number]}:{at}"
+            for number, at in places.tolist()
+        ]
+        return pa.array(names, pa.string()).take(pa.array(which.reshape(-1)))
+
+    def _known(self) -> dict[tuple[int, int], str]:
+        if self._names_known is None:
+            self._names_known = dict(self._open)
+            for piece in self._slices:
+                number = journal_number(piece.chunk.journal)
+                texts = gtid_texts(piece.chunk, piece.first, piece.stop)
+                self._names_known.update(((number, offset), text) for offset, text in texts.items())
+        return self._names_known

@@ -3,27 +3,31 @@ S7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.decode.schemas import Schemas, session_modes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import (
+from cdc_pipeline.schema.evolution.changes import decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import (
+    ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
-    decide,
-    is_isolated,
+    StatementOptions,
 )
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementOptions
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns, table_name
 
@@ -217,3 +221,86 @@ class _Lookup:
             for one in self.known_all(database, table)
         )
         return {name for rule in rules if rule is not None for name in rule.masks}
+
+
+def decide_in_overlap(
+    rules: StatementRules,
+    query: Query,
+    *,
+    targets: Targets,
+    journal: str,
+    offset: int,
+    schemas: Schemas | None = None,
+    place: RowPosition | None = None,
+) -> Decision:
+    """Decide as `rules.decide`, but record a statement as applied if its result exists."""
+    try:
+        return rules.decide(
+            query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place
+        )
+    except CdcError as refused:
+        # The tables as they were: without the columns that the statement names, or not there.
+        earlier: tuple[AsBefore, ...] = (
+            partial(_without_named, query.sql.lower()),
+            lambda _known: [],
+        )
+        for as_before in earlier:
+            try:
+                decision = rules.decide(
+                    query, targets=targets, journal=journal, offset=offset, as_before=as_before
+                )
+            except CdcError:
+                continue
+            if _is_applied(decision, targets):
+                ddl = decision.ddl.model_copy(
+                    update={
+                        "decision": "recorded",
+                        "reason": f"already applied before the switch: {decision.ddl.reason}",
+                    }
+                )
+                return replace(decision, ddl=ddl, changes=(), creates=())
+        raise refused
+
+
+def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
+    without = []
+    for now in known:
+        source = now.source
+        columns = tuple(
+            c for c in source.columns if c.name in source.key or c.name.lower() not in sql
+        )
+        without.append(
+            replace(now, source=source.model_copy(update={"columns": columns}), target=())
+        )
+    return without
+
+
+def _is_applied(decision: Decision, targets: Targets) -> bool:
+    """Whether the targets have all that a decision would make, with the same types.
+
+    A decision that makes nothing does not count.
+    """
+
+    def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
+        now = targets.known(database, table)
+        there = (
+            {column.name: column.delta_type for column in now.source.columns}
+            if now is not None
+            else {}
+        )
+        return all(there.get(column.name) == column.delta_type for column in columns)
+
+    if any(
+        not isinstance(step, AddColumn | FillColumns)
+        for change in decision.changes
+        for step in change.steps
+    ):
+        return False
+    wanted = [
+        (*change.table, [TargetColumn(name=step.name, delta_type=step.delta_type)])
+        for change in decision.changes
+        for step in change.steps
+        if isinstance(step, AddColumn)
+    ]
+    wanted += [(*part.table, list(part.columns)) for part in decision.creates]
+    return bool(wanted) and all(has(*part) for part in wanted)

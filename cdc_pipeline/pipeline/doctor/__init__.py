@@ -38,8 +38,7 @@ from cdc_pipeline.pipeline.doctor import (
     state,
     tables,
 )
-from cdc_pipeline.pipeline.doctor.check import Check
-from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
+from cdc_pipeline.pipeline.doctor.context import Check, Context, NotThereError
 from cdc_pipeline.pipeline.doctor.diagnosis import (
     AREAS,
     Area,

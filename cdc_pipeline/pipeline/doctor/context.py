@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, is_finished, load_ids
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.pipeline.doctor.diagnosis import Area, Verdict
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
@@ -237,3 +238,20 @@ def size(count_bytes: float) -> str:
 def listed(names: list[str], *, most: int = 5) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`run` may raise CdcError, which becomes a finding; `opens`: others use what it opens."""
+
+    area: Area
+    name: str
+    run: Callable[[Context], Iterable[Verdict]]
+    opens: bool = False
+
+
+def checks(
+    area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]
+) -> tuple[Check, ...]:
+    """An underscore in a name stands for a blank."""
+    return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc_pipeline.errors import StatementError
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, listed
+from cdc_pipeline.pipeline.doctor.context import Context, checks, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.text.table_names import split_table_name

@@ -9,8 +9,7 @@ from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import check_reachable, storage_of
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
+from cdc_pipeline.pipeline.doctor.context import Context, checks, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.local import not_complete
 from cdc_pipeline.sink.delta.log import read_table_log

@@ -11,8 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, size
+from cdc_pipeline.pipeline.doctor.context import Context, checks, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system

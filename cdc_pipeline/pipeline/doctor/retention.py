@@ -16,8 +16,7 @@ from typing import Final
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake import state
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
+from cdc_pipeline.pipeline.doctor.context import Context, checks, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of

@@ -9,8 +9,7 @@ from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
 from cdc_pipeline.pipeline.doctor import settings
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, duration
+from cdc_pipeline.pipeline.doctor.context import Context, checks, duration
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.pipeline.plan.starting import choose

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, size
+from cdc_pipeline.pipeline.doctor.context import Context, checks, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
 from cdc_pipeline.source.live.answers import number_of
 from cdc_pipeline.text.table_names import NameRule

@@ -12,8 +12,7 @@ from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
+from cdc_pipeline.pipeline.doctor.context import Context, checks, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
 from cdc_pipeline.pipeline.plan.planning import plan

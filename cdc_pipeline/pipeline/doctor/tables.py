@@ -9,8 +9,7 @@ from typing import Final
 
 from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, listed
+from cdc_pipeline.pipeline.doctor.context import Context, checks, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.targets.routes import Routes

@@ -22,8 +22,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.suspensions import suspension
-from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
-from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch, wait_for_lock
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.recovery import recover

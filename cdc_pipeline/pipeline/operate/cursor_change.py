@@ -33,7 +33,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
 from cdc_pipeline.pipeline.capture.commit import cursor_state
-from cdc_pipeline.pipeline.decode.stored_schemas import history_file
+from cdc_pipeline.pipeline.decode.schemas import history_file
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.pipeline.publish import cursor_metadata

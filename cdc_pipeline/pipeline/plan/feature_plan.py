@@ -8,26 +8,36 @@ Rules:
   checked.
 - A feature that a table needs but may not use is a warning of the plan, and so is a table whose log
   cannot be read: the run will suspend that table by name.
+- A mask of a column that no table has leaves the column that was meant readable. So before anything
+  is read, the rules with masks are checked against the catalog, but only while a table of such a
+  rule is in no cut. An archive has no catalog: its tables' columns are known from the first cut on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError
+from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.plan.catalog_columns import catalog_columns
 from cdc_pipeline.pipeline.plan.preview import with_keys
 from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.targets.route_checks import check_columns, check_places
+from cdc_pipeline.pipeline.targets.route_checks import (
+    Columns,
+    check_columns,
+    check_named_columns,
+    check_places,
+    columns_of_cut,
+)
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.shape import shape_table
+from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
 from cdc_pipeline.sink.delta.log import reader_features
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import split_table_name, table_name
 
 _NAMED_MAX = 5
 
@@ -107,3 +117,33 @@ def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
         yield f"{feature}: {named}" + (
             f"; cannot be read by {', '.join(kept_out)}" if kept_out else ""
         )
+
+
+def check_masked_columns(
+    config: PipelineConfig, *, source: Source, tables: Collection[str], cut: Cut | None
+) -> None:
+    """Check that new ones among the known `tables` have the columns that are to be masked.
+
+    Raises:
+        ConfigError: a rule masks a column that none of its tables has.
+        SourceError: the catalog cannot be read.
+    """
+    named = set(chain.from_iterable(rule.tables for rule in config.targets if rule.masks))
+    recorded = {} if cut is None else columns_of_cut(cut, tables)
+    new = named.intersection(tables) - recorded.keys()
+    if new:
+        check_named_columns(config, {**recorded, **catalog_columns(source, new)})
+
+
+def catalog_columns(source: Source, tables: Collection[str]) -> Columns:
+    """None if the source has no catalog; SourceError if it cannot be read."""
+    placed = source.catalog(
+        lambda database, table: table_name(database, table) in tables, since=source.end_position()
+    )
+    known = {}
+    for schema, _ in () if placed is None else placed.catalog.tables.values():
+        try:
+            known[schema.full_name] = target_columns(schema), schema.key_names
+        except SchemaError:
+            continue  # stops for another reason, which the run reports
+    return known

@@ -21,8 +21,7 @@ from cdc_pipeline.errors import PositionError, SourceIdentityError
 from cdc_pipeline.lake.first_start import changed_start
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.pipeline.plan.catalog_columns import check_masked_columns
-from cdc_pipeline.pipeline.plan.feature_plan import with_features
+from cdc_pipeline.pipeline.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.pipeline.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.plan.needs_load import needing
 from cdc_pipeline.pipeline.plan.possible import check_start

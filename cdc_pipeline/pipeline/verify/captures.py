@@ -24,7 +24,7 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspendedError
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
-from cdc_pipeline.pipeline.lock_wait import POLL_S, wait_for_lock
+from cdc_pipeline.pipeline.admin_batch import POLL_S, wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.runs import Runs

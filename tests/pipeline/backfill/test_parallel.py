@@ -17,8 +17,7 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.pipeline.backfill.backfill import backfill, begin
-from cdc_pipeline.pipeline.backfill.lake import BackfillLake
-from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
+from cdc_pipeline.pipeline.backfill.lake import BackfillLake, fill_in_parallel
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.capture.segments.join import joined_cursor, joined_record
 from cdc_pipeline.pipeline.capture.segments.pieces import Piece, pieces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
+from cdc_pipeline.pipeline.decode.statements import decide_in_overlap
 from cdc_pipeline.schema.evolution.changes import Decision
 from tests.pipeline.targets.renames_model import Names, names
 

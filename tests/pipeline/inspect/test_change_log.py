@@ -22,12 +22,12 @@ from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.pipeline.inspect import change_log
+from cdc_pipeline.pipeline.inspect.bare_table_maps import _columns_and_metadata, parse_bare
 from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles, change_table, file_stem
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
 from cdc_pipeline.pipeline.inspect.inputs import read_all
 from cdc_pipeline.pipeline.inspect.inspect import Inspection
 from cdc_pipeline.pipeline.inspect.selection import Selection
-from cdc_pipeline.pipeline.inspect.table_map_bare import _columns_and_metadata, parse_bare
 from cdc_pipeline.source.archive.files import read_journal
 from tests.binlog.rows.test_jsonl import rows_of
 from tests.servers import Server

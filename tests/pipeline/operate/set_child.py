@@ -12,8 +12,8 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.orchestration.runs.cursor_job import execute_cursor_change
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
+from cdc_pipeline.orchestration.runs.source_runs import execute_cursor_change
 from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
 from tests.support.kills import AtPoint, sigkill
 

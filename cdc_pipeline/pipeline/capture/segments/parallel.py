@@ -53,7 +53,7 @@ from cdc_pipeline.pipeline.capture.segments.segment import (
 from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey, SurveyRange, survey_task
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.capture.summary import RunState
-from cdc_pipeline.pipeline.decode.stored_schemas import schemas_of
+from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.plan.server_switch import history_writer
 from cdc_pipeline.pipeline.publish import cursor_metadata, publish, start_metadata
