@@ -11,7 +11,7 @@ import yaml
 import cdc_pipeline
 from cdc_pipeline.lake.records import Interval
 from cdc_pipeline.orchestration.metadata import is_plotted
-from tools.pages.markdown import code, made_from, table
+from tools.pages.markdown import code, made_from
 
 ORCHESTRATION = Path(cdc_pipeline.__file__).parent / "orchestration"
 MEANINGS: dict[str, str] = yaml.safe_load(
@@ -32,10 +32,11 @@ has all. Dagster plots entries of the kinds int and float.
 
 def metadata_page() -> str:
     """Return the whole page."""
-    rows = ((code(name), kind, MEANINGS.get(name, "")) for name, kind in sorted(entries().items()))
-    return "\n".join(
-        [INTRO, made_from("cdc_pipeline/orchestration"), table(("entry", "kind", "meaning"), rows)]
-    )
+    lines = [
+        f"- {code(name)}{'' if kind == 'text' else f' ({kind})'}: {MEANINGS.get(name, '')}"
+        for name, kind in sorted(entries().items())
+    ]
+    return "\n".join([INTRO, made_from("cdc_pipeline/orchestration"), *lines]) + "\n"
 
 
 def entries() -> dict[str, str]:
