@@ -61,10 +61,7 @@ def _of_current_rows(rows: DecodedRows, row_end: str) -> DecodedRows:
 
 
 def _is_current(
-    image: pa.RecordBatch,
-    present: NDArray[np.uint8],
-    index: int,
-    otherwise: NDArray[np.bool_],
+    image: pa.RecordBatch, present: NDArray[np.uint8], index: int, otherwise: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which rows of an image are current; `otherwise` of those that lack the column."""
     ends_us = image.column(index).cast(pa.int64())

@@ -76,10 +76,7 @@ class _Wire:
 
 
 def table_name(
-    body: bytes | memoryview,
-    *,
-    table_id_bytes: int = 6,
-    names: NameRule = NameRule.AS_GIVEN,
+    body: bytes | memoryview, *, table_id_bytes: int = 6, names: NameRule = NameRule.AS_GIVEN
 ) -> TableName:
     """Return database and table of a table map, from its bytes between header and checksum.
 

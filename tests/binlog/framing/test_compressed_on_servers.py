@@ -34,10 +34,7 @@ from tests.support.packing import HEADER, PlainEvent, slow_unpack
 StartServer = Callable[..., Server]
 BIG_ROWS = 4000
 
-SETTINGS = {
-    "mysql": "binlog_transaction_compression",
-    "mariadb": "log_bin_compress",
-}
+SETTINGS = {"mysql": "binlog_transaction_compression", "mariadb": "log_bin_compress"}
 TYPES = """CREATE TABLE shop.a (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(12,2), happened DATETIME(6),
     stamp TIMESTAMP(3) NULL, word VARCHAR(200), note TEXT, raw VARBINARY(300), state
         ENUM('new','old'), doc JSON,

@@ -34,17 +34,7 @@ SMALL = (
 def run(tmp_path: Path, *more: str, **settings: str) -> None:
     files = [str(HERE.parent / name) for name in (*FILES, *more)]
     result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            SMALL,
-            *files,
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SMALL, *files],
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), **settings},
         cwd=ROOT,
         capture_output=True,

@@ -178,10 +178,7 @@ def test_dates(packed: list[int]) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.integers(0, 6),
-    MOMENTS,
-)
+@given(st.integers(0, 6), MOMENTS)
 def test_datetimes(digits: int, moments: list[tuple[int, ...]]) -> None:
     size = (digits + 1) // 2
     raw, wanted, texts = [], [], {}
@@ -249,12 +246,7 @@ def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -
 def test_year_zero_stays_zero() -> None:
     assert values_of(
         decode(Column("c", Kind.YEAR, 13, 0, True), [b"\0", b"\1", b"\xff", None])
-    ) == [
-        0,
-        1901,
-        2155,
-        None,
-    ]
+    ) == [0, 1901, 2155, None]
 
 
 @few

@@ -187,10 +187,7 @@ DIGITS = st.integers(1, 6)
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    DIGITS,
-    MOMENTS,
-)
+@given(DIGITS, MOMENTS)
 def test_old_datetimes_with_a_fraction(digits: int, moments: list[tuple[int, ...]]) -> None:
     raw, wanted, texts = [], [], {}
     for row, (year, month, day, hour, minute, second, micros) in enumerate(moments):

@@ -24,9 +24,7 @@ from cdc_pipeline.errors import (
     UnknownColumnTypeError,
     UnsupportedEventError,
 )
-from tests.support.rows_events import (
-    DELETE as DELETE_ROWS,
-)
+from tests.support.rows_events import DELETE as DELETE_ROWS
 from tests.support.rows_events import (
     UPDATE,
     WRITE,
