@@ -34,7 +34,7 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Return the Arrow type of a column's values, or of its masks if it is masked."""
+    """The Arrow type of a column's values, or of its masks if it is masked."""
     if column.masked.startswith("hash"):
         return pa.string()
     return arrow_of_delta(column.type.delta(column))
@@ -50,9 +50,6 @@ def arrow_of_delta(delta_type: str) -> pa.DataType | None:
 
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table's rows;
-    all fields are nullable, because images may lack columns.
-    """
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])
 
 
@@ -69,10 +66,8 @@ def label_array(labels: tuple[str, ...]) -> pa.StringArray:
 
 
 def check_column_bytes(column: Column, rows: int, total_bytes: int) -> int:
-    """Return `total_bytes` if the offsets of one array can address them.
-
-    Raises:
-        BinlogError: the array would be too large.
+    """`total_bytes` if the offsets of one array can address them. Raises BinlogError: the array
+    would be too large.
     """
     if total_bytes > COLUMN_BYTES_MAX:
         raise BinlogError(

@@ -120,7 +120,7 @@ class Chunk:
     end_offset: int
 
     def body(self, row: int) -> memoryview:
-        """Return the bytes of event `row` between its 19-byte header and its checksum."""
+        """The bytes of event `row` between its 19-byte header and its checksum."""
         event = self.events[row]
         first = int(event["start"]) + 19
         # Events inside a payload have no checksum.
@@ -175,7 +175,6 @@ class EventSlice:
 
     @property
     def events(self) -> np.ndarray:
-        """View of the slice's rows of EVENT_DTYPE."""
         return self.chunk.events[self.first : self.stop]
 
     @property
@@ -204,7 +203,7 @@ class EventSlice:
         return self.kind is SliceKind.STATEMENT
 
     def joined(self, following: EventSlice) -> EventSlice:
-        """Return this slice with the one that follows it in the same chunk, of the same kind."""
+        """This slice with the one that follows it in the same chunk, of the same kind."""
         assert following.chunk is self.chunk
         assert following.first == self.stop
         event_bytes = self.event_bytes + following.event_bytes

@@ -115,7 +115,6 @@ class Column:
 
     @property
     def type(self) -> TypeSpec:
-        """Return the row of the column's type."""
         return TYPES[self.kind]
 
 
@@ -268,7 +267,6 @@ def _names(syntax: str, *names: str, flavor: str = "") -> tuple[DdlName, ...]:
 
 
 def _integer(bits: int, code: WireType, signed: str, unsigned: str, *names: str) -> TypeSpec:
-    """An integer; its name in the documentation is the first of its names in DDL."""
     examples = (*_each(signed, *names), Example(f"{names[0]} UNSIGNED", unsigned))
     return TypeSpec(
         source=", ".join(names[:1]),

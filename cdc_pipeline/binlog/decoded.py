@@ -28,8 +28,6 @@ OP_NAMES: Final = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
 class InvalidValue(NamedTuple):
-    """A value that the column's Arrow type cannot hold."""
-
     row: int
     image: str  # "before" or "after"
     column: int
@@ -70,7 +68,7 @@ class DecodedRows:
         return len(self.op)
 
     def part(self, first: int, stop: int) -> DecodedRows:
-        """Return the changes [first, stop) without copying."""
+        """The changes [first, stop) without copying."""
         count = stop - first
         return DecodedRows(
             schema=self.schema,
@@ -91,7 +89,7 @@ class DecodedRows:
         )
 
     def where(self, wanted: NDArray[np.bool_]) -> DecodedRows:
-        """Return the changes i with `wanted[i]`."""
+        """The changes i with `wanted[i]`."""
         mask, new_row = pa.array(wanted), np.cumsum(wanted) - 1
         return DecodedRows(
             schema=self.schema,

@@ -195,7 +195,6 @@ STOP_REASONS: Final[dict[EventType, str]] = {
 
 
 def event_name(event_type: int) -> str:
-    """Return the name of a type for people: ``WRITE_ROWS_V2 (30)``, or ``unknown type 99``."""
     try:
         return f"{EventType(event_type).name} ({event_type})"
     except ValueError:

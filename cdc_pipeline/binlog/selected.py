@@ -49,16 +49,14 @@ class SelectedRows:
         return int(self.rows.num_rows)
 
     def as_inserts(self, *, seq_first: int, commit_ts_us: int) -> DecodedRows:
-        """Return the rows as inserts at one log position.
+        """The rows as inserts at one log position. Raises ValueError: `seq_first` is not a seq that
+        is reserved for loads.
 
         Args:
             seq_first: seq of row 0, packed for image 0 with the journal and offset of the low mark,
                 with event and row ordinal 0 for the first rows of a load; `next_seq` returns that
                 of later rows.
             commit_ts_us: time of the rows' state, microseconds since 1970 UTC.
-
-        Raises:
-            ValueError: `seq_first` is not a seq that is reserved for loads.
         """
         count = len(self)
         columns = len(self.schema.columns)
@@ -91,17 +89,15 @@ class SelectedRows:
 
 
 def next_seq(seq_first: int, rows: int) -> int:
-    """Return `seq_first` of the rows that follow `rows` rows of a load.
-
-    Raises:
-        ValueError: `seq_first` is not a seq that is reserved for loads.
+    """`seq_first` of the rows that follow `rows` rows of a load. Raises ValueError: `seq_first` is
+    not a seq that is reserved for loads.
     """
     start = _row_number(seq_first)
     return seq_first + 2 * (min(start + rows, LOAD_SEQS - 1) - start)
 
 
 def _row_number(seq_first: int) -> int:
-    """Return which row of a load the seq means."""
+    """Which row of a load the seq means."""
     number = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
     if seq_first & 1 or number >= LOAD_SEQS:
         raise ValueError(

@@ -37,10 +37,8 @@ _JOURNAL_NUMBER = re.compile(r"\.(\d+)$")
 
 @lru_cache(maxsize=64)
 def journal_number(journal: str) -> int:
-    """Return the number at the end of a journal's name: 3 for ``binlog.000003``.
-
-    Raises:
-        BinlogError: the name has no number, or one above 2**31 - 1.
+    """The number at the end of a journal's name: 3 for ``binlog.000003``. Raises BinlogError: the
+    name has no number, or one above 2**31 - 1.
     """
     match = _JOURNAL_NUMBER.search(journal)
     if match is None or int(match[1]) >= 1 << JOURNAL_BITS:
@@ -61,7 +59,7 @@ def pack_seq(
     row_ordinal: int = 0,
     image: int = 0,
 ) -> int:
-    """Return one seq as a Python integer. `image` is 0 for before, 1 for after."""
+    """One seq as a Python integer. `image` is 0 for before, 1 for after."""
     _check("epoch", epoch, EPOCH_BITS)
     _check("journal number", journal, JOURNAL_BITS)
     _check("transaction offset", tx_offset, OFFSET_BITS)
@@ -80,19 +78,15 @@ def pack_seq(
 
 
 def seq_of_place(epoch: int, journal: str, offset: int, event_ordinal: int = 0) -> int:
-    """Return the first seq of a transaction, or of an event in it, by its journal's name.
-
-    Raises:
-        BinlogError: the name has no number, or a part does not fit its field.
+    """The first seq of a transaction, or of an event in it, by its journal's name. Raises
+    BinlogError: the name has no number, or a part does not fit its field.
     """
     return pack_seq(epoch, journal_number(journal), offset, event_ordinal)
 
 
 def epoch_and_journal(epoch: int, journal: int) -> int:
-    """Return the bits of a seq's high word that all changes of one journal share.
-
-    Raises:
-        BinlogError: one of them is too large for its field.
+    """The bits of a seq's high word that all changes of one journal share. Raises BinlogError: one
+    of them is too large for its field.
     """
     _check("epoch", epoch, EPOCH_BITS)
     _check("journal number", journal, JOURNAL_BITS)

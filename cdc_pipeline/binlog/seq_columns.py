@@ -37,7 +37,6 @@ def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int)
 
 
 def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """Return the event ordinal of each seq: int64 (n,)."""
     ordinals: NDArray[np.int64] = (
         (_words(seq)[:, 0] >> np.uint64(ROW_BITS + 1)) & np.uint64((1 << EVENT_BITS) - 1)
     ).astype(np.int64)
@@ -45,9 +44,7 @@ def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
 
 
 def ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """Return event and row ordinal of each seq as one number that grows within a transaction: int64
-    (n,).
-    """
+    """Event and row ordinal as one number that grows within a transaction: int64 (n,)."""
     found: NDArray[np.int64] = (
         (_words(seq)[:, 0] >> np.uint64(1)) & np.uint64((1 << EVENT_BITS + ROW_BITS) - 1)
     ).astype(np.int64)
@@ -55,7 +52,7 @@ def ordinals(seq: pa.Array) -> NDArray[np.int64]:
 
 
 def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return journal number and transaction offset of each seq: int64 (n,) each."""
+    """Journal number and transaction offset of each seq: int64 (n,) each."""
     words = _words(seq)
     journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64(
         (1 << JOURNAL_BITS) - 1
@@ -66,6 +63,6 @@ def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _words(seq: pa.Array) -> NDArray[np.uint64]:
-    """Return n seqs without nulls as (n, 2) words, low word first."""
+    """n seqs without nulls as (n, 2) words, low word first."""
     words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)
     return words[seq.offset : seq.offset + len(seq)]

@@ -40,7 +40,6 @@ class TableSchema:
 
     @property
     def full_name(self) -> str:
-        """``schema.table``."""
         return table_name(self.database, self.table)
 
     @cached_property
@@ -59,14 +58,12 @@ class TableSchema:
         return replace(self, columns=(*self.columns, *self.hidden), hidden=(), row_end="")
 
     def to_json(self) -> str:
-        """Return the schema as JSON text; `from_json` is its inverse."""
+        """The schema as JSON text; `from_json` is its inverse."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TableSchema:
-        """Parse the text of `to_json`. Raises KeyError,
-        TypeError or ValueError for any other text.
-        """
+        """Parse what `to_json` gives. Raises KeyError, TypeError or ValueError for other text."""
         plain = json.loads(text)
         columns, hidden = (
             tuple(

@@ -28,7 +28,6 @@ _BLOCK_BYTES: Final = 64  # of SHA-256
 
 
 def has_text(type_: pa.DataType) -> bool:
-    """Return whether values of an Arrow type have a text or are bytes."""
     return not pa.types.is_nested(type_)
 
 

@@ -158,7 +158,6 @@ COMPRESSED: Final = frozenset(code for code, wire in WIRE_TYPES.items() if wire.
 
 
 def type_name(wire_type: int) -> str:
-    """Return the name of a type code for people."""
     try:
         return f"{WireType(wire_type).name} ({wire_type})"
     except ValueError:

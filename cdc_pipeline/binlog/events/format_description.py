@@ -34,16 +34,11 @@ _TYPES_BEFORE_CHECKSUMS: Final = 27
 def parse(
     event: bytes, *, journal: str, offset: int = 4, is_artificial: bool = False
 ) -> JournalFormat:
-    """Parse a whole format description event, including header and checksum.
-
-    Args:
-        is_artificial: a server that begins a dump in the middle of a journal sends it with other
-            contents; without checksums, MySQL leaves the stored one as it was.
-
-    Raises:
-        DamagedJournalError: too short, or a wrong checksum.
-        UnsupportedEventError: a relay log, MySQL 5.1 before its release, an unknown binlog version
-            or checksum algorithm.
+    """Parse a whole format description event, including header and checksum. `is_artificial`: a
+    server that begins a dump in the middle of a journal sends it with other contents; without
+    checksums, MySQL leaves the stored one as it was. Raises DamagedJournalError: too short, or a
+    wrong checksum; UnsupportedEventError: a relay log, MySQL 5.1 before its release, an unknown
+    binlog version or checksum algorithm.
     """
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(
@@ -144,6 +139,6 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_artificia
 
 
 def table_id_bytes(journal_format: JournalFormat) -> int:
-    """Return the size of a table id: 6 bytes, or 4 in journals from before MySQL 5.1.4."""
+    """The size of a table id: 6 bytes, or 4 in journals from before MySQL 5.1.4."""
     lengths = journal_format.post_header_lengths
     return 4 if len(lengths) >= EventType.TABLE_MAP and lengths[EventType.TABLE_MAP - 1] == 6 else 6

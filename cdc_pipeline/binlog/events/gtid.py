@@ -122,9 +122,7 @@ class MariadbGtid:
 
 def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> Gtid:
     """Parse a MySQL GTID event (types 33, 34, 42) from its bytes between header and checksum.
-
-    Raises:
-        DamagedJournalError: the body is truncated, or is not a possible GTID.
+    Raises DamagedJournalError: the body is truncated, or is not a possible GTID.
     """
     raw = bytes(body)
     try:
@@ -139,10 +137,7 @@ def parse_mariadb(
     body: bytes | memoryview, server_id: int, *, journal: str, offset: int
 ) -> MariadbGtid:
     """Parse a MariaDB GTID event from its bytes between header and checksum, and its header's
-    server id.
-
-    Raises:
-        DamagedJournalError: the body ends too early.
+    server id. Raises DamagedJournalError: the body ends too early.
     """
     raw = bytes(body)
     try:
@@ -171,14 +166,11 @@ def parse_mariadb(
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
-    """Return the text of the set at the head of a journal: MySQL's PREVIOUS_GTIDS, or MariaDB's
-    GTID_LIST.
+    """The text of the set at the head of a journal: MySQL's PREVIOUS_GTIDS, or MariaDB's GTID_LIST.
 
     MySQL: ``uuid:1-5:7:tag:1-3,uuid:...`` as the server prints it, without blanks; MariaDB:
-    ``0-1-100,1-2-3``, all servers of all domains.
-
-    Raises:
-        DamagedJournalError: the body is truncated, or is not a possible set.
+    ``0-1-100,1-2-3``, all servers of all domains. Raises DamagedJournalError: the body is
+    truncated, or is not a possible set.
     """
     raw = bytes(body)
     try:
@@ -190,12 +182,9 @@ def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, off
 
 
 def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
-    """Return the transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in
-    order.
-
-    Raises:
-        DamagedJournalError: a GTID event is too short or has an impossible number.
-        SizeLimitError: MariaDB's number is above NUMBER_MAX.
+    """The transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
+    Raises DamagedJournalError: a GTID event is too short or has an impossible number;
+    SizeLimitError: MariaDB's number is above NUMBER_MAX.
     """
     events = chunk.events[first:stop]
     size = len(events)
@@ -243,11 +232,9 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
 
 
 def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
-    """Return the GTIDs of the transactions that begin in rows [first, stop), by offset of the GTID
-    event. For interactive tools: takes one Python step per transaction.
-
-    Raises:
-        DamagedJournalError: a GTID event is too short.
+    """The GTIDs of the transactions that begin in rows [first, stop), by offset of the GTID event.
+    For interactive tools: takes one Python step per transaction. Raises DamagedJournalError: a
+    GTID event is too short.
     """
     texts: dict[int, str] = {}
     for row in (
@@ -294,7 +281,7 @@ def _too_large(chunk: Chunk, row: int) -> SizeLimitError:
 
 
 def gtid_key(event_type: int, high: int, low: int) -> str:
-    """Return the key from the two words of `gtid_kernel.executed_numbers`; not for tagged GTIDs."""
+    """The key from the two words of `gtid_kernel.executed_numbers`; not for tagged GTIDs."""
     if event_type == EventType.MARIADB_GTID:
         return f"{high}-{low}"
     return str(uuid.UUID(int=high << 64 | low))
@@ -331,7 +318,6 @@ def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
 
 
 def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
-    """Parse commit times, length and server versions, each of which an older server may omit."""
     immediate = int.from_bytes(raw[at : at + 7], "little")
     times["immediate_commit_us"] = times["original_commit_us"] = immediate & (1 << 55) - 1
     at += 7
@@ -371,7 +357,6 @@ def _varlen(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def _tag(raw: bytes, at: int) -> tuple[str, int]:
-    """Return a tag that follows its length, and the index after it; "" for none."""
     length, at = _varlen(raw, at)
     tag = raw[at : at + length].decode("ascii")
     if len(tag) < length or not _TAG.fullmatch(tag):

@@ -38,14 +38,12 @@ class Gtids:
     number: NDArray[np.int64]
 
     def text(self, index: int) -> str | None:
-        """Return the GTID at `index`; None without one."""
+        """The GTID at `index`; None without one."""
         key = int(self.key[index])
         return None if key < 0 else f"{self.keys[key]}{int(self.number[index])}"
 
 
 class GtidColumns:
-    """Collects the GTIDs of consecutive chunks."""
-
     def __init__(self) -> None:
         self.keys: list[str] = []
         self._places: dict[str, int] = {}
@@ -55,11 +53,8 @@ class GtidColumns:
         self._number = np.empty(0, np.int64)
 
     def feed(self, chunk: Chunk) -> None:
-        """Read the GTID events of a chunk.
-
-        Raises:
-            DamagedJournalError: one is too short.
-            SizeLimitError: MariaDB's number is above `gtid.NUMBER_MAX`.
+        """Read the GTID events of a chunk. Raises DamagedJournalError: one is too short;
+        SizeLimitError: MariaDB's number is above `gtid.NUMBER_MAX`.
         """
         events = chunk.events
         size = len(events)

@@ -104,17 +104,15 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
 
 @kernel
 def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, event_type: int) -> Any:
-    """Return the commit time of a transaction at its origin, from its MySQL GTID event.
+    """The commit time of a transaction at its origin, from its MySQL GTID event. Returns
+    microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is
+    the same on the server of the first commit; -1 for none, NO_TIME for an impossible one.
 
     Args:
         data: uint8 (n,).
         body_start: index of the first byte after the event's header.
         body_len: bytes of the body without the checksum; the caller has checked that they exist.
         event_type: of the event; 33, 34 and 42 have commit times since MySQL 8.0.1.
-
-    Returns:
-        Microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is
-        the same on the server of the first commit; -1 for none, NO_TIME for an impossible one.
     """
     if event_type == TAGGED:
         return _tagged_commit_us(data, body_start, body_start + body_len)
@@ -141,15 +139,11 @@ def executed_numbers(
     low: NDArray[np.uint64],
     numbers: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Read the numbers of the GTID events among `events`.
-
-    Args:
-        rows, high, low, numbers: outputs with room for all events: index of the event; for MySQL
-            the source id as two big-endian words, for MariaDB domain and server id; transaction
-            number, or -1 for type 42, which the caller reads.
-
-    Returns:
-        (count of outputs, -1), or (count, index of the event that is too short).
+    """Read the numbers of the GTID events among `events`. `rows`, `high`, `low`, `numbers`: outputs
+    with room for all events: index of the event; for MySQL the source id as two big-endian
+    words, for MariaDB domain and server id; transaction number, or -1 for type 42, which the
+    caller reads. Returns (count of outputs, -1), or (count, index of the event that is too
+    short).
     """
     count = 0
     for index in range(len(events)):

@@ -11,7 +11,7 @@ _NAMES: Final = {0: "NONE", 1: "LOST_EVENTS"}
 
 
 def incident_text(body: bytes) -> str:
-    """Return number, name and message of an incident from its body, which may be truncated."""
+    """Number, name and message of an incident from its body, which may be truncated."""
     number = int.from_bytes(body[:2], "little")
     size = body[2] if len(body) > 2 else 0
     message = body[3 : 3 + size].decode("utf-8", "replace")

@@ -128,10 +128,8 @@ def parse(
     is_mariadb: bool = False,
     post_header_bytes: int = _POST_HEADER_BYTES,
 ) -> Query:
-    """Parse a query event from its bytes between header and checksum.
-
-    Raises:
-        DamagedJournalError: the body ends too early.
+    """Parse a query event from its bytes between header and checksum. Raises DamagedJournalError:
+    the body ends too early.
     """
     raw = bytes(body)
     database_bytes = raw[8] if len(raw) > 8 else 0
@@ -201,7 +199,7 @@ def _decode(text: bytes, charset: str, is_mariadb: bool) -> tuple[str, bool]:
 
 
 def _status_variables(data: bytes) -> tuple[dict[int, bytes], int]:
-    """Return the values by code, up to the first unknown one, and its code (-1 for none)."""
+    """The values by code, up to the first unknown one, and its code (-1 for none)."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):

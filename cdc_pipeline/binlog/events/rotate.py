@@ -17,10 +17,8 @@ class Rotate(NamedTuple):
 
 def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
     """Parse a rotate event from its bytes between header and checksum; `journal` and `offset` are
-    its own.
-
-    Raises:
-        DamagedJournalError: it is too short, or its name or its position is impossible.
+    its own. Raises DamagedJournalError: it is too short, or its name or its position is
+    impossible.
     """
     raw = bytes(body)
     name = raw[8:].rstrip(b"\0")

@@ -36,16 +36,13 @@ class XaPrepare:
 
 
 def xid_text(format_id: int, global_part: bytes, branch: bytes) -> str:
-    """Return the canonical text of an xid."""
+    """The canonical text of an xid."""
     return f"X'{global_part.hex()}',X'{branch.hex()}',{format_id & 0xFFFFFFFF}"
 
 
 def parse_prepare(chunk: Chunk, row: int) -> XaPrepare:
     """Parse the XA_PREPARE event at `row`: one phase u8; format id and both lengths, each i32; both
-    parts.
-
-    Raises:
-        DamagedJournalError: the body ends too early.
+    parts. Raises DamagedJournalError: the body ends too early.
     """
     body = bytes(chunk.body(row))
     if len(body) >= _FIELDS.size:

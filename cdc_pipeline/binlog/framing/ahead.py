@@ -49,7 +49,6 @@ class FramedAhead:
 
     @property
     def rows(self) -> int:
-        """The number of events framed so far."""
         return int(self.state[kernel.AHEAD_ROW])
 
     @property
@@ -59,7 +58,7 @@ class FramedAhead:
 
 
 def nothing_ahead() -> FramedAhead:
-    """Return a state that frames nothing."""
+    """A state that frames nothing."""
     found = FramedAhead(0, checksum_bytes=-1, table_id_bytes=0)
     found.state[kernel.AHEAD_STATUS] = int(kernel.Status.FULL)
     return found

@@ -146,9 +146,7 @@ def _assemble(
     id_bytes: int,
     error: CdcError | None,
 ) -> Unpacked:
-    """Copy the first `count` events to a new buffer,
-    with the unpacked `pieces` of those at `rows`.
-    """
+    """Copy `count` events to a new buffer, with the unpacked `pieces` of those at `rows`."""
     events, checksum_bytes = chunk.events[:count], chunk.journal_format.checksum_bytes
     plain_bytes = int(
         events["event_length"].sum(dtype=np.int64)
@@ -210,9 +208,7 @@ def _assemble(
 def _unpacked_bytes(
     chunk: Chunk, rows: NDArray[np.int64], found: NDArray[np.int64]
 ) -> tuple[list[Any], CdcError | None]:
-    """Return buffers with the unpacked bytes of each event,
-    up to the first that cannot be unpacked.
-    """
+    """Buffers with the unpacked bytes of each event, up to the first that cannot be unpacked."""
     data = memoryview(chunk.data)  # type: ignore[arg-type]
     together, starts = _unpacked_together(chunk, found)
     pieces: list[Any] = []
@@ -243,9 +239,7 @@ def _unpacked_bytes(
 
 
 def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
-    """Unpack zlib data to at most one byte more than announced,
-    so that a zip bomb cannot explode.
-    """
+    """Unpack at most one byte more than announced, so that a zip bomb cannot explode."""
     decoder = zlib.decompressobj()
     piece = decoder.decompress(packed, unpacked_bytes + 1)
     if not decoder.eof and len(piece) <= unpacked_bytes:
@@ -276,7 +270,6 @@ def _unpacked_together(chunk: Chunk, found: NDArray[np.int64]) -> tuple[memoryvi
 
 
 def _cut(chunk: Chunk, row: int) -> Chunk:
-    """Return the events before `row`."""
     if row == len(chunk.events):
         return chunk
     return replace(chunk, events=chunk.events[:row], end_offset=int(chunk.events["offset"][row]))

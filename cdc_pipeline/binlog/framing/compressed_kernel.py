@@ -67,7 +67,7 @@ def _wide(value: Any) -> Any:
 
 @routine
 def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int]:
-    """Return (value, index after it) of a length-encoded integer; value -1 if there is none."""
+    """(value, index after it) of a length-encoded integer; value -1 if there is none."""
     if at >= stop:
         return -1, at
     first = _wide(data[at])
@@ -86,9 +86,7 @@ def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, i
 
 @routine
 def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
-    """Return (status, index of the packed bytes, unpacked bytes,
-    algorithm) of a payload in data[at:stop].
-    """
+    """(status, index of packed bytes, unpacked bytes, algorithm) of a payload in data[at:stop]."""
     packed = unpacked = algorithm = _wide(-1)
     while True:
         field, at = _length_encoded(data, at, stop)
@@ -168,7 +166,7 @@ def gather_packed(
 
 @routine
 def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: int) -> int:
-    """Return the index of the text of a query event in data[at:stop]; -1 if it ends before."""
+    """The index of the text of a query event in data[at:stop]; -1 if it ends before."""
     if post_header < 13 or at + post_header > stop:
         return -1
     variables = _wide(data[at + 11]) | _wide(data[at + 12]) << 8
@@ -178,7 +176,7 @@ def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: i
 
 @routine
 def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, kind: int) -> int:
-    """Return the index of the first row of a rows event in data[at:stop]; -1 if it ends before."""
+    """The index of the first row of a rows event in data[at:stop]; -1 if it ends before."""
     at += id_bytes + 2
     if kind >= _FIRST_V2:
         if at + 2 > stop:
@@ -202,7 +200,8 @@ def find_packed(
     query_post_header: int,
     found: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Find the packed bytes of compressed events.
+    """Find the packed bytes of compressed events. Returns (events done, PackedStatus of the bad
+    one, or OK).
 
     Args:
         data: uint8 (n,), bytes of a chunk.
@@ -214,9 +213,6 @@ def find_packed(
         found: int64 (k, 6), written: header and fields before the packed bytes that stay, index in
             `data` and count of the packed bytes, unpacked bytes, algorithm, 1 if the header of a
             zstd frame has the same unpacked bytes.
-
-    Returns:
-        (events done, PackedStatus of the bad one, or OK).
     """
     for k in range(len(rows)):
         event = events[rows[k]]

@@ -66,8 +66,6 @@ _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
 
 
 class EventHeader(NamedTuple):
-    """The 19 bytes before every event's body."""
-
     timestamp_s: int
     event_type: int
     server_id: int
@@ -85,19 +83,18 @@ class _ArtificialEvent(NamedTuple):
 
 
 def parse_header(data: bytes | memoryview | NDArray[np.uint8], at: int = 0) -> EventHeader:
-    """Parse the header at index `at`."""
     return EventHeader(*struct.unpack_from("<IBIIIH", memoryview(data), at))  # type: ignore[arg-type]
 
 
 def _says_how_it_is_kept(event: NDArray[np.uint8]) -> bool:
-    """Return whether an event only says how the server keeps its file: its dump is in plain."""
+    """Whether an event only says how the server keeps its file: its dump is in plain."""
     return bool(event[4] == EventType.MARIADB_START_ENCRYPTION)
 
 
 def encrypted_journal(
     journal: str, offset: int, *, expected: str, got: str
 ) -> UnsupportedEventError:
-    """Return the error for a file whose events only its server can decrypt."""
+    """The error for a file whose events only its server can decrypt."""
     return UnsupportedEventError(
         "the journal is encrypted, with a key that only its server has",
         journal=journal,
@@ -155,7 +152,7 @@ class EventFramer:
         self._ahead: FramedAhead | None = None
 
     def ahead(self) -> FramedAhead:
-        """Return where to frame the events of the next `feed` as they come."""
+        """Where to frame the events of the next `feed` as they come."""
         if self._ahead is None:
             checksum_bytes, table_id_bytes = self._widths()
             self._ahead = FramedAhead(
@@ -256,12 +253,9 @@ class EventFramer:
         return ahead.events, state[AHEAD_POSITION], rows, state[AHEAD_PACKED]
 
     def finish(self, remaining_bytes: int) -> None:
-        """Mark the end of the input: `remaining_bytes` were fed and not consumed.
-
-        Raises:
-            TruncatedJournalError: the journal ends in the middle of an event (or has no event at
-                all).
-            BinlogError: the error at which the last `feed` stopped.
+        """Mark the end of the input: `remaining_bytes` were fed and not consumed. Raises
+        TruncatedJournalError: the journal ends in the middle of an event (or has no event at
+        all); BinlogError: the error at which the last `feed` stopped.
         """
         self._raise_failure()
         if remaining_bytes or self.journal_format is None:
@@ -277,9 +271,7 @@ class EventFramer:
             )
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
-        """Return the chunk with its compressed events unpacked,
-        and how many of the fed bytes it consumes.
-        """
+        """The chunk with compressed events unpacked, and how many fed bytes it consumes."""
         # Artificial events in between must be reported only once, so such a chunk is not cut.
         unpacked = unpack(
             chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max
@@ -373,9 +365,7 @@ class EventFramer:
                 self.offset = position
 
     def _artificial_body(self, header: EventHeader, event: bytes) -> bytes:
-        """Return the body without the checksum,
-        whose presence depends on the server's current setting.
-        """
+        """The body without the checksum, whose presence depends on the server's current setting."""
         stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
         has_checksum = (
             len(event) >= HEADER_BYTES + CHECKSUM_BYTES

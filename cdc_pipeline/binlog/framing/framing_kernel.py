@@ -142,8 +142,7 @@ def u4(data: NDArray[np.uint8], at: int) -> Any:
 
 @kernel
 def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
-    """Return the first event boundary at or after `target`, or the last one whose header is not in
-    `data`.
+    """The first event boundary at or after `target`, or the last one whose header is not in `data`.
 
     `data` begins with a header. 0 if the first length is impossible. The result may be past the end
     of `data`.
@@ -172,7 +171,9 @@ def frame(
     known_mark: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int, int, int, int, int]:
-    """Frame ``data[first:]`` into rows `row` and up of `events`.
+    """Frame ``data[first:]`` into rows `row` and up of `events`. Returns (status, index in `data`
+    where it stopped, next free row, journal offset there, unknown but ignorable events,
+    compressed events).
 
     Args:
         data: uint8 (n,), contiguous events from `first` on; the last may be incomplete.
@@ -189,10 +190,6 @@ def frame(
         known_mark: index of a format description that Python has verified and that becomes a row;
             or -1.
         classes: EVENT_CLASSES.
-
-    Returns:
-        (status, index in `data` where it stopped, next free row, journal offset there, unknown but
-        ignorable events, compressed events).
     """
     begin = first
     size = len(data)

@@ -85,19 +85,15 @@ class PacketBuffer:
 
     @property
     def events(self) -> NDArray[np.uint8]:
-        """A view of the complete events that were not consumed,
-        each after its PREFIX_BYTES.
-        """
+        """A view of the complete events that were not consumed, each after its PREFIX_BYTES."""
         return self._data[self._first : self._state[kernel.WHOLE]]
 
     @property
     def event_bytes(self) -> int:
-        """Length of `events`."""
         return int(self._state[kernel.WHOLE]) - self._first
 
     @property
     def partial_bytes(self) -> int:
-        """Received bytes of an incomplete event."""
         return int(self._state[kernel.STOP] - self._state[kernel.WHOLE])
 
     def expect_checksums(self, expected: bool) -> None:
@@ -110,9 +106,7 @@ class PacketBuffer:
         return bool(len(self._data) - self._state[kernel.STOP] < self._room_bytes)
 
     def room(self) -> NDArray[np.uint8]:
-        """Return a writable view after the received bytes;
-        `commit` takes the number of bytes written.
-        """
+        """A writable view after the received bytes; `commit` takes the number of bytes written."""
         if self.is_full:
             kept = self._data[self._first : self._state[kernel.STOP]]
             # For an event larger than a block, double its size so far, so that it is copied only a
@@ -125,15 +119,11 @@ class PacketBuffer:
         return self._data[first : first + self._room_bytes]
 
     def commit(self, count: int) -> PacketEnd | None:
-        """Count the first `count` bytes of the last `room` as received.
-
-        Returns:
-            How the stream ended, if it did (bytes after the end are ignored); else None.
-
-        Raises:
-            BinlogError: a sequence id is out of order, or a packet is neither event, end nor error.
-                `events` are those before it.
-            SizeLimitError: a packet is larger than the limit. `events` are those before it.
+        """Count the first `count` bytes of the last `room` as received. Returns how the stream
+        ended, if it did (bytes after the end are ignored); else None. Raises BinlogError: a
+        sequence id is out of order, or a packet is neither event, end nor error. `events` are
+        those before it; SizeLimitError: a packet is larger than the limit. `events` are those
+        before it.
         """
         if self.end is not None:
             return self.end
@@ -149,17 +139,10 @@ class PacketBuffer:
         ahead: FramedAhead | None = None,
     ) -> tuple[PacketEnd | None, Received]:
         """Read a non-blocking socket until `events` have `goal_bytes`, the block is full, or
-        `timeout_s` has passed, with or without new bytes.
-
-        Args:
-            ahead: where to frame events as they come; enough of them also end it.
-
-        Returns:
-            (as `commit`, why it returned). After Received.FAILED, read through the socket object,
-            which raises the error.
-
-        Raises:
-            BinlogError: as `commit`.
+        `timeout_s` has passed, with or without new bytes. `ahead`: where to frame events as they
+        come; enough of them also end it. Returns (as `commit`, why it returned). After
+        Received.FAILED, read through the socket object, which raises the error. Raises
+        BinlogError: as `commit`.
         """
         self.room()
         ahead = ahead or self._nothing_ahead
@@ -212,7 +195,7 @@ class PacketBuffer:
 def packet_too_large(
     what: str, limit_bytes: int, got_bytes: int, *, table: str | None = None
 ) -> SizeLimitError:
-    """Return the error for a logical packet that exceeds `source.packet_bytes_max`."""
+    """The error for a logical packet that exceeds `source.packet_bytes_max`."""
     return SizeLimitError(
         f"{what} is larger than this pipeline accepts from a server",
         table=table,
@@ -226,10 +209,8 @@ def packet_too_large(
 
 
 def parse_end(payload: bytes) -> PacketEnd:
-    """Parse a logical packet that ends a stream.
-
-    Raises:
-        BinlogError: it is neither an end nor an error.
+    """Parse a logical packet that ends a stream. Raises BinlogError: it is neither an end nor an
+    error.
     """
     if payload[:1] == b"\xfe" and len(payload) < 9:
         return PacketEnd()

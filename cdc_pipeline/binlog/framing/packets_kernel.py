@@ -35,14 +35,12 @@ STATE_FIELDS: Final = 9
 
 @kernel
 def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
-    """Walk over the packets in ``data[:state[STOP]]`` from where the last call stopped.
+    """Walk over the packets in ``data[:state[STOP]]`` from where the last call stopped. Returns why
+    it stopped; unless more bytes are needed, further calls return the same.
 
     Args:
         data: uint8 (n,), the block; written by the rules of `packets`.
         state: int64 (9,), kept from call to call.
-
-    Returns:
-        Why it stopped; unless more bytes are needed, further calls return the same.
     """
     # In local names: the compiler cannot know that writing to `data` leaves `state` as it is.
     begin, at, stop = state[WHOLE], state[NEXT], state[STOP]

@@ -100,7 +100,9 @@ def frame_children(
     table_id_bytes: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int, int]:
-    """Frame the events inside payloads into the rows after the payload events.
+    """Frame the events inside payloads into the rows after the payload events. Returns (payloads
+    done, Status, index in `data` where it stopped). MARK: a type that cannot be inside a
+    payload.
 
     Args:
         data: uint8 (n,), the enlarged buffer of a chunk.
@@ -109,10 +111,6 @@ def frame_children(
         events: array of EVENT_DTYPE with room for `count_children` rows after each parent.
         table_id_bytes: 6 or 4.
         classes: CHILD_CLASSES.
-
-    Returns:
-        (payloads done, Status, index in `data` where it stopped). MARK: a type that cannot be
-        inside a payload.
     """
     for k in range(len(firsts)):
         status, at = _frame_payload(
@@ -133,7 +131,6 @@ def _frame_payload(
     table_id_bytes: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int]:
-    """Frame one payload; return (Status, index in `data` where it stopped)."""
     row = parent + 1
     payload = events[parent]
     position = first

@@ -78,7 +78,8 @@ def receive(
     events: Any,
     ahead: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Read into ``data[state[STOP]:]`` and walk the packets there.
+    """Read into ``data[state[STOP]:]`` and walk the packets there. Returns (status of the walk, a
+    Received).
 
     Args:
         descriptor: descriptor of a non-blocking socket.
@@ -92,9 +93,6 @@ def receive(
         state: of `walk_packets`.
         first: where the unconsumed bytes begin in `data`.
         events, ahead: of `frame_ahead`; receiving also ends with as many rows as `ahead` wants.
-
-    Returns:
-        (status of the walk, a Received).
     """
     status = walk_packets(data, state)
     frame_ahead(data, first, state[WHOLE], events, ahead, EVENT_CLASSES)

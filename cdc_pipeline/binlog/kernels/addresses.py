@@ -30,7 +30,6 @@ _DASH: Final = 45
 
 @helper
 def _byte_of(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
-    """Return byte `index` of a value whose trailing zero bytes are stripped."""
     return byte_at(data, first + index) if index < length else np.int64(0)
 
 
@@ -86,7 +85,6 @@ def _put_inet4(
 
 @helper
 def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
-    """Return one of the eight 16-bit groups."""
     return _byte_of(data, first, length, 2 * index) << 8 | _byte_of(
         data, first, length, 2 * index + 1
     )

@@ -29,7 +29,6 @@ _RATIO_MAX: Final = 1032  # of deflate
 def _plain_size(
     data: NDArray[np.uint8], first: Integer, length: Integer, size_max: Integer
 ) -> Integer:
-    """Return the unpacked size of the value, or DAMAGED."""
     if length == 0:
         return np.int64(0)
     head = byte_at(data, first)

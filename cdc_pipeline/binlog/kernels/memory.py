@@ -45,8 +45,6 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: 
 
 @_intrinsic
 def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
-    """Load eight bytes from any address."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], *arguments)
         return builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
@@ -56,8 +54,6 @@ def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
 
 @_intrinsic
 def _store_word(typing: Any, data: Any, position: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store eight bytes at any address."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
         builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
@@ -231,7 +227,7 @@ def _equal_by_bytes(
 def _equal_by_words(
     data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer
 ) -> bool:
-    """Return whether data[left : left + length] and data[right : right + length] are equal."""
+    """Whether data[left : left + length] and data[right : right + length] are equal."""
     if length < _WORD_BYTES:
         index = 0
         while index < length and data[left + index] == data[right + index]:
@@ -245,7 +241,7 @@ def _equal_by_words(
 
 
 def _no_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
-    """Do nothing."""
+    pass
 
 
 def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:

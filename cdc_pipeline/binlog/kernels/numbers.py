@@ -102,7 +102,7 @@ def gather_integers(
 def _times_plus(
     high: Integer, low: Integer, factor: Integer, addend: Integer
 ) -> tuple[Integer, Integer]:
-    """Return high:low * factor + addend in 128 bits; factor and addend are below 2**32."""
+    """high:low * factor + addend in 128 bits; factor and addend are below 2**32."""
     a = (low & _LOW_32) * factor + addend
     b = (low >> _BITS_32) * factor + (a >> _BITS_32)
     return high * factor + (b >> _BITS_32), (b << _BITS_32) | (a & _LOW_32)
@@ -128,9 +128,7 @@ def _decimal_group(
 def decimal_words(
     data: NDArray[np.uint8], first: Integer, precision: Integer, scale: Integer
 ) -> tuple[Integer, Integer, bool]:
-    """Read a NEWDECIMAL of at most 38 digits:
-    high and low word, and whether all groups are digits.
-    """
+    """A NEWDECIMAL of at most 38 digits: high and low word, and whether all groups are digits."""
     whole = precision - scale
     head = whole % GROUP_DIGITS
     tail = scale % GROUP_DIGITS
@@ -197,7 +195,6 @@ def gather_decimals(
 def put_digits(
     out: NDArray[np.uint8], position: Integer, value: Integer, digits: Integer
 ) -> Integer:
-    """Write `value` with exactly `digits` digits. Returns the position after them."""
     for index in range(position + digits - 1, position - 1, -1):
         out[index] = 48 + value % 10
         value //= 10

@@ -76,9 +76,7 @@ def fractional_times(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Write TIME as text. Returns the count of bytes written. digits: 1 to 6; out:
-    20 bytes a row.
-    """
+    """Write TIME as text. Returns the bytes written. digits: 1 to 6; out: 20 bytes a row."""
     zero = np.int64(ZERO_SECONDS) * POWERS[digits]
     position = np.int64(0)
     offsets[0] = 0

@@ -32,9 +32,7 @@ _PARTIAL_JSON: Final = 1
 
 @routine
 def packed_at(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """Return a packed integer and the position after it;
-    -1 if it is truncated or at least 2**56.
-    """
+    """A packed integer and the position after it; -1 if it is truncated or at least 2**56."""
     if position >= end:
         return np.int64(-1), position
     value = byte_at(data, position)
@@ -121,7 +119,8 @@ def strip_events(
     """Copy the bodies of rows events, converting those with differences to plain updates.
 
     Call it twice: with an empty `out` it only counts the rows with differences; then with room for
-    them.
+    them. Returns walk's DONE (state[S_COUNT] is the count of rows), OVERRUN or COLUMN_COUNT, or
+    UNKNOWN_OPTIONS.
 
     Args:
         first, last, id_bytes, rules, state: as for `walk.walk_rows`. is_partial: uint8 (events,).
@@ -131,10 +130,6 @@ def strip_events(
             events.
         bits: uint8 (rows, ceil(JSON columns of the table / 8)), written: which JSON columns have
             differences.
-
-    Returns:
-        walk's DONE (state[S_COUNT] is the count of rows), OVERRUN or COLUMN_COUNT, or
-        UNKNOWN_OPTIONS.
     """
     columns = rules.shape[0]
     bitmap_bytes = (columns + 7) >> 3

@@ -79,7 +79,6 @@ VALUE_BYTES_MORE: Final = 32  # a value grows by no more than this: the longest 
 def _put_big_endian(
     out: NDArray[np.uint8], position: Integer, value: Integer, width: Integer
 ) -> Integer:
-    """Write the low `width` bytes of a value, highest first. Returns the position after them."""
     for index in range(width):
         out[position + index] = np.uint8((value >> (8 * (width - 1 - index))) & 0xFF)
     return position + width
@@ -195,9 +194,7 @@ def _put_time(
 def _digit_at(
     data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer
 ) -> Integer:
-    """Return digit `place` of `count` digits at `position`;
-    0 before the first and after the last.
-    """
+    """Digit `place` of `count` digits at `position`; 0 before the first and after the last."""
     return byte_at(data, position + place) - 48 if 0 <= place < count else np.int64(0)
 
 
@@ -275,7 +272,8 @@ def rewrite_rows(
     value_bytes: NDArray[np.int64],
     nulls: NDArray[np.int64],
 ) -> Integer:
-    """Rewrite rows until the bytes or the room end, or another packet comes.
+    """Rewrite rows until the bytes or the room end, or another packet comes. Returns NEED, FULL,
+    ROOM, END, LONG, SEQUENCE, OVERRUN or UNFIT; the rows before are complete.
 
     Args:
         data: uint8; the stream's bytes are data[state[S_POSITION] : stop].
@@ -288,9 +286,6 @@ def rewrite_rows(
         relative: int32 (columns, >= rows_max): offset of each value from `base`, at its length
             bytes if it has them; NO_VALUE for NULL. value_bytes, nulls: int64 (columns,), counted
             up: as `walk.walk_rows` does.
-
-    Returns:
-        NEED, FULL, ROOM, END, LONG, SEQUENCE, OVERRUN or UNFIT; the rows before are complete.
     """
     columns = program.shape[0]
     bitmap_bytes = (columns + 9) >> 3

@@ -37,7 +37,8 @@ def locate_events(
     ops: NDArray[np.uint8],
     id_bytes: NDArray[np.uint8],
 ) -> Integer:
-    """Locate the bodies of rows events, and look up the properties of their types.
+    """Locate the bodies of rows events, and look up the properties of their types. Returns -1, or
+    the first of `rows` that is not a rows event, or is outside a transaction or `data`.
 
     Args:
         data: uint8, the chunk's bytes. events: EVENT_DTYPE, all of the chunk.
@@ -47,9 +48,6 @@ def locate_events(
         first, last: int64 (n,), written: index of the first body byte, and of the byte after the
             last.
         types, ops, id_bytes: uint8 (n,), written.
-
-    Returns:
-        -1, or the first of `rows` that is not a rows event, or is outside a transaction or `data`.
     """
     count = rows.shape[0]
     for index in range(count):
@@ -92,7 +90,8 @@ def fill_rows(
     seq: NDArray[np.uint64],
 ) -> tuple[Integer, Integer, Integer]:
     """Fill op, commit time, event and seq (see `binlog.seq`) of the rows of one block from their
-    events.
+    events. Returns the largest transaction offset, event ordinal and row ordinal, for the caller
+    to check that they fit.
 
     Args:
         events, rows, ops: as in `locate_events`.
@@ -100,10 +99,6 @@ def fill_rows(
         event_base: index of the selection's first event among all events.
         epoch_and_journal: uint64, the bits of the high word.
         op, commit_ts_us, event_row: (m,), written; seq: uint64 (m, 2), written, low word first.
-
-    Returns:
-        The largest transaction offset, event ordinal and row ordinal, for the caller to check that
-        they fit.
     """
     offset_max = np.int64(0)
     event_max = np.int64(0)

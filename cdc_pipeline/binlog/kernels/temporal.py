@@ -23,7 +23,7 @@ _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtyp
 
 @helper
 def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
-    """Return whether this is a date of the proleptic Gregorian calendar, years 1 to 9999."""
+    """Whether this is a date of the proleptic Gregorian calendar, years 1 to 9999."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return False
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
@@ -33,9 +33,7 @@ def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
 
 @helper
 def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
-    """Return the days since 1970 of a valid date;
-    the calculation uses years that begin in March.
-    """
+    """The days since 1970 of a valid date; the calculation uses years that begin in March."""
     if month <= 2:
         year -= 1
         month += 12
@@ -52,14 +50,13 @@ def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
 
 @helper
 def date_days(value: Integer) -> Integer:
-    """Return the days since 1970 of a packed DATE, or NO_TIME."""
     year, month, day = value >> 9, (value >> 5) & 15, value & 31
     return days_since_1970(year, month, day) if is_date(year, month, day) else NO_TIME
 
 
 @helper
 def fraction_unit_us(fraction_bytes: Integer) -> Integer:
-    """Return the microseconds of one unit of a fraction in so many bytes."""
+    """The microseconds of one unit of a fraction in so many bytes."""
     return (
         np.int64(1)
         if fraction_bytes == 3
@@ -69,7 +66,7 @@ def fraction_unit_us(fraction_bytes: Integer) -> Integer:
 
 @helper
 def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """Return the microseconds since 1970 of the big-endian bits of a DATETIME2, or NO_TIME."""
+    """The microseconds since 1970 of the big-endian bits of a DATETIME2, or NO_TIME."""
     bits = np.int64(8 * fraction_bytes)
     value = packed ^ np.int64(1) << (np.int64(39) + bits)
     fraction_us = (value & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
@@ -92,9 +89,7 @@ def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 @helper
 def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """Return the microseconds since 1970 of the bits of a TIMESTAMP2
-    (or old TIMESTAMP), or NO_TIME.
-    """
+    """The microseconds since 1970 of the bits of a TIMESTAMP2 (or old TIMESTAMP), or NO_TIME."""
     bits = np.int64(8 * fraction_bytes)
     seconds = packed >> bits
     fraction_us = (packed & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
@@ -141,9 +136,7 @@ def datetimes(
 def old_datetimes(
     packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """Convert DATETIME of type 12 (a number YYYYMMDDhhmmss) to microseconds since 1970,
-    wall clock.
-    """
+    """Convert DATETIME of type 12 (YYYYMMDDhhmmss) to microseconds since 1970, wall clock."""
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] != VALID:

@@ -73,7 +73,6 @@ def _put_word(
     at: Integer,
     value: Integer,
 ) -> None:
-    """Write a value of `size` bytes as word `at`."""
     if size == 8:
         words64[at] = value
     elif size == 4:

@@ -44,7 +44,6 @@ NO_ROWS: Final = -2  # column of OVERRUN: the event has no rows
 
 @helper
 def byte_at(data: NDArray[np.uint8], position: Integer) -> Integer:
-    """Read one byte as int64."""
     return np.int64(data[np.uint64(position)])
 
 
@@ -65,7 +64,6 @@ def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> I
 def _copy_bitmap(
     data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8]
 ) -> None:
-    """Copy a columns-present bitmap."""
     for index in range((columns + 7) >> 3):
         bits[index] = data[np.uint64(position + index)]
     if columns & 7:  # the padding bits of the last byte are meaningless
@@ -167,7 +165,8 @@ def walk_rows(
     after_bits: NDArray[np.uint8],
     scratch: NDArray[np.int32],
 ) -> Integer:
-    """Locate every value of every row, until the events end or the output is full.
+    """Locate every value of every row, until the events end or the output is full. Returns DONE,
+    FULL, OVERRUN or COLUMN_COUNT.
 
     Args:
         data: uint8, the chunk's bytes.
@@ -186,9 +185,6 @@ def walk_rows(
             so far.
         before_bits, after_bits: uint8 (events, ceil(columns / 8)): columns-present bitmaps.
         scratch: int32 (2, columns).
-
-    Returns:
-        DONE, FULL, OVERRUN or COLUMN_COUNT.
     """
     columns = rules.shape[0]
     bitmap_bytes = (columns + 7) >> 3

@@ -24,8 +24,6 @@ _LARGE_PAGES: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class BlockPool:
-    """Blocks of one size."""
-
     def __init__(self, block_bytes: int, *, spare_blocks_max: int) -> None:
         self.block_bytes = block_bytes
         self._spare_blocks_max = spare_blocks_max
@@ -42,7 +40,7 @@ class BlockPool:
         self._gave_back = gave_back
 
     def take(self, size_bytes: int = 0) -> NDArray[np.uint8]:
-        """Return a block, larger if `size_bytes` is larger. Its content is undefined."""
+        """A block, larger if `size_bytes` is larger. Its content is undefined."""
         if size_bytes > self.block_bytes:
             return np.frombuffer(_pages(size_bytes), dtype=np.uint8)
         try:

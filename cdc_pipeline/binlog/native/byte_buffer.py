@@ -19,8 +19,6 @@ DEFAULT_CHUNK_BYTES: Final = 4 << 20
 
 
 class ByteBuffer:
-    """Contiguous bytes that are appended at the end and consumed at the front."""
-
     def __init__(self, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
         self.chunk_bytes = chunk_bytes
         self._data: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
@@ -53,11 +51,9 @@ class ByteBuffer:
         self._stop += count
 
     def append(self, data: bytes | NDArray[np.uint8]) -> None:
-        """Copy `data` after the filled bytes."""
         array = np.frombuffer(data, dtype=np.uint8) if isinstance(data, bytes) else data
         self.room(len(array))[:] = array
         self.commit(len(array))
 
     def consume(self, count: int) -> None:
-        """Drop the first `count` filled bytes; existing views stay valid."""
         self._first += count

@@ -41,9 +41,7 @@ def _table() -> NDArray[np.uint32]:
 
 
 def table_loop_address() -> int:
-    """Return the address of the compiled table loop that replaces zlib's function,
-    with its signature.
-    """
+    """The address of the compiled table loop that replaces zlib's function, with its signature."""
     table = _table()
 
     signature = types.uint64(types.uint64, types.CPointer(types.uint8), types.uint32)  # type: ignore[no-untyped-call]
@@ -63,7 +61,6 @@ def table_loop_address() -> int:
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def crc32_of(data: NDArray[np.uint8], first: int, stop: int) -> int:
-        """Return the CRC32 of ``data[first:stop]``."""
         return zlib.crc32(data[first:stop].tobytes())
 
 else:
@@ -74,5 +71,5 @@ else:
 
     @kernel
     def crc32_of(data: Any, first: int, stop: int) -> Any:
-        """Return the CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
+        """The CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
         return _crc32(0, data.ctypes.data + first, stop - first)

@@ -36,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 
 class _Announcement(numba_events.Listener):
-    """Announces the first function of this package that is compiled rather than loaded."""
-
     def __init__(self) -> None:
         self._is_made = False
 

@@ -39,9 +39,7 @@ _FUNCTIONS: Final = ("inflateInit2_", "inflateReset2", "inflate", "inflateEnd")
 
 
 def _register() -> bool:
-    """Register zlib's functions with LLVM under our names;
-    return False if there is no shared zlib.
-    """
+    """Register zlib's functions with LLVM under our names; False if no zlib is shared."""
     addresses = zlib_addresses(_FUNCTIONS)
     for function, address in zip(_FUNCTIONS, addresses or (), strict=False):
         binding.add_symbol(f"cdc_pipeline_{function}", address)
@@ -49,10 +47,8 @@ def _register() -> bool:
 
 
 def new_stream() -> NDArray[np.int64]:
-    """Allocate one stream, int64 (_STREAM_WORDS,), not yet set up.
-
-    Raises:
-        RuntimeSetupError: this machine has no shared zlib.
+    """Allocate one stream, int64 (_STREAM_WORDS,), not yet set up. Raises RuntimeSetupError: this
+    machine has no shared zlib.
     """
     if not HAS_ZLIB:
         raise RuntimeSetupError(
@@ -139,5 +135,4 @@ else:
 
     @kernel
     def inflate_end(stream: Any) -> Any:
-        """Release the stream's memory."""
         return _end(stream.ctypes.data)

@@ -28,7 +28,7 @@ _IMPORT: Final = re.compile(
 
 @cache
 def stamp(file: Path) -> str:
-    """Return a hash of `file` and of all files of `binlog` that it imports, directly or not."""
+    """A hash of `file` and of all files of `binlog` that it imports, directly or not."""
     found: dict[Path, bytes] = {}
     waiting = [file]
     while waiting:
@@ -41,7 +41,6 @@ def stamp(file: Path) -> str:
 
 @cache
 def _read(file: Path) -> tuple[bytes, list[Path]]:
-    """Return the hash of one file, and the files of `binlog` that it imports."""
     source = file.read_bytes()
     imported = []
     for module, names in _IMPORT.findall(source.decode("utf-8")):
@@ -90,28 +89,23 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str:
-        """The folder of the cache's files."""
         path: str = self._numba_cache.cache_path
         return path
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return the compiled kernel for a signature; None if it is not in the cache."""
+        """The compiled kernel for a signature; None if it is not in the cache."""
         rtsys.initialize(target_context)  # what the machine code itself calls
         return self._numba_cache._load_overload(signature, target_context)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled kernel."""
         self._numba_cache.save_overload(signature, compiled)
 
     def flush(self) -> None:
-        """Forget all compiled kernels of this function."""
         self._numba_cache.flush()
 
 
 def install() -> None:
-    """Make numba use these locators first.
-    Call it before the first kernel is defined; idempotent.
-    """
+    """Make numba use these locators first; before the first kernel is defined."""
     known: list[Any] = caching.CacheImpl._locator_classes
     if any(issubclass(one, _StampedByClosure) for one in known):
         return

@@ -32,7 +32,6 @@ class Scratch(threading.local):
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an array like numpy's `empty`."""
         kind = np.dtype(dtype)
         size = int(np.prod(shape)) * kind.itemsize
         first = self._used

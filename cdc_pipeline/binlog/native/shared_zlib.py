@@ -10,9 +10,7 @@ _keep_alive: list[ctypes.CDLL] = []  # the owners of the addresses
 
 
 def zlib_addresses(functions: Sequence[str]) -> list[int] | None:
-    """Return addresses of zlib functions, valid for the process's life;
-    None if no shared zlib has all.
-    """
+    """Addresses of zlib functions, valid for the process's life; None if no shared zlib has all."""
     for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
         if name is None:
             continue

@@ -66,8 +66,6 @@ class Block:
 
 @dataclass(slots=True)
 class _Cells:
-    """All values of one column in one image, and their state."""
-
     column: Column
     index: int
     image: str
@@ -81,9 +79,7 @@ class _Cells:
     unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
 
     def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
-        """Return for each block: the block, its offsets of this column,
-        and its rows in the result.
-        """
+        """For each block: the block, its offsets of this column, and its rows in the result."""
         if self.unpacked is not None:
             return self.unpacked
         found = []
@@ -94,7 +90,7 @@ class _Cells:
         return found
 
     def raw(self, row: int) -> bytes:
-        """Return the bytes of one value without its length bytes."""
+        """The bytes of one value without its length bytes."""
         for block, relative, rows in self.parts():
             if rows.start <= row < rows.stop:
                 at = int(block.base[row - rows.start]) + int(relative[row - rows.start])
@@ -105,7 +101,7 @@ class _Cells:
         raise AssertionError(f"row {row} is in no block")
 
     def integers(self, *, signed: bool) -> NDArray[np.int64]:
-        """Return all values as int64 bit patterns, kept for the texts of invalid ones."""
+        """All values as int64 bit patterns, kept for the texts of invalid ones."""
         out = np.empty(self.rows, np.int64)
         big_endian = wire.is_big_endian(self.column)
         for block, relative, rows in self.parts():
@@ -125,7 +121,6 @@ class _Cells:
     def array(
         self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None
     ) -> pa.Array:
-        """Return an Arrow array with the validity of `state`."""
         valid = self.state == VALID
         nulls = self.rows - int(np.count_nonzero(valid))
         validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
@@ -145,16 +140,14 @@ def build_columns(
     is_mariadb: bool,
     invalid: list[InvalidValue],
 ) -> list[pa.Array]:
-    """Build the Arrow arrays of all columns of one image.
+    """Build the Arrow arrays of all columns of one image. Raises BinlogError: a column has more
+    bytes than Arrow's offsets can address.
 
     Args:
         image: "before" or "after".
         present: False if no row has this image: all null.
         value_bytes, nulls: int64 (columns,): sums from the walk.
         invalid: values that Arrow cannot hold are appended.
-
-    Raises:
-        BinlogError: a column has more bytes than Arrow's offsets can address.
     """
     tiled = {}
     if present:
@@ -482,7 +475,7 @@ DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
 
 
 def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
-    """Return reason and text of invalid values, the only values that are handled one by one."""
+    """Reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)
     if column.type.not_held_text == "moment":

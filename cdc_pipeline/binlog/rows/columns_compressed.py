@@ -18,9 +18,7 @@ REASON: Final = "not a compressed value of MariaDB"
 
 
 def size_max(column: Column) -> int:
-    """Return the size of the longest plain value:
-    the metadata of a VARCHAR also counts the first byte.
-    """
+    """The size of the longest plain value: the metadata of a VARCHAR also counts the first byte."""
     if column.wire_type == WireType.VARCHAR_COMPRESSED:
         return column.wire_meta - 1
     return int((1 << 8 * column.wire_meta) - 1)
@@ -34,7 +32,6 @@ def unpacked_bytes(
     *,
     rule: int,
 ) -> int:
-    """Return the unpacked size of all values with their length bytes. Arguments as for `unpack`."""
     return int(plain_bytes(data, base, relative, -rule, size_max(column)))
 
 
@@ -46,18 +43,10 @@ def unpack(
     *,
     rule: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
-    """Unpack the values.
-
-    Args:
-        data, base, relative: from the walk. rule: as in `columns_wire.width_rule`.
-
-    Returns:
-        data, base, relative as before, to be read by RULE; and uint8 (rows,), 1 if a value cannot
-        be unpacked.
-
-    Raises:
-        RuntimeSetupError: this machine has no shared zlib.
-        BinlogError: zlib is out of memory.
+    """Unpack the values. `data`, `base`, `relative`: from the walk. `rule`: as in
+    `columns_wire.width_rule`. Returns data, base, relative as before, to be read by RULE; and
+    uint8 (rows,), 1 if a value cannot be unpacked. Raises RuntimeSetupError: this machine has no
+    shared zlib; BinlogError: zlib is out of memory.
     """
     out = np.empty(max(unpacked_bytes(column, data, base, relative, rule=rule), 1), np.uint8)
     outputs = (

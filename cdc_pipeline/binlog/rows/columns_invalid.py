@@ -12,10 +12,8 @@ _ZERO_DATETIME = "0000-00-00 00:00:00"
 
 
 def temporal_text(column: Column, packed: int) -> str:
-    """Return the text of a packed DATE, DATETIME, TIMESTAMP or TIME, as SELECT prints it.
-
-    Args:
-        packed: the value's bits as `kernels.numbers.gather_integers` reads them (int64).
+    """The text of a packed DATE, DATETIME, TIMESTAMP or TIME, as SELECT prints it. `packed`: the
+    value's bits as `kernels.numbers.gather_integers` reads them (int64).
     """
     digits = column.fraction_digits
     if column.kind is Kind.DATE:
@@ -43,9 +41,7 @@ def temporal_text(column: Column, packed: int) -> str:
 
 
 def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
-    """Return the text of a value of MariaDB's old types with a fraction
-    (see `kernels.old_temporal`).
-    """
+    """The text of a value of MariaDB's old types with a fraction (see `kernels.old_temporal`)."""
     if kind is Kind.TIMESTAMP:
         return f"{_ZERO_DATETIME}.{0:0{digits}d}"
     whole, fraction = divmod(packed, 10**digits)

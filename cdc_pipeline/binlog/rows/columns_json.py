@@ -43,8 +43,6 @@ _OPERATIONS: Final = ("replace", "insert", "remove")
 
 
 class _Writer:
-    """Writes the text of one column, block by block, into a growing buffer."""
-
     def __init__(self, cells: _Cells) -> None:
         self._cells = cells
         # The text of a document is seldom longer than twice its bytes; the kernels stop if they
@@ -128,7 +126,6 @@ class _Writer:
 
 
 def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    """Return the canonical text of the column in one image."""
     writer = _Writer(cells)
     for block, relative, rows in cells.parts():
         what = _kinds(cells, block)
@@ -144,9 +141,7 @@ def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[InvalidValue]:
-    """Return reason and text of values: hex of malformed documents,
-    JSON of inapplicable differences.
-    """
+    """Reason and text of values: hex of malformed documents, JSON of inapplicable differences."""
     found = []
     for row in bad.tolist():
         raw = cells.raw(row)
@@ -163,9 +158,7 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
 
 
 def _diffs_text(raw: bytes) -> str:
-    """Return differences as JSON: a list of objects with op, path and usually value;
-    "" if malformed.
-    """
+    """Differences as JSON: a list of objects with op, path and usually value; "" if malformed."""
     found: list[dict[str, Any]] = []
     at = 0
     try:
@@ -183,7 +176,6 @@ def _diffs_text(raw: bytes) -> str:
 
 
 def _packed_bytes(raw: bytes, at: int) -> tuple[bytes, int]:
-    """Return the bytes after their packed length, and the index after them."""
     width = {252: 2, 253: 3, 254: 8}.get(raw[at], 0)
     length = int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
     first = at + 1 + width
@@ -193,7 +185,7 @@ def _packed_bytes(raw: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _text_of(document: bytes) -> bytes:
-    """Return the canonical text of one document; raise ValueError if it is malformed."""
+    """The canonical text of one document; raises ValueError if it is malformed."""
     prefix = 4
     data = np.frombuffer(len(document).to_bytes(prefix, "little") + document, np.uint8)
     out = np.empty(jsonb.TEXT_BYTES_PER_BYTE * len(document) + jsonb.TEXT_BYTES_MORE, np.uint8)
@@ -208,14 +200,14 @@ def _text_of(document: bytes) -> bytes:
 
 
 def _read_only(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a read-only view of chunk bytes, so that numba compiles only for read-only arrays."""
+    """A read-only view of chunk bytes, so that numba compiles only for read-only arrays."""
     view = data.view()
     view.setflags(write=False)
     return view
 
 
 def _kinds(cells: _Cells, block: Block) -> NDArray[np.uint8] | None:
-    """Return per row whether the value is differences; None if the block has none."""
+    """Per row whether the value is differences; None if the block has none."""
     if block.partial is None or cells.image != "after":
         return None
     what = block.partial.is_diff(block.events, block.ordinals, cells.index)

@@ -76,7 +76,6 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
 
 
 def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
-    """Return how to gather a column; None for other kinds."""
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
@@ -122,9 +121,7 @@ def gather_tiled(
     nulls: NDArray[np.int64],
     is_mariadb: bool,
 ) -> dict[int, pa.Array]:
-    """Return Arrow arrays by column index, for the columns handled here;
-    arguments as for `build_columns`.
-    """
+    """Arrow arrays by index, for the columns handled here; arguments as for `build_columns`."""
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]
     data_bytes = np.where(

@@ -29,7 +29,7 @@ _NEVER_US: Final = ((1 << 31) * 1_000_000 - 1, (1 << 32) * 1_000_000 - 1)
 
 
 def own_changes(logged: DecodedRows, schema: TableSchema) -> DecodedRows:
-    """Return the changes of a table; `logged` are those of `schema.logged`."""
+    """The changes of a table; `logged` are those of `schema.logged`."""
     if logged.schema is schema:
         return logged
     current = _of_current_rows(logged, schema.row_end) if schema.row_end else logged
@@ -63,7 +63,7 @@ def _of_current_rows(rows: DecodedRows, row_end: str) -> DecodedRows:
 def _is_current(
     image: pa.RecordBatch, present: NDArray[np.uint8], index: int, otherwise: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which rows of an image are current; `otherwise` of those that lack the column."""
+    """Which rows of an image are current; `otherwise` of those that lack the column."""
     ends_us = image.column(index).cast(pa.int64())
     ends = pc.is_in(ends_us, value_set=pa.array(_NEVER_US, pa.int64()))
     current: NDArray[np.bool_] = ends.to_numpy(zero_copy_only=False)
@@ -72,7 +72,7 @@ def _is_current(
 
 
 def _only(image: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
-    """Return an image with NULL in all columns of the other rows."""
+    """An image with NULL in all columns of the other rows."""
     mask = pa.array(wanted)
     arrays = [pc.if_else(mask, column, pa.scalar(None, column.type)) for column in image.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=image.schema)

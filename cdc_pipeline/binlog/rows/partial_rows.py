@@ -51,11 +51,8 @@ class PartialRows:
     def is_diff(
         self, events: NDArray[np.int64], ordinals: NDArray[np.int64], column: int
     ) -> NDArray[np.uint8]:
-        """Return 1 for each row whose after image has differences of `column`.
-
-        Args:
-            events, ordinals: int64 (rows,): the row's event in the selection, and its ordinal in
-                the event.
+        """1 for each row whose after image has differences of `column`. `events`, `ordinals`: int64
+        (rows,): the row's event in the selection, and its ordinal in the event.
         """
         number = int(self.json_number[column])
         first = self.first_row[events]
@@ -94,8 +91,7 @@ def plain_bodies(
     schema: TableSchema,
     state: NDArray[np.int64],
 ) -> PlainBodies:
-    """Return rows events in the form for the walk; the arguments themselves if no event has
-    differences.
+    """Rows events in the form for the walk; the arguments themselves if no event has differences.
 
     Args:
         first, last, id_bytes, rules: as for `walk.walk_rows`.

@@ -81,10 +81,8 @@ class ResultPlan:
 
     def checked(self, definitions: list[ColumnDefinition]) -> NDArray[np.int64]:
         """Check the announced columns and return the program for them: MariaDB sends ENUM and SET
-        numbers with 4 or 8 bytes.
-
-        Raises:
-            TableChangedError: the announced columns differ from the schema.
+        numbers with 4 or 8 bytes. Raises TableChangedError: the announced columns differ from
+        the schema.
         """
         if len(definitions) != len(self.schema.columns):
             raise _changed(
@@ -106,16 +104,13 @@ class ResultPlan:
 
 
 def quoted(name: str) -> str:
-    """Return an SQL name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @lru_cache(maxsize=256)
 def result_plan(schema: TableSchema) -> ResultPlan:
-    """Return how to select and rewrite a table.
-
-    Raises:
-        UnknownColumnTypeError: a column's type or fraction digits are unknown.
+    """How to select and rewrite a table. Raises UnknownColumnTypeError: a column's type or fraction
+    digits are unknown.
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
@@ -201,7 +196,6 @@ FORMS: Final[dict[str, Callable[[Column], tuple[Column, _Line]]]] = {
 
 
 def _number_bytes(column: Column) -> int:
-    """Return the size of an ENUM or SET in the log."""
     if column.kind is Kind.ENUM:
         return 1 if len(column.labels) < 256 else 2
     size_bytes = (len(column.labels) + 7) // 8
@@ -244,16 +238,12 @@ def _changed(schema: TableSchema, where: str, expected: object, got: object) -> 
 
 
 def column_count(payload: bytes) -> int:
-    """Return the count of columns in the first packet of a result; 0 for an empty one."""
+    """The count of columns in the first packet of a result; 0 for an empty one."""
     return _length_at(payload, 0)[0] if payload else 0
 
 
 def column_definition(payload: bytes) -> ColumnDefinition:
-    """Parse a "Column Definition" packet.
-
-    Raises:
-        BinlogError: the packet is truncated.
-    """
+    """Parse a "Column Definition" packet. Raises BinlogError: the packet is truncated."""
     try:
         at = 0
         texts = []
@@ -283,7 +273,6 @@ def column_definition(payload: bytes) -> ColumnDefinition:
 
 
 def _length_at(payload: bytes, at: int) -> tuple[int, int]:
-    """Return a packed length and the index after it."""
     width = {252: 2, 253: 3, 254: 8}.get(payload[at], 0)
     if not width:
         return payload[at], at + 1

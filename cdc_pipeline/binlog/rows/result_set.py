@@ -90,9 +90,7 @@ class ResultSet:
         self._nulls = np.zeros(columns, np.int64)
 
     def room(self) -> NDArray[np.uint8]:
-        """Return room for the next bytes, at least _READ_BYTES_MIN;
-        `commit` takes the number written.
-        """
+        """Room for the next bytes, at least _READ_BYTES_MIN; `commit` takes the number written."""
         first = int(self._state[kernel.S_POSITION])
         left = self._stop - first
         if len(self._data) - self._stop < _READ_BYTES_MIN or (
@@ -114,13 +112,9 @@ class ResultSet:
         self._stop += count
 
     def take(self) -> SelectedRows | None:
-        """Return the next batch: a full one, or the rest at the result's end; None if more bytes
-        are needed or nothing is left.
-
-        Raises:
-            TableChangedError: columns or values do not match the schema.
-            BinlogError: malformed packets.
-            SizeLimitError: a row larger than the limit.
+        """The next batch: a full one, or the rest at the result's end; None if more bytes are
+        needed or nothing is left. Raises TableChangedError: columns or values do not match the
+        schema; BinlogError: malformed packets; SizeLimitError: a row larger than the limit.
         """
         while self._definitions is not None and self.end is None:
             payload = self._next_packet()
@@ -167,7 +161,6 @@ class ResultSet:
     # -- packets -----------------------------------------------------------------------------------
 
     def _next_packet(self) -> bytes | None:
-        """Take the payload of the next packet; None if it is incomplete."""
         at = int(self._state[kernel.S_POSITION])
         if at + kernel.HEADER_BYTES > self._stop:
             return None
@@ -204,7 +197,7 @@ class ResultSet:
             self._definitions = None
 
     def _long_packet(self) -> NDArray[np.uint8] | None:
-        """Return the payload of a row in several packets; None if it is incomplete."""
+        """The payload of a row in several packets; None if it is incomplete."""
         at = int(self._state[kernel.S_POSITION])
         sequence = int(self._state[kernel.S_SEQUENCE])
         pieces = []
@@ -266,7 +259,6 @@ class ResultSet:
     # -- rows --------------------------------------------------------------------------------------
 
     def _batch(self) -> SelectedRows:
-        """Build Arrow columns of the rewritten rows."""
         plan, count = self._plan, int(self._state[kernel.S_ROWS])
         block = Block(
             self._out,

@@ -69,8 +69,6 @@ class RowsSelection:
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """The bodies of the events of one selection; see `row_events.locate_events`."""
-
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     types: NDArray[np.uint8]
@@ -80,8 +78,6 @@ class _Bodies:
 
 @dataclass(frozen=True, slots=True)
 class _Walked:
-    """One selection after the walk: its blocks, and per event its op and presence bitmaps."""
-
     blocks: list[Block]
     ops: NDArray[np.uint8]
     before_bits: NDArray[np.uint8]
@@ -90,9 +86,7 @@ class _Walked:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Sums per column over all selections:
-    bytes of variable-width values, and NULLs in the images.
-    """
+    """Sums per column over all selections: bytes of variable-width values, and NULLs."""
 
     before_bytes: NDArray[np.int64]
     after_bytes: NDArray[np.int64]
@@ -101,15 +95,13 @@ class _Sums:
 
 
 def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:
-    """Decode the changes in rows events of one table.
+    """Decode the changes in rows events of one table. Returns one row per change of a row that the
+    table has now. `event_row` counts through all pieces.
 
     Args:
         pieces: the events, in order, possibly of several chunks and journals.
         schema: the table's columns as they were when the events were written.
         epoch: numbering epoch of the source (K1: order spans servers).
-
-    Returns:
-        One row per change of a row that the table has now. `event_row` counts through all pieces.
 
     Raises:
         SchemaError: an event's column count differs from the schema's.
@@ -282,7 +274,6 @@ def _walk(
     has_after: bool,
     first_row: int,
 ) -> _Walked:
-    """Locate every value of one selection."""
     chunk, events = piece.chunk, piece.rows
     first = located.first
     last = located.last
@@ -362,7 +353,6 @@ def _walk(
 
 
 def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoReturn:
-    """Raise the reason why an event cannot be decoded."""
     offset = int(event["offset"])
     if event["event_type"] not in ROWS_TYPES:
         raise UnsupportedEventError(

@@ -52,10 +52,8 @@ def jsonl_lines(
     offsets: NDArray[np.int64] | Sequence[int],
     gtids: Sequence[str | None],
 ) -> list[str]:
-    """One JSON text without line end per change, in order.
-
-    Args:
-        offsets, gtids: one for each decoded event, by `rows.event_row`.
+    """One JSON text without line end per change, in order. `offsets`, `gtids`: one for each decoded
+    event, by `rows.event_row`.
     """
     blocks = jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=gtids)
     return [line[:-1] for block in blocks for line in block]
@@ -69,10 +67,8 @@ def jsonl_blocks(
     gtids: Sequence[str | None],
     statements: Sequence[str | None] | None = None,
 ) -> Iterator[list[str]]:
-    """All changes as lines with their line ends, in blocks.
-
-    Args:
-        offsets, gtids, statements: one for each decoded event, by `rows.event_row`.
+    """All changes as lines with their line ends, in blocks. `offsets`, `gtids`, `statements`: one
+    for each decoded event, by `rows.event_row`.
     """
     columns = max(len(rows.schema.columns), 1)
     bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)

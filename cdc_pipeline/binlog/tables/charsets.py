@@ -66,11 +66,8 @@ def _stored() -> dict[str, NDArray[np.uint16]]:
 
 @cache
 def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
-    """Return the charset with this name on the server. The flavor matters for ascii and eucjpms
-    only.
-
-    Raises:
-        SchemaError: the charset is unknown.
+    """The charset with this name on the server. The flavor matters for ascii and eucjpms only.
+    Raises SchemaError: the charset is unknown.
     """
     mode = _MODES.get(name)
     if mode is not None:
@@ -92,11 +89,8 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
 
 
 def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
-    """Return whether a charset has every character of a text: servers write question marks for
-    others.
-
-    Raises:
-        SchemaError: the charset is unknown.
+    """Whether a charset has every character of a text: servers write question marks for others.
+    Raises SchemaError: the charset is unknown.
     """
     found = find_charset(charset, is_mariadb=is_mariadb)
     points = np.array([ord(character) for character in value], np.uint32)
@@ -110,7 +104,6 @@ def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
 
 
 def known_charsets() -> list[str]:
-    """Return the names of all charsets that can be decoded, sorted."""
     stored = {name.split(".")[0] for name in _stored()}
     return sorted({name for name in stored if not name.startswith("mariadb_")} | set(_MODES))
 
@@ -126,11 +119,9 @@ def decode_label(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
 
 
 def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
-    """Decode one value, for labels and other small texts; columns use the kernels.
-
-    Raises:
-        UnrepresentableValueError: the bytes are not text in the charset.
-        SchemaError: the charset is unknown.
+    """Decode one value, for labels and other small texts; columns use the kernels. Raises
+    UnrepresentableValueError: the bytes are not text in the charset; SchemaError: the charset is
+    unknown.
     """
     found = find_charset(charset, is_mariadb=is_mariadb)
     try:

@@ -17,7 +17,6 @@ from cdc_pipeline.errors import UnknownColumnTypeError
 
 
 def is_big_endian(column: Column) -> bool:
-    """Return whether the column's numbers are big-endian."""
     wire = WIRE_TYPES.get(column.wire_type)
     return wire is not None and (
         wire.is_big_endian or (bool(wire.old_fraction_bytes) and column.fraction_digits > 0)
@@ -25,23 +24,19 @@ def is_big_endian(column: Column) -> bool:
 
 
 def fraction_bytes(digits: int) -> int:
-    """Return the size of a fraction of 0 to 6 digits."""
+    """The size of a fraction of 0 to 6 digits."""
     return (digits + 1) // 2
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Return the size of a NEWDECIMAL."""
     whole = precision - scale
     groups = whole // GROUP_DIGITS + scale // GROUP_DIGITS
     return 4 * groups + int(DIGIT_BYTES[whole % GROUP_DIGITS] + DIGIT_BYTES[scale % GROUP_DIGITS])
 
 
 def width_rule(column: Column) -> int:
-    """Return n >= 0 for values of n bytes, or -n for n length bytes (little-endian) before the
-    value.
-
-    Raises:
-        UnknownColumnTypeError: the type is unknown, or the table map lacks its width.
+    """n >= 0 for values of n bytes, or -n for n length bytes (little-endian) before the value.
+    Raises UnknownColumnTypeError: the type is unknown, or the table map lacks its width.
     """
     wire, meta = WIRE_TYPES.get(column.wire_type), column.wire_meta
     digits = column.fraction_digits

@@ -73,17 +73,15 @@ def with_server_columns(
 
 
 def hash_key_count(schema: TableSchema) -> int:
-    """Return how many hidden columns are those of hash keys."""
     return sum(_HASH.fullmatch(column.name) is not None for column in schema.hidden)
 
 
 def is_implicitly_versioned(schema: TableSchema) -> bool:
-    """Return whether the server has added the period columns."""
     return any(column.name == ROW_END for column in schema.hidden)
 
 
 def own_key(columns: Sequence[Column], key: Iterable[int], row_end: str) -> tuple[int, ...]:
-    """Return a unique key without the end of the period: indexes into `columns`, the own ones."""
+    """A unique key without the end of the period: indexes into `columns`, the own ones."""
     return tuple(
         index
         for index in key
@@ -102,7 +100,7 @@ def logged_columns(known: TableSchema, count: int) -> tuple[Column, ...] | None:
 
 
 def may_add(columns: Sequence[Column]) -> bool:
-    """Return whether a table map of MariaDB with names needs to be compared with what is known."""
+    """Whether a table map of MariaDB with names needs to be compared with what is known."""
     if not columns:
         return False
     ends = sum(map(_may_end_period, columns))
@@ -118,15 +116,13 @@ def split(
     known: TableSchema | None,
     has_names: bool,
 ) -> TableSchema:
-    """Return a table of MariaDB from all columns of its row images.
+    """A table of MariaDB from all columns of its row images. Raises MetadataMissingError: nothing
+    says whether the last columns are the server's.
 
     Args:
         columns: named by the table map, or (not `has_names`) by `logged_columns`.
         key: indexes into `columns`.
         known: the table as statements or the catalog describe it at this place.
-
-    Raises:
-        MetadataMissingError: nothing says whether the last columns are the server's.
     """
     own_names = () if known is None else tuple(name.lower() for name in known.column_names)
     count = len(columns)
@@ -189,7 +185,7 @@ def _is_period(columns: Sequence[Column], own_names: Collection[str]) -> bool:
 
 
 def _has_added_period(row_end: int, key: Sequence[int], *, is_known: bool) -> bool:
-    """Return whether the last columns, which look like it, are the server's period columns."""
+    """Whether the last columns, which look like it, are the server's period columns."""
     if is_known or key:  # the server appends the end of the period to every key, a user hardly does
         return is_known or row_end in key
     raise MetadataMissingError(

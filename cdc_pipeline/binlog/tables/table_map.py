@@ -69,8 +69,6 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """Type code and metadata of one column after unwrapping."""
-
     wire_type: int
     meta: int
 
@@ -78,13 +76,8 @@ class _Wire:
 def table_name(
     body: bytes | memoryview, *, table_id_bytes: int = 6, names: NameRule = NameRule.AS_GIVEN
 ) -> TableName:
-    """Return database and table of a table map, from its bytes between header and checksum.
-
-    Args:
-        names: how the server compares them.
-
-    Raises:
-        ValueError: the body ends too early.
+    """Database and table of a table map, from its bytes between header and checksum. `names`: how
+    the server compares them. Raises ValueError: the body ends too early.
     """
     reader = Reader(bytes(body[: table_id_bytes + 2 + 2 * 300]))
     reader.take(table_id_bytes + 2)
@@ -105,18 +98,15 @@ def parse(
     known: TableSchema | None = None,
     names: NameRule = NameRule.AS_GIVEN,
 ) -> TableSchema:
-    """Return the schema of a table map event, from its bytes between header and checksum.
+    """The schema of a table map event, from its bytes between header and checksum. Raises
+    DamagedJournalError: the body ends too early; MetadataMissingError: the event has less than
+    full row metadata, and `known` lacks the rest; UnknownColumnTypeError: a column type that
+    cannot be decoded; SchemaError: a collation is unknown, or an event without names contradicts
+    `known`. All with table, journal and offset.
 
     Args:
         known: the table's schema at this log position (schema history), to complete the event.
         names: how the server compares names.
-
-    Raises:
-        DamagedJournalError: the body ends too early.
-        MetadataMissingError: the event has less than full row metadata, and `known` lacks the rest.
-        UnknownColumnTypeError: a column type that cannot be decoded.
-        SchemaError: a collation is unknown, or an event without names contradicts `known`.
-        All with table, journal and offset.
     """
     raw = bytes(body)
     name: TableName | None = None
@@ -194,9 +184,6 @@ def may_be_sequence(body: bytes | memoryview, *, table_id_bytes: int = 6) -> boo
 def _columns_of(
     raw: bytes, at: int, is_mariadb: bool
 ) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
-    """Parse types, null bits and counts of the columns;
-    the reader is then at the optional metadata.
-    """
     reader = Reader(raw)
     reader.take(at)
     count = reader.number()
@@ -243,7 +230,6 @@ def _columns(
 
 
 def _lists_charset(code: int, is_mariadb: bool) -> bool:
-    """Whether the lists of charsets name a column."""
     return ("mariadb" if is_mariadb else "mysql") in WIRE_TYPES[code].charset_listed_by
 
 
@@ -305,8 +291,6 @@ def _require_full(metadata: TableMapMetadata, counts: ColumnCounts) -> None:
 
 
 class _ColumnBuilder:
-    """Builds columns in order, consuming the metadata lists of each kind of column."""
-
     def __init__(self, metadata: TableMapMetadata, is_mariadb: bool) -> None:
         self._names = metadata.names or []
         self._visible = metadata.visible

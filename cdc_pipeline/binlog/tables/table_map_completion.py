@@ -47,11 +47,9 @@ class Listed:
 def completed(
     metadata: TableMapMetadata, listed: Listed, *, count: int, known: TableSchema
 ) -> TableMapMetadata:
-    """Return the metadata of an event without names as if the server had written all of it.
-
-    Raises:
-        SchemaError: the number of columns differs from the known schema's.
-        MetadataMissingError: the charset of a text column is unknown.
+    """The metadata of an event without names as if the server had written all of it. Raises
+    SchemaError: the number of columns differs from the known schema's; MetadataMissingError: the
+    charset of a text column is unknown.
     """
     columns = logged_columns(known, count)
     if columns is None:
@@ -80,13 +78,9 @@ def completed(
 
 
 def finished(schema: TableSchema, *, known: TableSchema, is_full: bool) -> TableSchema:
-    """Return the schema of a table map, completed from the known one.
-
-    Args:
-        is_full: whether the event has names itself; then it is right if both differ.
-
-    Raises:
-        SchemaError: (not `is_full`) a column has another type than the known one.
+    """The schema of a table map, completed from the known one. `is_full`: whether the event has
+    names itself; then it is right if both differ. Raises SchemaError: (not `is_full`) a column
+    has another type than the known one.
     """
     if is_full and schema.column_names != known.column_names:
         return schema
@@ -110,7 +104,7 @@ def finished(schema: TableSchema, *, known: TableSchema, is_full: bool) -> Table
 
 
 def contradiction(known: TableSchema, got: str, difference: str) -> SchemaError:
-    """Return the error for a table map that contradicts the known columns."""
+    """The error for a table map that contradicts the known columns."""
     return SchemaError(
         f"the table map contradicts the schema history: {difference}",
         table=known.full_name,
@@ -139,7 +133,7 @@ def _collation(column: Column) -> int:
 
 
 def _difference(column: Column, known_column: Column) -> str:
-    """Return how the wire's column contradicts the known one; "" if it does not."""
+    """How the wire's column contradicts the known one; "" if it does not."""
     name = known_column.name
     if known_column.type.fixed_bytes:
         if column.kind is not Kind.BINARY or column.pad_bytes != known_column.type.fixed_bytes:

@@ -46,7 +46,6 @@ class Reader:
         return self.at >= len(self.data)
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
         if count < 0 or self.at + count > len(self.data):
             raise ValueError(f"{count} bytes at {self.at} of {len(self.data)}")
         self.at += count
@@ -63,7 +62,6 @@ class Reader:
         return int.from_bytes(self.take(width), "little")
 
     def text(self) -> bytes:
-        """Read bytes after their length."""
         return self.take(self.number())
 
 
@@ -95,8 +93,6 @@ class TableMapMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCounts:
-    """The number of columns of each kind."""
-
     all: int
     numeric: int
     text: int
@@ -104,10 +100,8 @@ class ColumnCounts:
 
 
 def parse(data: bytes, counts: ColumnCounts) -> TableMapMetadata:
-    """Parse the fields of the optional metadata block.
-
-    Raises:
-        ValueError: a field ends too early, or refers to a missing column.
+    """Parse the fields of the optional metadata block. Raises ValueError: a field ends too early,
+    or refers to a missing column.
     """
     metadata = TableMapMetadata()
     reader = Reader(data)

@@ -43,7 +43,6 @@ def _slot(key: Any, bits: int) -> Any:
 
 @routine
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
-    """Return whether this is an empty rows event of the dummy table id."""
     if event["table_id"] != _DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2

@@ -44,8 +44,6 @@ class HashedTransactions:
 
 
 class ContentHasher:
-    """Hashes the transactions of consecutive chunks, or of consecutive parts of chunks."""
-
     def __init__(self) -> None:
         self._state: NDArray[np.uint64] = np.zeros(kernel.STATE_SIZE, dtype=np.uint64)
         self._map_ids: NDArray[np.int64] = np.zeros(_MAPS_FIRST, dtype=np.int64)
@@ -59,15 +57,10 @@ class ContentHasher:
     def feed(
         self, chunk: Chunk, first: int, stop: int, ends: NDArray[np.int64]
     ) -> HashedTransactions:
-        """Hash the events [first, stop) of a chunk after the transaction pass.
-
-        Args:
-            ends: rows of the last events of the transactions that end in this range, counted from
-                the chunk's first row.
-
-        Raises:
-            DamagedJournalError: an event is shorter than its own fields.
-            TransactionError: rows without a table map.
+        """Hash the events [first, stop) of a chunk after the transaction pass. `ends`: rows of the
+        last events of the transactions that end in this range, counted from the chunk's first
+        row. Raises DamagedJournalError: an event is shorter than its own fields;
+        TransactionError: rows without a table map.
         """
         events = chunk.events[first:stop]
         count = len(events)

@@ -46,7 +46,7 @@ _SEED_B: Final = np.uint64(0x6A09E667F3BCC909)
 
 @routine
 def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
-    """Return both lanes after the bytes data[first:stop]."""
+    """Both lanes after the bytes data[first:stop]."""
     for at in range(first, stop):
         byte = np.uint64(data[at])
         a = (a ^ byte) * _PRIME_A
@@ -57,7 +57,7 @@ def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
 
 @routine
 def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
-    """Return both lanes after the eight bytes of a number, lowest first."""
+    """Both lanes after the eight bytes of a number, lowest first."""
     for k in range(8):
         byte = (word >> np.uint64(8 * k)) & np.uint64(0xFF)
         a = (a ^ byte) * _PRIME_A
@@ -68,7 +68,6 @@ def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
 
 @routine
 def _finish(value):  # type: ignore[no-untyped-def]
-    """Mix a lane's high bits into the low ones at the end."""
     value ^= value >> np.uint64(33)
     value = value * np.uint64(0xFF51AFD7ED558CCD)
     value ^= value >> np.uint64(33)
@@ -77,7 +76,6 @@ def _finish(value):  # type: ignore[no-untyped-def]
 
 @kernel
 def reset(state):  # type: ignore[no-untyped-def]
-    """Begin a new transaction."""
     state[LANE_A] = _SEED_A
     state[LANE_B] = _SEED_B
     state[HEAD_A] = np.uint64(0)
@@ -87,7 +85,7 @@ def reset(state):  # type: ignore[no-untyped-def]
 
 @routine
 def _kind_of(event_type):  # type: ignore[no-untyped-def]
-    """Return 1 for write, 2 update, 3 delete, 4 partial update; 0 for all others."""
+    """1 for write, 2 update, 3 delete, 4 partial update; 0 for all others."""
     if event_type == 23 or event_type == 30:
         return 1
     if event_type == 24 or event_type == 31:
@@ -101,7 +99,7 @@ def _kind_of(event_type):  # type: ignore[no-untyped-def]
 
 @routine
 def _packed(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return (value, index after it) of a length-encoded number; value -1 if it is truncated."""
+    """(value, index after it) of a length-encoded number; value -1 if it is truncated."""
     if at >= stop:
         return np.int64(-1), at
     first = np.int64(data[at])
@@ -118,9 +116,7 @@ def _packed(data, at, stop):  # type: ignore[no-untyped-def]
 
 @routine
 def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
-    """Return the index of a table's map among those of the transaction;
-    their count if it has none.
-    """
+    """The index of a table's map among those of the transaction; their count if it has none."""
     count = np.int64(state[MAPS])
     for slot in range(count):
         if map_ids[slot] == table_id:
@@ -142,7 +138,8 @@ def hash_events(  # type: ignore[no-untyped-def]
     hashes,
     counts,
 ):
-    """Hash the content of the transactions of a chunk's events.
+    """Hash the content of the transactions of a chunk's events. Returns (row, code, transactions):
+    the row after the last one done, OK or why it stopped, rows of `hashes` written.
 
     Args:
         data: uint8 (bytes,), events: EVENT_DTYPE (n,), after the transaction pass.
@@ -153,10 +150,6 @@ def hash_events(  # type: ignore[no-untyped-def]
         hashes: uint64 (n, 2), written: one row for each transaction that ended by COMMIT, XID or as
             a statement.
         counts: int64 (n,), written: the row of that transaction's last event.
-
-    Returns:
-        (row, code, transactions): the row after the last one done, OK or why it stopped, rows of
-        `hashes` written.
     """
     found = 0
     for row in range(first_row, len(events)):

@@ -98,7 +98,6 @@ class TransactionBounds:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Rows of the first events of transactions."""
         return np.flatnonzero((self.events["tx_offset"] >= 0) & (self.events["tx_ordinal"] == 0))
 
 
@@ -126,7 +125,6 @@ class TransactionPass:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and not ended."""
         return bool(self._state[kernel.OPEN])
 
     @property
@@ -169,12 +167,9 @@ class TransactionPass:
         return int(self._state[kernel.ABANDONED])
 
     def apply(self, chunk: Chunk) -> TransactionBounds:
-        """Write the transaction fields of `chunk.events` in place.
-
-        Raises:
-            TransactionError: an event contradicts the protocol.
-            DamagedJournalError: a query, GTID or XA PREPARE event is shorter than its own fields.
-            In each case the events before it are written.
+        """Write the transaction fields of `chunk.events` in place. Raises TransactionError: an
+        event contradicts the protocol; DamagedJournalError: a query, GTID or XA PREPARE event is
+        shorter than its own fields. In each case the events before it are written.
         """
         grouped = self.step(chunk)
         if grouped.error is not None:
@@ -251,7 +246,6 @@ class TransactionPass:
 def _transaction_bounds(
     events: np.ndarray, marks: NDArray[np.uint8], inside: NDArray[np.uint8], begins_inside: bool
 ) -> TransactionBounds:
-    """Return the bounds of events after the pass, from the `marks` and `inside` of the kernel."""
     return TransactionBounds(
         events=events,
         marks=marks,

@@ -87,8 +87,7 @@ _WORD_AT: Final = np.cumsum([0, *(len(word) for word in _WORDS)]).astype(np.int6
 
 @routine
 def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return the index of the first byte from `at` on that is neither blank, nor `;`, nor in a
-    comment.
+    """The index of the first byte from `at` on that is neither blank, nor `;`, nor in a comment.
 
     A versioned comment (``/*!`` or ``/*M!``) is code, not a comment.
     """
@@ -118,9 +117,7 @@ def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
 
 @routine
 def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
-    """Return the index after word number `word` if it is at `at` in upper or lower
-    case, else -1.
-    """
+    """The index after word number `word` if it is at `at` in upper or lower case, else -1."""
     first = _WORD_AT[word]
     length = _WORD_AT[word + 1] - first
     if at + length > stop:
@@ -161,7 +158,7 @@ def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
 
 @routine
 def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
-    """Return the TEXT_... of the query event in data[body:stop]; -1 if the body is too short."""
+    """The TEXT_... of the query event in data[body:stop]; -1 if the body is too short."""
     if body + post_header > stop or post_header < 11:
         return -1
     database = np.int64(data[body + 8])
@@ -174,7 +171,7 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
 
 @routine
 def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
-    """Return the extra flags of the MariaDB GTID event in data[body:stop]; 0 if it has none."""
+    """The extra flags of the MariaDB GTID event in data[body:stop]; 0 if it has none."""
     at = body + 13
     if flags & FL_GROUP_COMMIT:
         at += 8
@@ -187,7 +184,8 @@ def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
 
 @kernel
 def group_events(data, events, checksum_bytes, query_post_header, state, marks, inside):  # type: ignore[no-untyped-def]
-    """Write role, tx_offset, tx_ordinal and commit_ts_us of each event; carry `state`.
+    """Write role, tx_offset, tx_ordinal and commit_ts_us of each event; carry `state`. Returns
+    (rows done, code): (n, OK), or the row of the first contradiction and its code.
 
     Args:
         data: uint8 (bytes,), events: EVENT_DTYPE (n,), of one chunk.
@@ -196,9 +194,6 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
         state: int64 (STATE_SIZE,), changed in place.
         marks: uint8 (n,), written: MARK_... of each event.
         inside: uint8 (n,), written: 1 if a transaction is open after the event.
-
-    Returns:
-        (rows done, code): (n, OK), or the row of the first contradiction and its code.
     """
     for row in range(len(events)):
         event = events[row]

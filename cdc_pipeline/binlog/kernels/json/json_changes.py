@@ -193,6 +193,7 @@ def gather_changed_json(
     state: NDArray[np.uint8],
 ) -> tuple[Integer, Integer, Integer]:
     """Append documents, and documents after their differences, as text to `out` from `position`.
+    Returns (rows done, end, DONE, FULL or SCRATCH_FULL).
 
     Args:
         before, relative: int32 (rows,): offset from `base` of the column's value in the before and
@@ -204,9 +205,6 @@ def gather_changed_json(
             (json_diff.TOPS,), stack: int64 (jsonb.STACK_SHAPE), walk: int64 (WALK_SHAPE): scratch.
         powers: of `shortest.powers_of_ten`.
         offsets: int32 (rows + 1,), of which [1:] are written. state: uint8 (rows,).
-
-    Returns:
-        (rows done, end, DONE, FULL or SCRATCH_FULL).
     """
     for row in range(base.shape[0]):
         state[row] = NULL

@@ -55,7 +55,7 @@ def _new_node(
     key: Integer,
     key_bytes: Integer,
 ) -> Integer:
-    """Return the index of a new folded node, or NO_SCRATCH."""
+    """The index of a new folded node, or NO_SCRATCH."""
     node = tops[NODES]
     if node == nodes.shape[0]:
         return np.int64(NO_SCRATCH)
@@ -71,9 +71,7 @@ def _new_node(
 
 @helper
 def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: Integer) -> Integer:
-    """Return the index of `count` free children, NO_SCRATCH,
-    or BAD if the document cannot have so many.
-    """
+    """Index of `count` free children, NO_SCRATCH, or BAD if the document cannot have so many."""
     first = tops[CHILDREN]
     if first + count > tops[CHILDREN_MAX]:
         return np.int64(BAD)
@@ -114,7 +112,7 @@ def _unfold(
 def child_key(
     data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
-    """Return (key, its bytes) of a child of an object; bytes -1 if the key is outside."""
+    """(key, its bytes) of a child of an object; bytes -1 if the key is outside."""
     if child >= 0:
         return nodes[child, _KEY], nodes[child, _KEY_BYTES]
     width = np.int64(4) if nodes[node, KIND] & 1 else np.int64(2)
@@ -131,9 +129,7 @@ def child_key(
 def child_value(
     data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
-    """Return (type, index) of a child that is still an entry of its container;
-    index -1 if it is outside.
-    """
+    """(type, index) of a child that is still an entry of its container; -1 if it is outside."""
     kind = nodes[node, KIND]
     width = np.int64(4) if kind & 1 else np.int64(2)
     at = nodes[node, AT]
@@ -199,7 +195,7 @@ def _descend(
     one: Integer,
     two: Integer,
 ) -> Integer:
-    """Return the node that a leg of a path leads to, BAD if there is none, or NO_SCRATCH."""
+    """The node that a leg of a path leads to, BAD if there is none, or NO_SCRATCH."""
     is_array = nodes[node, KIND] in (2, 3)
     if kind == CELL and not is_array:
         return np.int64(node) if one == 0 else np.int64(BAD)
@@ -277,9 +273,7 @@ def _change(
     value: Integer,
     value_end: Integer,
 ) -> Integer:
-    """Insert or remove the child of `node` that the last leg names.
-    Returns OK, BAD or NO_SCRATCH.
-    """
+    """Insert or remove the child that the last leg names. Returns OK, BAD or NO_SCRATCH."""
     if kind != (MEMBER if nodes[node, KIND] < 2 else CELL) or nodes[node, KIND] > 3:
         return np.int64(BAD)
     code = _unfold(data, nodes, children, tops, node)

@@ -14,9 +14,7 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def _escapes() -> NDArray[np.uint8]:
-    """Return by byte: 0 for itself, the letter after the backslash,
-    or ``u`` for four hex digits.
-    """
+    """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
     table = np.zeros(256, np.uint8)
     table[:32] = _FOUR_DIGITS
     for byte, letter in (

@@ -37,7 +37,7 @@ def _skip_spaces(data: NDArray[np.uint8], position: Integer, end: Integer) -> In
 
 @routine
 def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
-    """Return the number of four hex digits, or -1."""
+    """The number of four hex digits, or -1."""
     if position + 4 > end:
         return np.int64(-1)
     value = np.int64(0)
@@ -148,12 +148,9 @@ def next_leg(
     names: NDArray[np.uint8],
     tops: NDArray[np.int64],
 ) -> tuple[Integer, Integer, Integer, Integer]:
-    """Parse the leg at `position`.
-
-    Returns:
-        (position after it, MEMBER, index of the key in `data` or ~index in `names`, bytes of the
-        key), or (position after it, CELL, index, 1 if it counts from the end), or (BAD or
-        NO_SCRATCH, 0, 0, 0).
+    """Parse the leg at `position`. Returns (position after it, MEMBER, index of the key in `data`
+    or ~index in `names`, bytes of the key), or (position after it, CELL, index, 1 if it counts
+    from the end), or (BAD or NO_SCRATCH, 0, 0, 0).
     """
     start = byte_at(data, position)
     position = np.int64(position + 1)

@@ -54,9 +54,7 @@ _ORIGIN, _SIZE, _LEFT, _WIDTH, _IS_OBJECT, _KEY_AT, _VALUE_AT = 0, 1, 2, 3, 4, 5
 
 @helper
 def text_bytes_max(document_bytes: Integer) -> Integer:
-    """Return the maximum text size of a document of so many bytes,
-    including the room that writers need.
-    """
+    """Maximum text size of a document of so many bytes, with the room that writers need."""
     return TEXT_BYTES_PER_BYTE * document_bytes + TEXT_BYTES_MORE
 
 
@@ -90,7 +88,7 @@ def open_container(
 def entry_value(
     data: NDArray[np.uint8], origin: Integer, size: Integer, width: Integer, entry: Integer
 ) -> tuple[Integer, Integer]:
-    """Return type and index of the value of an entry; index -1 if it is outside the container."""
+    """Type and index of the value of an entry; index -1 if it is outside the container."""
     kind = byte_at(data, entry)
     if kind in (LITERAL, INT16, UINT16) or (width == 4 and (kind in (INT32, UINT32))):
         return kind, entry + 1
@@ -233,16 +231,14 @@ def gather_json(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> tuple[Integer, Integer]:
-    """Append documents as text to `out` from `position`.
+    """Append documents as text to `out` from `position`. Returns (rows done, end): not all rows if
+    `out` is too small for the next one.
 
     Args:
         prefix: count of length bytes before each document.
         powers: of `shortest.powers_of_ten`.
         stack: int64 (STACK_SHAPE), scratch.
         offsets: int32 (rows + 1,), of which [1:] are written. state: uint8 (rows,).
-
-    Returns:
-        (rows done, end): not all rows if `out` is too small for the next one.
     """
     rows = base.shape[0]
     for row in range(rows):

@@ -75,7 +75,6 @@ def _put_bytes(
 
 @routine
 def _put_integer(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write the decimal digits of an int64."""
     if value < 0:
         out[position] = 45
         return put_unsigned(~np.uint64(value) + np.uint64(1), out, position + 1)

@@ -41,9 +41,8 @@ DOUBLE_TEXT_BYTES_MAX: Final = 40
 
 @cache
 def powers_of_ten() -> NDArray[np.uint64]:
-    """Return 10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up.
-
-    Returns: uint64 (617, 2), high word first.
+    """10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up. Returns
+    uint64 (617, 2), high word first.
     """
     words = np.empty((_POWER_MAX - _POWER_MIN + 1, 2), np.uint64)
     for index, power in enumerate(range(_POWER_MIN, _POWER_MAX + 1)):
@@ -61,7 +60,6 @@ def powers_of_ten() -> NDArray[np.uint64]:
 
 @helper
 def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
-    """Return the 128-bit product of two words: high, low."""
     a_low, a_high = a & _LOW_32, a >> _BITS_32
     b_low, b_high = b & _LOW_32, b >> _BITS_32
     low = a_low * b_low
@@ -74,9 +72,7 @@ def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
 
 @routine
 def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
-    """Return the top word of the 192-bit product,
-    with its last bit set if anything below was lost.
-    """
+    """The top word of the 192-bit product, with its last bit set if anything below was lost."""
     carried, _ = _product(low, factor)
     top, rest = _product(high, factor)
     missing = ~rest
@@ -90,11 +86,8 @@ def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
 
 @kernel
 def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
-    """Return digits and decimal exponent of a finite, non-zero double, from its bits (sign
-    ignored).
-
-    Returns:
-        (uint64 digits, int64 exponent): the value is digits * 10**exponent.
+    """Digits and decimal exponent of a finite, non-zero double, from its bits (sign ignored).
+    Returns (uint64 digits, int64 exponent): the value is digits * 10**exponent.
     """
     fraction = bits & np.uint64(0xFFFFFFFFFFFFF)
     biased = np.int64((bits >> np.uint64(52)) & np.uint64(0x7FF))
@@ -148,7 +141,6 @@ def _shortest_between(
 def _put_pairs(
     value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
-    """Write `value` (uint64) with exactly `digits` digits. Returns the position after them."""
     at = position + digits
     while at - position >= 2:
         rest = value // _HUNDRED
@@ -164,7 +156,6 @@ def _put_pairs(
 
 @helper
 def digit_count(value: Integer) -> Integer:
-    """Return the number of decimal digits of a uint64; 1 for 0."""
     count = np.int64(1)
     while count < 20 and value >= _POWERS[count]:
         count += 1
@@ -173,7 +164,6 @@ def digit_count(value: Integer) -> Integer:
 
 @routine
 def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write the decimal digits of a uint64. Returns the position after them."""
     if value < _TEN:
         out[position] = np.uint8(np.uint64(48) + value)
         return position + 1
@@ -182,7 +172,6 @@ def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
 
 @helper
 def _without_zeros(digits: Integer, exponent: Integer) -> tuple[Integer, Integer]:
-    """Return the same number without trailing zeros."""
     for width in (8, 4, 2, 1):
         rest = digits // _POWERS[width]
         if rest * _POWERS[width] == digits:
@@ -193,14 +182,11 @@ def _without_zeros(digits: Integer, exponent: Integer) -> tuple[Integer, Integer
 
 @routine
 def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
-    """Return the shortest decimal of a positive double if it has at most 15 digits, 4 of them after
-    the point.
+    """The shortest decimal of a positive double if it has at most 15 digits, 4 of them after the
+    point.
 
     Only one decimal of up to 15 digits reads back as a given double, so one that does is the
-    shortest.
-
-    Returns:
-        (digits, exponent); (0, 0) if there is no such decimal.
+    shortest. Returns (digits, exponent); (0, 0) if there is no such decimal.
     """
     value = np.uint64(bits).view(np.float64)
     if value < 1e11:

@@ -40,9 +40,7 @@ _GB_LINEAR_SUPPLEMENTARY = 189_000  # linear number of 90 30 81 30, which is U+1
 def valid_utf8(
     data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer
 ) -> Integer:
-    """Return whether data[position:end] is UTF-8 of at most `longest`
-    (3 or 4) bytes a character.
-    """
+    """Whether data[position:end] is UTF-8 of at most `longest` (3 or 4) bytes a character."""
     while position < end:
         lead = byte_at(data, position)
         if lead < 0x80:
@@ -168,7 +166,7 @@ def _next_character(
     two: NDArray[np.uint16],
     three: NDArray[np.uint16],
 ) -> tuple[Integer, Integer]:
-    """Return the code point at `position` and the position after it; -1 if there is none."""
+    """The code point at `position` and the position after it; -1 if there is none."""
     left = end - position
     if mode in (UCS2, UTF16, UTF16LE):
         if left < 2:
@@ -268,8 +266,7 @@ def transcode(
 def set_bytes(
     values: NDArray[np.int64], label_offsets: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> Integer:
-    """Return the size of the labels of SET values, joined by commas. A bit above the labels is
-    INVALID.
+    """The size of the labels of SET values, joined by commas. A bit above the labels is INVALID.
 
     values: int64 (rows,) bit patterns; label_offsets: int64 (labels + 1,).
     """
