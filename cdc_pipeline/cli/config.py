@@ -30,7 +30,7 @@ def schema(settings: Settings) -> None:  # noqa: ARG001
       cdc-pipeline config schema > jobs/.schema.json
       # yaml-language-server: $schema=.schema.json
     """
-    from cdc_pipeline.config.json_schema import json_schema
+    from cdc_pipeline.config.settings import json_schema
 
     emit_json(json_schema())
 
@@ -46,12 +46,11 @@ def show(settings: Settings, *, source: str) -> None:
     left out.
     """
     file = settings.file_of(source)
-    from cdc_pipeline.config.shown import as_document, as_yaml, shown_settings
+    from cdc_pipeline.config.settings import as_yaml, effective_config, origins_of, values_of
 
-    shown = shown_settings(file)
+    config = effective_config(file)
     if settings.as_json:
-        origins = {".".join(map(str, one.path)): one.origin for one in shown}
-        emit_json({"file": str(file), "settings": as_document(shown), "origins": origins})
+        emit_json({"file": str(file), "settings": values_of(config), "origins": origins_of(config)})
         return
     click.echo(f"# {printable_lines(str(file))}")
-    click.echo(printable_lines(as_yaml(shown)), nl=False)
+    click.echo(printable_lines(as_yaml(config)), nl=False)

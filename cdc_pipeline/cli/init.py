@@ -90,8 +90,8 @@ def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool
 
     Raises ConfigError if one of the files exists, or `source` cannot name a source.
     """
-    from cdc_pipeline.config.json_schema import json_schema
     from cdc_pipeline.config.pipeline_config import SOURCE_NAME
+    from cdc_pipeline.config.settings import json_schema
 
     if not SOURCE_NAME.fullmatch(source):
         raise ConfigError(

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cdc_pipeline.config.target_config import Section, checked_patterns
+from cdc_pipeline.config.section import Section, Takes
+from cdc_pipeline.config.target_config import checked_patterns
 from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.text.table_names import TablePattern, matches_any
 
@@ -42,8 +43,7 @@ _WINDOW_MIN: Final = timedelta(minutes=1)
 
 
 class FreshnessConfig(Section):
-    """When an asset counts as late: if its last event is older than `fail_window` (`warn_window`:
-    warned of), or if it has none in the `lower_bound_delta` before a tick of `deadline_cron`."""
+    """When an asset counts as late."""
 
     fail_window: Duration | None = None
     warn_window: Duration | None = None
@@ -84,7 +84,13 @@ class AssetSettings(Section):
     owners: tuple[str, ...] | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     freshness: FreshnessConfig | None = None
-    automation: Literal["eager"] | OnCronConfig | None = None
+    automation: (
+        Annotated[
+            Literal["eager"] | OnCronConfig,
+            Takes("eager, or {on_cron: '0 * * * *'} with or without a timezone"),
+        ]
+        | None
+    ) = None
 
     @field_validator("owners")
     @classmethod
@@ -117,7 +123,7 @@ class AssetSettings(Section):
         return value
 
     def with_more(self, more: AssetSettings) -> AssetSettings:
-        """Return these settings, replaced by those that `more` has."""
+        """These settings, replaced by those that `more` has; tags are merged."""
         given = {
             name: value
             for name in AssetSettings.model_fields
@@ -127,8 +133,7 @@ class AssetSettings(Section):
 
 
 class AssetRule(AssetSettings):
-    """Settings of some Delta tables: shell patterns over ``schema.table``, the names in the
-    lake."""
+    """Settings of some Delta tables."""
 
     model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
@@ -141,7 +146,6 @@ class AssetRule(AssetSettings):
         return checked_patterns(value)
 
     def matches(self, table: str) -> bool:
-        """Return whether the rule is for a Delta table."""
         patterns, without = (
             map(TablePattern.parse, found) for found in (self.tables, self.except_)
         )
@@ -149,8 +153,7 @@ class AssetRule(AssetSettings):
 
 
 class GrowthSensorConfig(Section):
-    """When the sensor of a live source starts a capture: if `unread_bytes` of its log are unread,
-    or if the server may purge what is needed within `headroom`. It looks every `interval_s`."""
+    """When the sensor of a live source starts a capture."""
 
     unread_bytes: Bytes = Field(default=64 << 20, ge=1)
     headroom: Duration = timedelta(hours=24)
@@ -168,12 +171,7 @@ class ChecksConfig(Section):
 
 
 class DagsterConfig(AssetSettings):
-    """Settings of all assets, of some tables, and of the cursor; and of the runs.
-
-    `fail_on_suspended` fails a run that leaves a table suspended, after everything else is applied;
-    without it the run succeeds, and the table's check `follows` fails alone. `observed_tables_max`
-    is the most tables of a source that each run observes, changed or not.
-    """
+    """Settings of all assets, of some tables, and of the cursor; and of the runs."""
 
     rules: tuple[AssetRule, ...] = ()
     cursor: AssetSettings = AssetSettings()
@@ -183,7 +181,7 @@ class DagsterConfig(AssetSettings):
     checks: ChecksConfig = ChecksConfig()
 
     def of_table(self, table: str | None) -> AssetSettings:
-        """Return the settings of a Delta table; of the cursor if `table` is None."""
+        """Settings of a Delta table; of the cursor if `table` is None."""
         found = AssetSettings(**{name: getattr(self, name) for name in AssetSettings.model_fields})
         if table is None:
             return found.with_more(self.cursor)

@@ -110,12 +110,7 @@ _WAY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that passed the checks.
-
-    Attributes:
-        text: as written.
-        reads: names of the columns that it reads, in lower case, sorted.
-    """
+    """An expression that passed the checks; `reads`: the columns, in lower case, sorted."""
 
     text: str
     reads: tuple[str, ...]
@@ -123,11 +118,8 @@ class Expression:
 
 @lru_cache(maxsize=1024)
 def read_expression(text: str) -> Expression:
-    """Return the expression in `text`.
-
-    Raises:
-        ValueError: it cannot be parsed, is not a single expression over one row, or is not known to
-            be deterministic.
+    """Raises ValueError: the text cannot be parsed, is not a single expression over one row, or
+    is not known to be deterministic.
     """
     import sqlglot
     from sqlglot import exp
@@ -206,7 +198,7 @@ def _may_be_name(token: Token) -> bool:
 
 
 def _may_be_constant(node: exp.Func | exp.DPipe) -> bool:
-    """Return whether a function reads the row, or makes no text from its constants."""
+    """Whether a function reads the row, or makes no text from its constants."""
     from sqlglot import exp
 
     if isinstance(node, exp.Connector) or isinstance(node.parent, exp.Case):
@@ -219,7 +211,7 @@ def _may_be_constant(node: exp.Func | exp.DPipe) -> bool:
 
 
 def _names(node: exp.Func) -> set[str]:
-    """Return the names of a function: as written, and the parser's own."""
+    """The names of a function: as written, and the parser's own."""
     from sqlglot import exp
 
     if isinstance(node, exp.Anonymous):

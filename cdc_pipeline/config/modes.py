@@ -52,8 +52,7 @@ class ModeSpec:
 
     @property
     def keeps_every_change(self) -> bool:
-        """Return whether each change leaves its own record: order matters, and none may come
-        twice."""
+        """Each change leaves its own record: order matters, and none may come twice."""
         return self.keeps_versions or self.rows_are_changes
 
 
@@ -95,18 +94,17 @@ MODES: Final[Mapping[Mode, ModeSpec]] = MappingProxyType(
 
 
 def is_keyless_mirror(mode: Mode, key: tuple[str, ...]) -> bool:
-    """Return whether a target finds its rows by all of their values, with multiplicity."""
+    """Whether a target finds its rows by all of their values, with multiplicity."""
     return MODES[mode].can_find_by_values and not key
 
 
 def keeps_every_change(mode: Mode, key: tuple[str, ...]) -> bool:
-    """Return whether a change that is applied twice leaves a mark.
-
-    No key and seq show that it was applied (K7).
+    """Whether a change that is applied twice leaves a mark: no key and seq show that it was
+    applied (K7).
     """
     return MODES[mode].keeps_every_change or not key
 
 
 def key_label(mode: Mode, key: tuple[str, ...]) -> str:
-    """Describe what a target's rows are found by."""
+    """What a target's rows are found by, for people."""
     return ", ".join(key) or ("all values" if MODES[mode].has_key else "none")

@@ -32,31 +32,23 @@ from pydantic import (
     model_validator,
 )
 
-from cdc_pipeline.config.accepted import Takes
 from cdc_pipeline.config.dagster_config import DagsterConfig
-from cdc_pipeline.config.mistakes import (
-    COMPONENT_FILE,
-    WHOLE_FILE,
-    located,
-    wrong_settings,
-    yaml_mistakes,
-)
-from cdc_pipeline.config.mistakes import ConfigMistakes as ConfigMistakes
-from cdc_pipeline.config.mistakes import Mistake as Mistake
-from cdc_pipeline.config.openlineage_config import OpenLineageConfig
 from cdc_pipeline.config.references import References
 from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
 from cdc_pipeline.config.sink_config import CatalogConfig as CatalogConfig
 from cdc_pipeline.config.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.config.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
-from cdc_pipeline.config.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
-from cdc_pipeline.config.target_config import Section, TargetRule, checked_patterns
+from cdc_pipeline.config.target_config import TargetRule, checked_patterns
 from cdc_pipeline.config.units import Bytes, Seconds
-from cdc_pipeline.config.yaml_text import YamlText, read_yaml
+from cdc_pipeline.config.validation_errors import COMPONENT_FILE, located, validation_errors
+from cdc_pipeline.config.validation_errors import ConfigMistakes as ConfigMistakes
+from cdc_pipeline.config.yaml_text import WHOLE_FILE, YamlText, read_yaml
+from cdc_pipeline.config.yaml_text import Mistake as Mistake
 from cdc_pipeline.text.table_names import NameRule
 
 CONFIG_SUFFIXES: Final = (".yaml", ".yml")
@@ -108,8 +100,9 @@ class PositionConfig(Section):
 
 
 class TimeConfig(Section):
-    """A moment, with its zone: the first transaction that was committed at or after it. With a
-    journal, in that journal only (SPEC P4, P8)."""
+    """The first transaction that was committed at or after a moment. With a journal, in that
+    journal only (SPEC P4, P8).
+    """
 
     time: AwareDatetime
     journal: str | None = None
@@ -156,16 +149,27 @@ class SecondsBoundConfig(Section):
     seconds: Seconds = Field(gt=0)
 
 
-Start = Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig
-Bound = (
+_WITH_ZONE: Final = "; a time needs a zone, as in 2026-01-31T08:00:00+00:00"
+Start = Annotated[
+    Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig,
+    Takes(
+        "earliest, latest, {journal: ..., offset: ...}, {time: ...} with or without a journal, or "
+        "{gtid_set: ...}" + _WITH_ZONE
+    ),
+]
+Bound = Annotated[
     Literal["end_of_log"]
     | PositionConfig
     | TransactionsBoundConfig
     | GtidBoundConfig
     | TimeBoundConfig
     | BytesBoundConfig
-    | SecondsBoundConfig
-)
+    | SecondsBoundConfig,
+    Takes(
+        "end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, {transactions: ...}, "
+        "{bytes: ...} or {seconds: ...}" + _WITH_ZONE
+    ),
+]
 
 
 def _host(value: str) -> str:
@@ -185,10 +189,9 @@ Host = Annotated[str, Takes("the name or the IP address of a machine"), AfterVal
 
 
 class StandbyConfig(Section):
-    """The server to use if the primary does not answer. Account and TLS are the primary's.
-
-    `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary
-    mean nothing there.
+    """The server to use if the primary does not answer. Account and TLS are the primary's;
+    `start` is its own (SPEC P4), because journals and offsets of the primary mean nothing
+    there.
     """
 
     host: Host
@@ -197,18 +200,7 @@ class StandbyConfig(Section):
 
 
 class LiveSourceConfig(Section):
-    """A running server.
-
-    `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6);
-    `dump_errors_max` how many dumps in a row may fail before the address is assumed to lead to
-    another server (P5); `archive_directory` holds copies of journals that the server may have
-    purged.
-
-    `connect_timeout_s` bounds each answer while connecting. `read_timeout_s` bounds each answer to
-    a query about the server, and the time in which a dump sends nothing. `row_timeout_s` bounds the
-    time before the next row of a table's SELECT. `packet_bytes_max` is the largest event or row
-    that is taken from the server, and `unpacked_bytes_max` what one compressed event may unpack to.
-    """
+    """A running server (SPEC P5, P6)."""
 
     kind: Literal["live"]
     host: Host
@@ -230,11 +222,7 @@ class LiveSourceConfig(Section):
 
 
 class ArchiveSourceConfig(Section):
-    """A directory of journals.
-
-    `lower_case_table_names` is that of the server that wrote them: no journal says it.
-    `unpacked_bytes_max` is what one compressed event may unpack to.
-    """
+    """A directory of journals. No journal says the `lower_case_table_names` of its server."""
 
     kind: Literal["archive"]
     directory: Path
@@ -243,16 +231,8 @@ class ArchiveSourceConfig(Section):
 
 
 class AcceptConfig(Section):
-    """Conditions that would stop a run, accepted by name. Each acceptance that is used is recorded
-    in the run and its cut.
-
-    `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5);
-    `unknown_xa` the xids, as the log writes them, of XA transactions that were prepared before the
-    start, whose rows will be missing (K8). `statements` are patterns of tables that have no
-    triggers and are no views: what sessions change in them by statements reaches no other table
-    (K29).
-    `overlap` names targets that keep every change and may keep those around a switch of servers
-    twice (K7).
+    """Conditions that would stop a run, accepted by name (K5, K7, K8, K29). Each acceptance that
+    is used is recorded in the run and its cut.
     """
 
     unproved_journal_ends: tuple[str, ...] = ()
@@ -267,10 +247,8 @@ class AcceptConfig(Section):
 
 
 class TablesConfig(Section):
-    """Shell patterns over ``schema.table``; system schemas are never captured.
-
-    A pattern of `include` that has never matched a table fails the run, unless `allow_empty`
-    permits it.
+    """Which tables are captured. A pattern of `include` that has never matched a table fails the
+    run, unless `allow_empty` permits it.
     """
 
     include: tuple[str, ...] = ("*.*",)
@@ -293,12 +271,11 @@ class TablesConfig(Section):
 class StoreConfig(Section):
     """The event store between reader and drain.
 
-    `mixed` keeps `ring_events * memory_unit_bytes` (including the events' rows) in memory and then
-    spills to files, so that the reader continues while tables are merged (the reader of an archive
-    waits: its journals are files already); `memory` makes every reader wait; `file` keeps
-    everything in files. Files are local, readable by their owner alone, bounded by
-    `disk_bytes_max`, and deleted when the run ends or at the next start. They lie in a folder per
-    source in `directory`, by default the system's folder for temporary files.
+    `mixed` keeps `ring_events * memory_unit_bytes` (including the events' rows) in memory and
+    then spills to files, so that the reader continues while tables are merged (the reader of
+    an archive waits: its journals are files already); `memory` makes every reader wait;
+    `file` keeps everything in files. Files are readable by their owner alone, and deleted
+    when the run ends or at the next start.
     """
 
     kind: Literal["memory", "file", "mixed"] = "mixed"
@@ -317,18 +294,30 @@ class StoreConfig(Section):
 
 
 class BatchConfig(Section):
-    """How much one get takes from the store, and how much one merge batch holds.
-
-    `decode` says where archived journals are read: in the `driver`, on Spark's `executors` if they
-    are able to, or (`auto`) there if the Spark master is not local and the run has at least
-    `executors_bytes_min` of the log to read.
-    """
+    """How much one get takes from the store, and how much one merge batch holds."""
 
     get_bytes: Bytes = Field(default=16 << 20, ge=1)
     merge_staged_bytes: Bytes = Field(default=256 << 20, ge=1)
     merge_rows: int = Field(default=5_000_000, ge=1)
     decode: Literal["auto", "driver", "executors"] = "auto"
     executors_bytes_min: Bytes = Field(default=4 << 30, ge=0)
+
+
+class SnapshotConfig(Section):
+    """How a load reads tables."""
+
+    chunk_rows: int = Field(default=500_000, ge=1)
+    chunk_bytes: Bytes = Field(default=128 << 20, ge=1)
+    readers: int = Field(default=2, ge=1, le=32)
+    lock_wait_s: Seconds = Field(default=3600, ge=0)
+    attempts_max: int = Field(default=3, ge=1)
+
+
+class OpenLineageConfig(Section):
+    """Events of each capture, for data catalogs. Needs the extra `openlineage`."""
+
+    namespace: str = Field(default="cdc_pipeline", min_length=1)
+    transport: dict[str, Any] | None = None
 
 
 class ScheduleConfig(Section):
@@ -340,11 +329,7 @@ class ScheduleConfig(Section):
 
 
 class PipelineConfig(Section):
-    """One pipeline: a source, its tables, and the lake that they are kept in.
-
-    `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a
-    run stops; the end of the log at the time of planning is the default.
-    """
+    """One pipeline: a source, its tables, and the lake that they are kept in."""
 
     name: str
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
@@ -374,30 +359,31 @@ class PipelineConfig(Section):
 
     @property
     def names(self) -> NameRule | None:
-        """Return how the source's server compares names (K30); None while it was not asked."""
+        """How the source's server compares names (K30); None while it was not asked."""
         if isinstance(self.source, ArchiveSourceConfig):
             return NameRule(self.source.lower_case_table_names)
         return self._names
 
     def comparing(self, names: NameRule) -> PipelineConfig:
-        """Return this pipeline with names compared as its server has said."""
+        """This pipeline with names compared as its server has said."""
         made = self.model_copy()
         made._names = names
         return made
 
     @property
     def lake_unknown(self) -> bool:
-        """Return whether the lake cannot be read because a variable in its settings is unset."""
+        """The lake cannot be read, because a variable in its settings is unset."""
         return self._lake_unknown
 
     @property
     def left_out(self) -> tuple[Mistake, ...]:
-        """Return the unset variables because of which Dagster has no schedule, or nothing of
-        another section."""
+        """The unset variables because of which Dagster has no schedule, or nothing of another
+        section.
+        """
         return self._left_out
 
     def resolved(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
-        """Return this pipeline with every reference resolved, as a run needs it.
+        """This pipeline with every reference resolved, as a run needs it.
 
         Args:
             environment: variables that come before those of the process.
@@ -441,7 +427,7 @@ class PipelineConfig(Section):
 
 
 def load_config(file: str | Path) -> PipelineConfig:
-    """Return the configuration in `file`, whose stem is the source's name.
+    """The configuration in `file`, whose stem is the source's name.
 
     Raises:
         ConfigMistakes: all mistakes in the file, at once.
@@ -450,12 +436,8 @@ def load_config(file: str | Path) -> PipelineConfig:
 
 
 def read_document(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineDocument:
-    """Return what is written in `file`, without looking at any variable.
-
-    Mistakes in its YAML or its name are kept for `resolve` and `outline`, which report all at once.
-
-    Args:
-        environment: variables that come before those of the process.
+    """What is written in `file`, without looking at any variable. Mistakes in its YAML or its
+    name are kept for `resolve` and `outline`, which report all at once.
 
     Raises:
         ConfigMistakes: the file cannot be read, or is no YAML mapping.
@@ -471,7 +453,7 @@ def read_document(file: Path, *, environment: Mapping[str, str] | None = None) -
             file, [Mistake(path=WHOLE_FILE, message="is not UTF-8 text: save it as UTF-8")]
         ) from None
     yaml_text = read_yaml(text)
-    mistakes = [*yaml_mistakes(yaml_text), *_of_the_file(file)]
+    mistakes = [*yaml_text.mistakes, *_of_the_file(file)]
     document = yaml_text.document
     if not isinstance(document, dict):
         if not mistakes:
@@ -494,9 +476,6 @@ class PipelineDocument:
     """A pipeline as it is written: its texts refer to variables by name.
 
     Attributes:
-        name: the source's.
-        file: where it is written; relative paths begin in its folder.
-        content: the sections.
         environment: variables that come before those of the process.
         text: the file's text with the places of its parts.
         mistakes: what is wrong with the text itself.
@@ -510,16 +489,14 @@ class PipelineDocument:
     mistakes: tuple[Mistake, ...] = ()
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
-        """Return the configuration with all variables replaced.
-
-        Raises:
-            ConfigMistakes: all mistakes, at once.
+        """The configuration with all variables replaced. Raises ConfigMistakes: all mistakes, at
+        once.
         """
         references = References(environment, self.environment)
         return self._checked(references.replaced(self.content), references)
 
     def outline(self) -> PipelineConfig:
-        """Return the configuration as far as Dagster's definitions need it.
+        """The configuration as far as Dagster's definitions need it.
 
         Passwords and salts stay references, and so does what an unset variable stands for. A
         setting that cannot be a reference, such as a number, has its default then. A section such
@@ -547,22 +524,22 @@ class PipelineDocument:
         return config
 
     def schedules(self) -> dict[str, str]:
-        """Return the crons and time zones, with variables replaced, by their path; without those
-        whose variable is unset."""
+        """The crons and time zones, with variables replaced, by their path; without those whose
+        variable is unset.
+        """
         references = References(self.environment, keep=True)
         found = dict(_schedules_in(references.replaced(self.content)))
         unset = {".".join(path) for path in references.unset}
         return {path: value for path, value in found.items() if path not in unset}
 
     def written(self, path: str) -> Any:
-        """Return a value as the document has it, with its references; None if there is none."""
+        """A value as the document has it, with its references; None if there is none."""
         node: Any = self.content
         for part in path.split("."):
             node = node[int(part)] if isinstance(node, list) else (node or {}).get(part)
         return node
 
     def with_mistakes(self, mistakes: list[Mistake]) -> ConfigMistakes:
-        """Return the error that lists mistakes, each with its place."""
         return ConfigMistakes(self.file, located(mistakes, self.text))
 
     def _checked(self, content: dict[str, Any], references: References) -> PipelineConfig:
@@ -584,13 +561,13 @@ class PipelineDocument:
     def _validated(
         self, content: dict[str, Any], references: References, mistakes: list[Mistake]
     ) -> PipelineConfig | None:
-        """Return the configuration; None if it is wrong, with its mistakes added to the others."""
+        """None if it is wrong, with its mistakes added to the others."""
         while True:
             try:
                 return PipelineConfig.model_validate(content)
             except ValidationError as error:
                 known = {mistake.path for mistake in mistakes}
-                found = wrong_settings(error, PipelineConfig, self.text, known=known)
+                found = validation_errors(error, PipelineConfig, self.text, known=known)
                 if references.keep and references.drop_unset(content, found):
                     continue
                 mistakes += map(references.without_values, references.without_unset(found))
@@ -624,7 +601,7 @@ _SHOWN_IF_LEFT_OUT: Final = {"schedule", "maintenance", "dagster"}
 
 
 def _of_the_file(file: Path) -> list[Mistake]:
-    """Return what is wrong with the name of a file."""
+    """What is wrong with the name of a file."""
     found = []
     if not SOURCE_NAME.fullmatch(file.stem):
         message = (
@@ -641,7 +618,6 @@ def _of_the_file(file: Path) -> list[Mistake]:
 
 
 def _no_section(document: object) -> Mistake:
-    """Return the mistake of a file without settings."""
     got = "the file is empty" if document is None else "the file has no settings in its first level"
     return Mistake(
         path=WHOLE_FILE,
@@ -651,7 +627,7 @@ def _no_section(document: object) -> Mistake:
 
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
-    """Return the configuration files of a jobs directory, one for each source, by name."""
+    """One for each source, by name."""
     found: dict[str, Path] = {}
     for suffix in CONFIG_SUFFIXES:
         for file in sorted(jobs_directory.glob(f"*{suffix}")):
@@ -661,7 +637,7 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
 
 
 def _not_folders(config: PipelineConfig) -> list[Mistake]:
-    """Return the settings that name a file of this machine where a folder is expected."""
+    """The settings that name a file of this machine where a folder is expected."""
     folders = {"sink.lake_path": config.sink.lake_path, "store.directory": config.store.directory}
     if isinstance(config.source, ArchiveSourceConfig):
         folders["source.directory"] = config.source.directory

@@ -23,8 +23,7 @@ _ZONE: Final = re.compile(r"[A-Za-z_]+(?:/[A-Za-z_]+){0,2}")
 
 
 def is_plain_cron(text: str) -> bool:
-    """Return whether `text` is five fields of numbers, ranges, steps and lists that Dagster
-    accepts."""
+    """Five fields of numbers, ranges, steps and lists that Dagster accepts."""
     fields = text.split(" ")
     if len(fields) != len(_RANGES) or (fields[2] != "*" and fields[3] != "*"):
         return False
@@ -48,8 +47,7 @@ def _is_plain_part(part: str, low: int, high: int) -> bool:
 
 
 def is_plain_zone(name: str) -> bool:
-    """Return whether `name` is a time zone such as Europe/Berlin that Python's own library
-    knows."""
+    """A time zone such as Europe/Berlin that Python's own library knows."""
     if not _ZONE.fullmatch(name):
         return False
     try:

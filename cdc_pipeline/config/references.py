@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from cdc_pipeline.config.mistakes import Mistake
+from cdc_pipeline.config.yaml_text import Mistake
 from cdc_pipeline.text.hide import hide
 
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -75,22 +75,23 @@ class References:
         self._environments = [*filter(None, environments), os.environ]
 
     def replaced(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of `content` with its references replaced."""
+        """A copy of `content` with its references replaced."""
         made: dict[str, Any] = self._of(content, ())
         return made
 
     def unset_mistakes(self) -> list[Mistake]:
-        """Return a mistake for each variable that is unset, though an outline has kept it."""
+        """A mistake for each variable that is unset, though an outline has kept it."""
         return [self._unset(path, name) for path, name in self.unset.items()]
 
     def without_unset(self, found: list[Mistake]) -> list[Mistake]:
-        """Return the mistakes without those of settings that an unset variable is part of: what is
-        wrong with them is known when it is set."""
+        """The mistakes without those of settings that an unset variable is part of: what is wrong
+        with them is known when it is set.
+        """
         unset = [f"{one.path}." for one in self.mistakes if one.unset_variable]
         return [one for one in found if not any(path.startswith(f"{one.path}.") for path in unset)]
 
     def without_values(self, mistake: Mistake) -> Mistake:
-        """Return a mistake whose text has references in place of variables' values (K26)."""
+        """A mistake whose text has references in place of variables' values (K26)."""
         named = {value: f"${{{name}}}" for value, name in self._used.items()}
         return mistake.model_copy(update={"message": hide(mistake.message, named)})
 

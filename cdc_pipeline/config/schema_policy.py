@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from cdc_pipeline.config.section import Section
 from cdc_pipeline.text.table_names import NameRule
 
 # Names used by gh-ost and pt-online-schema-change.
@@ -27,41 +26,8 @@ SHADOW_TABLES: Final = (
 )
 
 
-class SchemaChangePolicy(BaseModel):
-    """The policies of a pipeline, or of the targets of one rule.
-
-    Attributes:
-        drop_column: keep: the target keeps the column, new rows get NULL. apply: it is dropped
-            (column mapping).
-        rename_column: apply: renamed (column mapping). new_column: a new column gets the values,
-            the old one stays.
-        widen: apply: the column's type is widened if the new one holds all values of the old (type
-            widening).
-        incompatible: stop. new_column: a column ``c__v2`` gets the values from then on. rewrite:
-            existing values are converted if the result is certain, else the table stops.
-        generated_columns: of a table of which it is not known whether it has any (its CREATE TABLE
-            is not in the journals, and there is no server to ask). stop: a change of a column's
-            type stops. none: it has none.
-        convert_charset: record: a conversion that loses nothing is recorded, another one stops.
-            stop: any stops.
-        change_key: certain: the same columns in another order. apply: any key of columns whose
-            values stay. stop.
-        truncate: apply: the rows are removed in the way of the target's mode. keep: they stay.
-        drop_table: keep: the target stays as it is. apply: its rows are removed in the way of its
-            mode.
-        rename_table: by_name: each name's target takes over the rows of the table that has the name
-            now. follow: the target follows its table to the new name but keeps its own. keep: it
-            stays as it is. stop.
-        swap: follow: a swap by gh-ost or pt-online-schema-change applies the shadow's changes to
-            the target.
-        partition_rows: stop, or keep: rows that partitions took along stay in the target.
-        unreadable: catalog: a text that cannot be read passes if the catalog proves that no column
-            changed.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
-    )
+class SchemaChangePolicy(Section):
+    """The policies of a pipeline, or of the targets of one rule; `stop` suspends the table."""
 
     drop_column: Literal["keep", "apply", "stop"] = "keep"
     rename_column: Literal["apply", "new_column", "stop"] = "apply"
@@ -95,7 +61,7 @@ class ShadowNames:
             )
 
     def table_of(self, name: str) -> str:
-        """Return the table that a shadow table's name belongs to; "" for any other name."""
+        """The table that a shadow table's name belongs to; "" for any other name."""
         for pattern in self._patterns:
             found = pattern.fullmatch(name)
             if found is not None:
@@ -104,7 +70,7 @@ class ShadowNames:
 
 
 def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `templates` if each contains ``{table}`` once and other text. Raises ValueError."""
+    """Raises ValueError unless each template contains ``{table}`` once, and other text."""
     for template in templates:
         if template.count("{table}") != 1 or template == "{table}":
             raise ValueError(

@@ -16,11 +16,11 @@ from pydantic import (
     model_validator,
 )
 
-from cdc_pipeline.config.accepted import Takes
 from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
-from cdc_pipeline.config.target_config import RowPolicies, Section
+from cdc_pipeline.config.target_config import RowPolicies
 from cdc_pipeline.config.units import Bytes, Days, Duration, Hours, Seconds
 
 # Features of the Delta protocol that a reader must support to read a table at all.
@@ -49,10 +49,8 @@ READER_PRESETS: Final = {
 
 
 class CatalogConfig(Section):
-    """Registration of the tables in the Spark session's catalog, under names built from the
-    target's.
-
-    ``{schema}`` and ``{table}`` stand for the parts of the target's name.
+    """Registration of the tables in the Spark session's catalog: ``{schema}`` and ``{table}``
+    stand for the parts of the target's name.
     """
 
     database: str = Field(default="{schema}", min_length=1)
@@ -77,18 +75,11 @@ def _lake_path(value: object) -> object:
 
 
 class SinkConfig(RowPolicies):
-    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without
-    a rule under `targets`.
+    """Where the Delta tables live, and how they follow the source.
 
-    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An
-    address is a `LakeUri`, which has the parts of `Path` that do no I/O; for the type checker both
-    are paths, as everywhere in the sink.
-
-    `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``):
-    the tables' own log and file retention (K15). `reader_features` are the Delta features that may
-    be enabled if a table needs them: ``all``, or a list of features and of readers that must be
-    able to read the tables (see docs/lake/readers.md). The `batch_timeout_s` is how long the Spark
-    jobs of one batch may take before they are cancelled (K25). The `RowPolicies` here apply to all
+    An address in an object store is a `LakeUri`, which has the parts of `Path` that do no
+    I/O; for the type checker both are paths, as everywhere in the sink. `cut_retention` is
+    also the tables' own log and file retention (K15). The `RowPolicies` here apply to all
     tables whose rules set none.
     """
 
@@ -133,16 +124,7 @@ class SinkConfig(RowPolicies):
 
 
 class MaintenanceConfig(Section):
-    """When tables are compacted and vacuumed, and Dagster's schedule for it.
-
-    A table is compacted if it has at least `small_files` files below `small_file_bytes`, or if at
-    least the share `deleted_rows` of its rows is only marked as deleted. Files are compacted up to
-    `file_bytes`. It is vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum
-    lists the whole folder and finds what failed writes left.
-
-    `run_retention` is how long Dagster keeps finished runs of the source with their events; forever
-    if it is not set.
-    """
+    """When tables are compacted and vacuumed, and Dagster's schedule for it."""
 
     cron: str | None = None
     timezone: str = "UTC"

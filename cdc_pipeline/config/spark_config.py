@@ -18,8 +18,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from cdc_pipeline.config.accepted import Takes
-from cdc_pipeline.config.target_config import Section
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.units import spark_size
 
 # Spark's own defaults, except for the first and the time zone.
@@ -93,7 +92,7 @@ _MASTER: Final = re.compile(
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a setting may be a secret, by its name or by a password in its value."""
+    """Whether a setting may be a secret, by its name or by a password in its value."""
     return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
 
 
@@ -116,11 +115,9 @@ def _master(value: str) -> str:
 
 
 class SparkConfig(Section):
-    """The Spark session that merges. Settings are passed unchanged and override the project's own,
-    except for those of `SQL_SETTINGS`.
-
-    `session` names a function that returns a session that already runs, ``module:function``; that
-    has settings of its own.
+    """The Spark session that merges. Settings are passed unchanged and override the project's
+    own, except for those of `SQL_SETTINGS`. A `session` of the user's has settings of its
+    own.
     """
 
     master: Annotated[str, AfterValidator(_master)] = "local[*]"
@@ -161,9 +158,9 @@ class SparkConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Return whether executors are threads of the driver: only for the masters `local` and
-        `local[...]`, and never for a session of the user's, which is known only once it is asked
-        for."""
+        """Executors are threads of the driver: only for the masters `local` and `local[...]`, and
+        never for a session of the user's, which is known only once it is asked for.
+        """
         if self.session is not None:
             return False
         return self.master == "local" or self.master.startswith("local[")

@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
-from cdc_pipeline.config.accepted import Takes
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.units import Seconds
 
 # Scheme -> form of its addresses.
@@ -35,17 +35,8 @@ _OTHER_NAMES: Final = {
 }
 
 
-class StorageConfig(BaseModel):
-    """Settings of the object store that a lake lies in. All are optional.
-
-    `endpoint` is the address of an S3-compatible store; `path_style` puts the bucket into the path
-    (the default if an endpoint is set). `lease_s` is how long a dead writer blocks others at most
-    (K16: one writer per source); `retry_s` how long a request is retried after network failures.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
-    )
+class StorageConfig(Section):
+    """Settings of the object store that a lake lies in. All are optional."""
 
     endpoint: (
         Annotated[str, Takes("an address such as https://store.example:9000, without credentials")]
@@ -64,7 +55,7 @@ class StorageConfig(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return all set secrets, to keep them out of messages."""
+        """All that are set, to keep them out of messages."""
         found = (
             self.access_key_id,
             self.secret_access_key,
@@ -80,7 +71,6 @@ class LakeUri:
     """An address in an object store, with the parts of `pathlib.Path` that do no I/O.
 
     Attributes:
-        scheme: one of `SCHEMES`.
         authority: bucket, or container and account.
         parts: names from the bucket's root.
         storage: settings of the store; ignored when addresses are compared.
@@ -104,7 +94,7 @@ class LakeUri:
 
     @property
     def key(self) -> str:
-        """Return the name of the object in its bucket."""
+        """The name of the object in its bucket."""
         return "/".join(self.parts)
 
     @property
@@ -134,7 +124,7 @@ class LakeUri:
         return self
 
     def relative_to(self, other: object) -> PurePosixPath:
-        """Return the path below `other`. Raises ValueError if it is not below it."""
+        """Raises ValueError if it is not below `other`."""
         if (
             not isinstance(other, LakeUri)
             or (other.scheme, other.authority) != (self.scheme, self.authority)
@@ -145,11 +135,8 @@ class LakeUri:
 
 
 def check_lake_path(text: str) -> None:
-    """Refuse a path with characters that Hadoop reads as a pattern or an escape, or that are
-    invisible.
-
-    Raises:
-        ValueError: it has one.
+    """Raises ValueError: the path has characters that Hadoop reads as a pattern or an escape, or
+    that are invisible.
     """
     odd = sorted(
         {character for character in text if character in "%?*[]{}\\" or not character.isprintable()}
@@ -163,7 +150,7 @@ def check_lake_path(text: str) -> None:
 
 
 def parse_uri(text: str) -> LakeUri | None:
-    """Return the address in `text`; None for a path on the local disk.
+    """The address in `text`; None for a path on the local disk.
 
     Raises:
         ValueError: the address cannot be a lake; the message shows the right form.

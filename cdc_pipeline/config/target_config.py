@@ -17,14 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
-from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
 Keyless = Literal["changelog", "row_hash", "stop"]
@@ -36,14 +36,8 @@ _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
-class Section(FrozenModel):
-    """A section of the YAML: nothing unknown in it, and no value shown in an error."""
-
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-
 def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a section with one setting, which it needs."""
+    """The JSON Schema of a section with one setting, which it needs."""
     return {
         "type": "object",
         "properties": {name: value},
@@ -53,17 +47,14 @@ def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 class RowPolicies(Section):
-    """What happens to values and rows that cannot be applied as they are. None means the sink's own
-    setting, then the default.
+    """What happens to values and rows that cannot be applied as they are. None means the sink's
+    own setting, then the default.
 
-    `on_invalid_value`: a value that its Delta type cannot hold. ``rescue`` (default): NULL in its
-    column, the server's text in the row's ``_cdc_rescued``. ``fail``: the table is suspended.
-    ``quarantine``: the row goes there.
-    `zero_dates`: the same for zero and partial dates only; ``null`` keeps no text of them and
-        counts them.
+    `on_invalid_value`: ``rescue`` (default): NULL in its column, the server's text in the row's
+    ``_cdc_rescued``. ``fail``: the table is suspended. ``quarantine``: the row goes there.
+    `zero_dates`: ``null`` keeps no text of them and counts them.
     `rescued_column`: ``when_needed`` (default), or ``always`` from the creation of a table.
-    `on_bad_row`: a row that cannot be applied at all. ``fail`` (default): the table is suspended;
-        or ``quarantine``.
+    `on_bad_row`: ``fail`` (default): the table is suspended; or ``quarantine``.
     """
 
     on_invalid_value: Literal["rescue", "fail", "quarantine"] | None = None
@@ -78,10 +69,7 @@ class RowPolicies(Section):
 
 
 class Mask(Section):
-    """What replaces a column's values.
-
-    In the YAML: ``drop``, ``{hash: {salt: ${SALT}}}``, ``{truncate: 3}`` or ``{fixed: "x"}``.
-    """
+    """What replaces a column's values."""
 
     # As JSON Schema has them.
     forms: ClassVar = (
@@ -97,7 +85,7 @@ class Mask(Section):
     value: str | None = None
 
     def as_written(self) -> Any:
-        """Return the form of the YAML."""
+        """The form of the YAML."""
         return {
             "drop": "drop",
             "hash": {"hash": {"salt": self.salt}},
@@ -148,7 +136,6 @@ class ColumnsRule(Section):
     exclude: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
-        """Return whether the target has a source column."""
         return _matches(self.include, name) and not _matches(self.exclude, name)
 
 
@@ -170,21 +157,7 @@ class Computed(Section):
 
 
 class TargetRule(RowPolicies):
-    """One rule: its source tables, and the shape of their target.
-
-    `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and
-    ``{table}``; its default is the source table's name, with ``_history`` or ``_changelog`` behind
-    it in these modes.
-
-    `key` names the columns that find a row instead of the source's own key; the user guarantees
-    that they are unique. `keyless` is what happens to a table without any key: a changelog, a
-    mirror by all values, or a stop. `track` names the columns whose changes begin a version of a
-    history; all if empty. `schema_changes` replaces the pipeline's.
-
-    `shard_column` merges tables into one target: the column names the source table (`shard_value`,
-    a template) and becomes part of the key. The rest shapes the columns: see
-    docs/tables/targets.md.
-    """
+    """One rule: its source tables, and the shape of their target."""
 
     model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
@@ -199,7 +172,7 @@ class TargetRule(RowPolicies):
     track: tuple[str, ...] = ()
     schema_changes: SchemaChangePolicy | None = None
     columns: ColumnsRule = ColumnsRule()
-    masks: dict[str, Mask] = Field(default_factory=dict)
+    masks: dict[str, Annotated[Mask, Takes(_MASKS)]] = Field(default_factory=dict)
     computed: dict[str, Computed] = Field(default_factory=dict)
     filter: str = ""
     types: dict[str, str] = Field(default_factory=dict)
@@ -334,7 +307,7 @@ class TargetRule(RowPolicies):
 
     @property
     def expressions(self) -> list[tuple[str, str]]:
-        """Return every expression of the rule, with the path of its setting."""
+        """Every expression of the rule, with the path of its setting."""
         found = [
             (f"computed.{name}.expression", column.expression)
             for name, column in self.computed.items()
@@ -343,43 +316,42 @@ class TargetRule(RowPolicies):
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the target has the source's columns unchanged."""
+        """The target has the source's columns unchanged."""
         shaping = self.shard_column or self.masks or self.computed or self.filter or self.types
         placed = self.partition_by or self.cluster_by
         return not (shaping or placed or self.columns != ColumnsRule())
 
     def target_name(self, schema: str, table: str) -> str:
-        """Return the name ``schema.table`` of a source table's target."""
+        """``schema.table`` of a source table's target."""
         parts = split_table_name(self.name or MODES[self.mode].default_name)
         return table_name(*(_filled(part, schema, table) for part in parts))
 
     def shard_of(self, schema: str, table: str) -> str:
-        """Return the value of the shard column in rows of a source table."""
+        """The value of the shard column in rows of a source table."""
         if self.shard_value == _BOTH_NAMES:
             return table_name(schema, table)
         return _filled(self.shard_value, schema, table)
 
     def mask_of(self, name: str) -> Mask | None:
-        """Return the mask of a source column."""
         return next(
             (mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None
         )
 
     def takes(self, name: str) -> bool:
-        """Return whether the target has a source column, masked or not."""
+        """Whether the target has a source column, masked or not."""
         mask = self.mask_of(name)
         return self.columns.takes(name) and (mask is None or mask.kind != "drop")
 
 
 def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `value` if each is a pattern over ``schema.table``. Raises ValueError."""
+    """Raises ValueError unless each is a pattern over ``schema.table``."""
     for pattern in value:
         TablePattern.parse(pattern)
     return value
 
 
 def _checked_column(name: str) -> str:
-    """Return `name` if a new column may have it. Raises ValueError."""
+    """Raises ValueError if no new column may have the name."""
     if not name or _NAME_REFUSED.search(name):
         raise ValueError(
             f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()="
@@ -390,8 +362,9 @@ def _checked_column(name: str) -> str:
 
 
 def _checked_type(text: str) -> str:
-    """Return a Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
-    ValueError."""
+    """A Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
+    ValueError.
+    """
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):
         raise ValueError(

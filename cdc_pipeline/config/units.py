@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
-from cdc_pipeline.config.accepted import Takes
+from cdc_pipeline.config.section import Takes
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?b)?|b|bytes)?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -41,11 +41,7 @@ _SIZE_DESCRIPTION: Final = (
 
 
 def size_bytes(text: str) -> int:
-    """Return a size in bytes.
-
-    Raises:
-        ValueError: the text is no size.
-    """
+    """Raises ValueError: the text is no size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not {SIZE_HELP}")
@@ -55,10 +51,8 @@ def size_bytes(text: str) -> int:
 
 
 def duration_s(text: str, *, unit: str = "") -> float:
-    """Return a duration in seconds; a number alone is in `unit`, if there is one.
-
-    Raises:
-        ValueError: the text is no duration.
+    """Seconds; a number alone is in `unit`, if there is one. Raises ValueError: the text is no
+    duration.
     """
     found = _DURATION.fullmatch(text.strip())
     seconds = None if found is None else _SECONDS_OF.get(found[2].lower() or unit)
@@ -68,7 +62,7 @@ def duration_s(text: str, *, unit: str = "") -> float:
 
 
 def spark_size(value: Any) -> Any:
-    """Return a size as Spark reads it, such as ``2g``; what Spark reads already is unchanged."""
+    """A size as Spark reads it, such as ``2g``; what Spark reads already is unchanged."""
     if isinstance(value, int):
         value = str(value)
     if not isinstance(value, str) or re.fullmatch(r"\d+[kmgt]b?", value, re.IGNORECASE):

@@ -15,6 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
+from pydantic import Field
+
+from cdc_pipeline.config.section import Section
+
+WHOLE_FILE: Final = "(file)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +31,49 @@ class Place:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class YamlProblem:
-    """What is wrong, and where; `place` is None if it concerns the whole text."""
+class Mistake(Section):
+    """One mistake in a file: where, what, and the right form.
 
+    `line` and `column` begin at 1; they are None if the mistake is about the file as a whole.
+    `unset_variable` is the variable of the environment whose absence is the mistake.
+    """
+
+    path: str
     message: str
-    place: Place | None = None
-    path: str = ""
+    line: int | None = None
+    column: int | None = None
+    unset_variable: str = Field(default="", exclude=True)
+
+    def __str__(self) -> str:
+        place = "" if self.line is None else f"line {self.line}, column {self.column}: "
+        path = "" if self.path == WHOLE_FILE else f"{self.path}: "
+        return f"{place}{path}{self.message}"
+
+    def at(self, place: Place | None) -> Mistake:
+        """The mistake with its place; unchanged if it has one, or if there is none."""
+        if place is None or self.line is not None:
+            return self
+        return self.model_copy(update={"line": place.line, "column": place.column})
 
 
 @dataclass(slots=True)
 class YamlText:
-    """A document with the places of its parts.
+    """A document with the places of its parts, by their paths (``targets.0.mode``).
 
     Attributes:
         document: the plain values; None if the text cannot be read.
-        keys: where the name of each part stands, by its path (``targets.0.mode``).
+        keys: where the name of each part stands.
         values: where its value stands.
-        problems: what is wrong with the text as YAML.
+        mistakes: what is wrong with the text as YAML.
     """
 
     document: Any = None
     keys: dict[str, Place] = field(default_factory=dict)
     values: dict[str, Place] = field(default_factory=dict)
-    problems: list[YamlProblem] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
 
     def below(self, path: str) -> YamlText:
-        """Return the places of the section at `path`, by their paths in it."""
+        """The places of the section at `path`, by their paths in it."""
         begin = f"{path}."
         keys, values = (
             {at.removeprefix(begin): place for at, place in places.items() if at.startswith(begin)}
@@ -61,7 +82,7 @@ class YamlText:
         return YamlText(keys=keys, values=values)
 
     def place_of(self, path: str) -> Place | None:
-        """Return where the value at `path` stands; for a part that is missing, the name of the
+        """Where the value at `path` stands; for a part that is missing, the name of the
         innermost section around it."""
         if path in self.values:
             return self.values[path]
@@ -73,61 +94,57 @@ class YamlText:
 
 
 def read_yaml(text: str) -> YamlText:
-    """Return the document in `text` with its places and problems."""
-    found = YamlText()
+    read = YamlText()
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is not None:
-            _walk(root, "", found, ())
-            if not any(_CONTAINS_ITSELF in one.message for one in found.problems):
-                found.document = loader.construct_document(root)
+            _walk(root, "", read, ())
+            if not any(_CONTAINS_ITSELF in mistake.message for mistake in read.mistakes):
+                read.document = loader.construct_document(root)
     except yaml.YAMLError as error:
-        found.document = None
-        found.problems.append(_problem(error, text))
+        read.document = None
+        message, place = _meaning(error, text)
+        read.mistakes.append(Mistake(path=WHOLE_FILE, message=message).at(place))
     except (ValueError, OverflowError, RecursionError) as error:
         # A scalar such as the date 2026-02-31, or nested without an end.
-        found.document = None
-        found.problems.append(YamlProblem(f"a value cannot be read ({error})"))
-    return found
+        read.document = None
+        message = f"a value cannot be read ({error})"
+        read.mistakes.append(Mistake(path=WHOLE_FILE, message=message))
+    return read
 
 
 _CONTAINS_ITSELF: Final = "contains itself"
 
 
-def _walk(node: yaml.Node, path: str, found: YamlText, around: tuple[yaml.Node, ...]) -> None:
-    if any(node is one for one in around):
+def _walk(node: yaml.Node, path: str, read: YamlText, around: tuple[yaml.Node, ...]) -> None:
+    if any(node is outer for outer in around):
         message = f"the value {_CONTAINS_ITSELF}: remove the reference"
-        found.problems.append(YamlProblem(message, _place(node), path))
+        read.mistakes.append(Mistake(path=path or WHOLE_FILE, message=message).at(_place(node)))
         return
     around = (*around, node)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            inner = _below(path, str(index))
-            found.values[inner] = _place(item)
-            _walk(item, inner, found, around)
+            inner = f"{path}.{index}".lstrip(".")
+            read.values[inner] = _place(item)
+            _walk(item, inner, read, around)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                 continue
-            inner = _below(path, key.value)
-            first = found.keys.get(inner)
+            inner = f"{path}.{key.value}" if path else key.value
+            first = read.keys.get(inner)
             if first is not None:
                 message = f"{key.value!r} is given twice, first in line {first.line}; keep one"
-                found.problems.append(YamlProblem(message, _place(key), inner))
+                read.mistakes.append(Mistake(path=inner, message=message).at(_place(key)))
                 continue
-            found.keys[inner], found.values[inner] = _place(key), _place(value)
-            _walk(value, inner, found, around)
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+            read.keys[inner], read.values[inner] = _place(key), _place(value)
+            _walk(value, inner, read, around)
 
 
 def _place(node: yaml.Node) -> Place:
-    mark = node.start_mark
     text = node.value if isinstance(node, yaml.ScalarNode) else ""
-    return Place(mark.line + 1, mark.column + 1, text)
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1, text)
 
 
 # What the library says -> what it means, in the order in which they are tried.
@@ -158,33 +175,35 @@ _MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-def _problem(error: yaml.YAMLError, text: str) -> YamlProblem:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+def _meaning(error: yaml.YAMLError, text: str) -> tuple[str, Place | None]:
+    """What is wrong, and where."""
+    opened = getattr(error, "context_mark", None)
+    mark = getattr(error, "problem_mark", None) or opened
     said = getattr(error, "problem", None) or str(error).split("\n")[0]
     context = getattr(error, "context", None) or ""
     place = None if mark is None else Place(mark.line + 1, mark.column + 1)
     tab = _tab_in_indentation(text, 0 if place is None else place.line)
     if tab is not None:
-        return YamlProblem("a tab in the indentation: YAML takes spaces only, two per level", tab)
+        return "a tab in the indentation: YAML takes spaces only, two per level", tab
     if "mapping values are not allowed" in said and place is not None:
-        return YamlProblem(_odd_colon(text.splitlines(), place), place)
-    opened = getattr(error, "context_mark", None)
+        return _odd_colon(text.splitlines(), place), place
     if "could not find expected ':'" in said and opened is not None:
         place = Place(opened.line + 1, opened.column + 1)
     for pattern, meaning in _MEANINGS.items():
         if re.search(pattern, f"{context} {said}"):
             if "not closed" in meaning and opened is not None and place is not None:
-                at = f" (opened in line {opened.line + 1})" if opened.line + 1 != place.line else ""
-                return YamlProblem(meaning + at, place)
-            return YamlProblem(meaning, place)
-    return YamlProblem(f"not valid YAML ({' '.join((*context.split(), *said.split()))})", place)
+                elsewhere = opened.line + 1 != place.line
+                opening = f" (opened in line {opened.line + 1})" if elsewhere else ""
+                return meaning + opening, place
+            return meaning, place
+    return f"not valid YAML ({' '.join((*context.split(), *said.split()))})", place
 
 
-def _odd_colon(lines: list[str], at: Place) -> str:
+def _odd_colon(lines: list[str], place: Place) -> str:
     """Say why a colon cannot be where it is: a second one in its line, or a wrong indentation."""
-    if ": " in lines[at.line - 1][: at.column - 1]:
+    if ": " in lines[place.line - 1][: place.column - 1]:
         return "a second `: ` in one line: put the text that contains it in quotes"
-    before = next((one for one in reversed(lines[: at.line - 1]) if one.strip()), "")
+    before = next((line for line in reversed(lines[: place.line - 1]) if line.strip()), "")
     if ":" not in before:
         return "the line before it is not `name: value`: add the colon there, or remove the line"
     return (
@@ -194,9 +213,9 @@ def _odd_colon(lines: list[str], at: Place) -> str:
 
 
 def _tab_in_indentation(text: str, line: int) -> Place | None:
-    """Return the first tab among the blanks that begin a line, up to the line of the problem."""
-    for number, one in enumerate(text.splitlines()[: line + 1], start=1):
-        blanks = one[: len(one) - len(one.lstrip(" \t"))]
-        if "\t" in blanks and one.strip():
+    """The first tab among the blanks that begin a line, up to the line of the problem."""
+    for number, written in enumerate(text.splitlines()[: line + 1], start=1):
+        blanks = written[: len(written) - len(written.lstrip(" \t"))]
+        if "\t" in blanks and written.strip():
             return Place(number, blanks.index("\t") + 1)
     return None

@@ -22,8 +22,8 @@ import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field
 
-from cdc_pipeline.config.mistakes import COMPONENT_FILE
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument, list_config_files
+from cdc_pipeline.config.validation_errors import COMPONENT_FILE
 from cdc_pipeline.config.yaml_text import YamlText, read_yaml
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config.descriptions import every_section, meaning, setting, texts
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.section import setting_name
+from cdc_pipeline.config.settings import every_section, meaning, texts
 from tests.support.project import ROOT
 from tools.pages.__main__ import PAGES
 from tools.pages.metadata_page import MEANINGS
@@ -34,7 +35,7 @@ def test_every_setting_says_what_it_does_and_no_text_is_left_over() -> None:
     ]
     assert not silent, "say it in cdc_pipeline/config/setting_texts.yaml"
     known = {
-        (model.__name__, setting(name, field))
+        (model.__name__, setting_name(name, field))
         for model in every_section(PipelineConfig)
         for name, field in model.model_fields.items()
     }

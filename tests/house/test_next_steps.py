@@ -29,7 +29,7 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
-    "config/mistakes.py::_check": _LISTS,
+    "config/validation_errors.py::_check": _LISTS,
     "orchestration/runs/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/runs/execute.py::load_source": _LISTS,
     "pipeline/backfill/lake.py::checked_tables": _LISTS,

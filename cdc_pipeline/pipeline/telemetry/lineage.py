@@ -19,8 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.config.openlineage_config import OpenLineageConfig
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, OpenLineageConfig, PipelineConfig
 from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.lake.paths import LakePaths

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from cdc_pipeline.config.descriptions import models_of, setting
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.section import sections_in, setting_name
 
 MAY_NOT_CHANGE_ROWS: Final[dict[str, tuple[Any, ...]]] = {
     "store.kind": ("memory", "file", "mixed"),
@@ -89,7 +89,7 @@ NOT_TRIED: Final[dict[str, str]] = {
 def every_setting(model: type[BaseModel] = PipelineConfig, path: str = "") -> Iterator[str]:
     """Each setting as a path with dots, those of alternative sections one after the other."""
     for name, field in model.model_fields.items():
-        here, sections = f"{path}{setting(name, field)}", models_of(field.annotation)
+        here, sections = f"{path}{setting_name(name, field)}", sections_in(field.annotation)
         if not sections:
             yield here
         for section in sections:

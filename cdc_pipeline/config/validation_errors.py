@@ -4,64 +4,34 @@ Rules:
 - All mistakes of a file are reported at once, in the order of its lines.
 - A mistake shows a value as the file writes it, so that nothing from the environment appears (K26),
   and no value at all of a setting that is a secret.
-- No text of a library is shown: what pydantic found is said in the words of `accepted`.
+- No text of a library is shown: what pydantic found is said in the words of `type_text`.
 """
 
 from __future__ import annotations
 
 import shlex
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from cdc_pipeline.config.accepted import accepted, names_of, one_of
-from cdc_pipeline.config.target_config import Section
-from cdc_pipeline.config.yaml_text import Place, YamlText
+from cdc_pipeline.config.section import kinds_of, names_of, one_of, setting_name, type_text
+from cdc_pipeline.config.yaml_text import WHOLE_FILE, Mistake, YamlText
 from cdc_pipeline.errors import ConfigError
 
-WHOLE_FILE: Final = "(file)"
 # Dagster's own name for a component's file; it may lie beside pipelines.
 COMPONENT_FILE: Final = "defs.yaml"
 _SHOWN_CHARACTERS: Final = 60
 # Sections whose values may be secrets, whatever the names in them are.
 _SECRET_SECTIONS: Final = {"masks", "settings", "transport"}
-# Settings that take several forms.
-_EITHER: Final = {
-    "start": "expected earliest, latest, {journal: ..., offset: ...}, {time: ...} with or "
-    "without a journal, or {gtid_set: ...}; a time needs a zone, as in "
-    "2026-01-31T08:00:00+00:00",
-    "bound": "expected end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
-    "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
-    "2026-01-31T08:00:00+00:00",
-    "automation": "expected eager, or {on_cron: '0 * * * *'} with or without a timezone",
-}
+# Settings that take several forms, of which some are sections.
+_SEVERAL_FORMS: Final = {"start", "bound", "automation"}
 _NO_TEXT: Final = {int: "a number", float: "a number", bool: "true or false", type(None): "nothing"}
 
 
 Problem = dict[str, Any]  # as pydantic describes it
-
-
-class Mistake(Section):
-    """One mistake in a file: where, what, and the right form.
-
-    `line` and `column` begin at 1; they are None if the mistake is about the file as a whole.
-    `unset_variable` is the variable of the environment whose absence is the mistake.
-    """
-
-    path: str
-    message: str
-    line: int | None = None
-    column: int | None = None
-    unset_variable: str = Field(default="", exclude=True)
-
-    def __str__(self) -> str:
-        at = "" if self.line is None else f"line {self.line}, column {self.column}: "
-        path = "" if self.path == WHOLE_FILE else f"{self.path}: "
-        return f"{at}{path}{self.message}"
 
 
 class ConfigMistakes(ConfigError):
@@ -92,7 +62,7 @@ def _next_step(file: Path, mistakes: list[Mistake]) -> str:
 
 
 def _check(file: Path) -> str:
-    """Return the command that looks at a file again."""
+    """The command that looks at a file again."""
     if file.name == COMPONENT_FILE:
         return "dg check defs"
     if file.parent.resolve() == Path("jobs").resolve():
@@ -101,98 +71,38 @@ def _check(file: Path) -> str:
 
 
 def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
-    """Return the mistakes with their places in the file, in the order of its lines."""
-    found = [
-        mistake if mistake.line is not None else _placed(mistake, text.place_of(mistake.path))
-        for mistake in mistakes
-    ]
-    return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
+    """The mistakes with their places in the file, in the order of its lines."""
+    placed = [mistake.at(text.place_of(mistake.path)) for mistake in mistakes]
+    return sorted(placed, key=lambda mistake: (mistake.line or 0, mistake.column or 0))
 
 
-def yaml_mistakes(text: YamlText) -> list[Mistake]:
-    """Return what is wrong with a text as YAML."""
-    return [_at(one.path or WHOLE_FILE, one.message, one.place) for one in text.problems]
-
-
-def wrong_settings(
+def validation_errors(
     error: ValidationError, root: type[BaseModel], text: YamlText, *, known: Iterable[str] = ()
 ) -> list[Mistake]:
-    """Return what pydantic found, one mistake for each setting that is not in `known`."""
-    found: dict[str, Mistake] = {}
-    passed = set(known)
-    for problem in _of_best_branches(
-        [dict(one) for one in error.errors(include_url=False)], root, text
-    ):
-        setting = _Setting.at(root, problem["loc"])
-        mistake = _mistake(problem, setting, root, text)
-        if mistake.path not in passed:
-            found.setdefault(mistake.path, mistake)
-    return list(found.values())
+    """What pydantic found, one mistake for each setting that is not in `known`."""
+    mistakes: dict[str, Mistake] = {}
+    problems = [dict(problem) for problem in error.errors(include_url=False)]
+    for problem in _of_best_branches(problems, root, text):
+        mistake = _mistake(problem, _setting_at(root, problem["loc"]), root, text)
+        mistakes.setdefault(mistake.path, mistake)
+    return [mistake for path, mistake in mistakes.items() if path not in set(known)]
 
 
-def _at(path: str, message: str, place: Place | None) -> Mistake:
-    return _placed(Mistake(path=path, message=message), place)
-
-
-def _placed(mistake: Mistake, place: Place | None) -> Mistake:
-    if place is None:
-        return mistake
-    return mistake.model_copy(update={"line": place.line, "column": place.column})
-
-
-class _Setting:
-    """A setting that a mistake is about: its path in the file and its annotation.
+class _Setting(NamedTuple):
+    """A setting that a mistake is about.
 
     Attributes:
-        path: without what pydantic adds to tell the forms of a setting apart.
+        path: in the file, without what pydantic adds to tell the forms of a setting apart.
         annotation, metadata: what it takes; an annotation of None for an unknown one.
         section: the models that the last name was looked for in.
         form: path and name of the form that pydantic tried, ("", "") if there is one only.
     """
 
-    def __init__(self) -> None:
-        self.path: list[str] = []
-        self.annotation: Any = None
-        self.metadata: Sequence[Any] = ()
-        self.section: list[type[BaseModel]] = []
-        self.form = ("", "")
-
-    @classmethod
-    def at(cls, root: type[BaseModel], location: Sequence[str | int]) -> _Setting:
-        """Return the setting at a location of pydantic."""
-        made = cls()
-        made.annotation = root
-        for part in location:
-            made._go_to(part)
-        return made
-
-    def _go_to(self, part: str | int) -> None:
-        if part == "[key]":  # the name itself is wrong
-            return
-        kinds = _kinds(self.annotation)
-        models = [one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)]
-        for model in models:
-            for name, field in model.model_fields.items():
-                if part in (name, field.alias):
-                    self.path.append(str(part))
-                    self.section = models
-                    self.annotation, self.metadata = field.annotation, field.metadata
-                    return
-        for kind in kinds:
-            origin, inner = get_origin(kind), get_args(kind)
-            if (origin in (tuple, list) and isinstance(part, int)) or origin is dict:
-                self.path.append(str(part))
-                self.annotation, self.metadata = inner[1 if origin is dict else 0], ()
-                return
-        chosen = [one for one in models if part in (one.__name__, _kind_of(one))]
-        if chosen:
-            self.form = (".".join(self.path), str(part))
-            self.annotation, self.metadata = chosen[0], ()
-        elif len(kinds) > 1:
-            self.form = (".".join(self.path), str(part))
-        else:
-            self.path.append(str(part))
-            self.section, self.annotation, self.metadata = models, None, ()
+    path: list[str]
+    annotation: Any
+    metadata: Sequence[Any]
+    section: list[type[BaseModel]]
+    form: tuple[str, str]
 
     @property
     def dotted(self) -> str:
@@ -200,25 +110,59 @@ class _Setting:
 
     @property
     def is_secret(self) -> bool:
-        return bool(_SECRET_SECTIONS & set(self.path)) or SecretStr in _kinds(self.annotation)
+        return bool(_SECRET_SECTIONS & set(self.path)) or SecretStr in kinds_of(self.annotation)
 
     @property
     def accepted(self) -> str:
-        return accepted(self.annotation, self.metadata)
+        return type_text(self.annotation, self.metadata)
 
 
-def _kinds(annotation: Any) -> list[Any]:
-    """Return the members of a union without None; a single type is one."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _kinds(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return [kind for inner in get_args(annotation) for kind in _kinds(inner)]
-    return [] if annotation is type(None) else [annotation]
+def _setting_at(root: type[BaseModel], location: Sequence[str | int]) -> _Setting:
+    """The setting at a location of pydantic."""
+    path: list[str] = []
+    annotation: Any = root
+    metadata: Sequence[Any] = ()
+    section: list[type[BaseModel]] = []
+    form = ("", "")
+    for part in location:
+        if part == "[key]":  # the name itself is wrong
+            continue
+        kinds = kinds_of(annotation)
+        models = [kind for kind in kinds if _is_section(kind)]
+        fields = [
+            field
+            for model in models
+            for name, field in model.model_fields.items()
+            if part in (name, field.alias)
+        ]
+        items = [
+            get_args(kind)[1 if get_origin(kind) is dict else 0]
+            for kind in kinds
+            if get_origin(kind) is dict
+            or (get_origin(kind) in (tuple, list) and isinstance(part, int))
+        ]
+        forms = [model for model in models if part in (model.__name__, _kind_of(model))]
+        if fields:
+            section, annotation, metadata = models, fields[0].annotation, fields[0].metadata
+        elif items:
+            annotation, metadata = items[0], ()
+        elif forms or len(kinds) > 1:
+            form = (".".join(path), str(part))
+            if forms:
+                annotation, metadata = forms[0], ()
+            continue
+        else:
+            section, annotation, metadata = models, None, ()
+        path.append(str(part))
+    return _Setting(path, annotation, metadata, section, form)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _kind_of(model: type[BaseModel]) -> str:
-    """Return the value of `kind` that makes a section this one; "" if it has none."""
+    """The value of `kind` that makes a section this one; "" if it has none."""
     field = model.model_fields.get("kind")
     return "" if field is None else str(get_args(field.annotation)[0])
 
@@ -226,13 +170,14 @@ def _kind_of(model: type[BaseModel]) -> str:
 def _of_best_branches(
     problems: list[Problem], root: type[BaseModel], text: YamlText
 ) -> list[Problem]:
-    """Keep, of a setting with several forms, the problems of the form that is meant: the one with
-    most of the names that are there."""
+    """Keep, of a setting with several forms, the problems of the form that is meant: the one
+    with most of the names that are there.
+    """
     forms: dict[str, dict[str, list[Problem]]] = {}
     kept = []
     for problem in problems:
-        at, form = _Setting.at(root, problem["loc"]).form
-        if at.rpartition(".")[2] in _EITHER:
+        at, form = _setting_at(root, problem["loc"]).form
+        if at.rpartition(".")[2] in _SEVERAL_FORMS:
             forms.setdefault(at, {}).setdefault(form, []).append(problem)
         else:
             kept.append(problem)
@@ -251,21 +196,21 @@ def _of_best_branches(
 
 
 def _names_of_form(root: type[BaseModel], location: tuple[str, ...]) -> set[str]:
-    """Return the settings of one form of a setting; none if that form is not a section."""
-    kind = _Setting.at(root, location).annotation
-    return set(names_of(kind)) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
+    """The settings of one form of a setting; none if that form is not a section."""
+    kind = _setting_at(root, location).annotation
+    return set(names_of(kind)) if _is_section(kind) else set()
 
 
 def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: YamlText) -> Mistake:
     kind, path = problem["type"], setting.dotted
     if kind in ("extra_forbidden", "invalid_key"):
         message = "no such setting" + _meant(setting, root, text)
-        return _at(path, message, text.keys.get(path))
+        return Mistake(path=path, message=message).at(text.keys.get(path))
     if kind.startswith("union_tag"):
-        kinds = one_of([_kind_of(one) for one in _kinds(setting.annotation)])
+        kinds = one_of([_kind_of(one) for one in kinds_of(setting.annotation)])
         inner = f"{path}.kind"
         if kind == "union_tag_invalid":
-            got = _shown(text, inner, (problem.get("ctx") or {}).get("tag"), is_secret=False)
+            got = _as_written(text, inner, (problem.get("ctx") or {}).get("tag"), is_secret=False)
             return Mistake(path=inner, message=f"got {got}; expected {kinds}")
         return Mistake(path=inner, message=f"is missing; expected {kinds}")
     if kind == "missing":
@@ -277,15 +222,12 @@ def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: Y
         if inner in text.values and rest:
             return Mistake(path=inner, message=rest)
         return Mistake(path=path, message=message)
-    got = _shown(text, path, problem["input"], is_secret=setting.is_secret)
+    got = _as_written(text, path, problem["input"], is_secret=setting.is_secret)
     return Mistake(path=path, message=_unaccepted(problem, setting, got))
 
 
 def _unaccepted(problem: Problem, setting: _Setting, got: str) -> str:
-    """Say that a value is not accepted, and what is."""
     kind, value = problem["type"], problem["input"]
-    if kind == "several_forms":
-        return f"got {got}; {_EITHER[setting.path[-1]]}"
     if kind in ("model_type", "dict_type", "model_attributes_type") and value is None:
         return (
             f"is empty; expected {setting.accepted}: indent its settings below it, or remove "
@@ -298,14 +240,14 @@ def _unaccepted(problem: Problem, setting: _Setting, got: str) -> str:
         return f"got {got}; expected a text: put it in quotes{quoted}"
     message = f"got {got}; expected {setting.accepted}"
     if kind == "literal_error" and isinstance(value, str):
-        options = [str(one) for one in get_args(_kinds(setting.annotation)[0])]
+        options = [str(one) for one in get_args(kinds_of(setting.annotation)[0])]
         close = get_close_matches(value.lower(), options, n=1)
         message += f"; did you mean {close[0]!r}?" if close else ""
     return message
 
 
-def _shown(text: YamlText, path: str, value: object, *, is_secret: bool) -> str:
-    """Return a value as the file writes it; only its kind if it may be a secret."""
+def _as_written(text: YamlText, path: str, value: object, *, is_secret: bool) -> str:
+    """A value as the file writes it; only its kind if it may be a secret."""
     if isinstance(value, Mapping):
         return "a section"
     if isinstance(value, list | tuple):
@@ -324,7 +266,7 @@ def _shown(text: YamlText, path: str, value: object, *, is_secret: bool) -> str:
 
 
 def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
-    """Return the setting that an unknown name probably means, as the end of its message.
+    """The setting that an unknown name probably means, as the end of its message.
 
     A name of another section belongs to the empty ones of the file if there are such, otherwise to
     those that lie least deep.
@@ -344,19 +286,18 @@ def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
 
 
 def _is_empty(text: YamlText, path: str) -> bool:
-    """Return whether a section of the file has nothing in it."""
     return not text.values[path].text and not any(key.startswith(f"{path}.") for key in text.keys)
 
 
 def _all_names(section: type[BaseModel], at: str = "") -> list[tuple[str, str]]:
-    """Return every setting below a section with the path of the section that it is in."""
-    found = []
+    """Every setting below a section, with the path of the section that it is in."""
+    names = []
     for name, field in section.model_fields.items():
-        found.append((at, field.alias or name))
+        names.append((at, setting_name(name, field)))
         inner = f"{at}.{name}" if at else name
-        kinds = _kinds(field.annotation)
+        kinds = kinds_of(field.annotation)
         items = [get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple]
         for kind in (*kinds, *items):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                found += _all_names(kind, inner)
-    return found
+            if _is_section(kind):
+                names += _all_names(kind, inner)
+    return names
