@@ -222,7 +222,11 @@ class Targets(FollowedTargets):
             self.lose_exactness(decision.ddl.tables)
         before, new_in_log = dict(self._targets), set(self._created_in_log)
         standing = {name for name in before if self._stands(name)}
-        unknown = {one.before for one in decision.arrivals if self.awaits_load(*one.before)}
+        unknown = {
+            arrival.before
+            for arrival in decision.arrivals
+            if any(route.target in self._suspended for route in self.routes_of(*arrival.before))
+        }
         for change in decision.changes:
             if not change.is_carried:
                 self._change(change)

@@ -6,7 +6,8 @@ Rules:
 - Proofs are the databases that its event lists (MySQL, which counts those of triggers, views and
   functions), and the server's triggers, views, routines and foreign keys (`schema/programs.py`).
 - Under ROW both servers log CREATE TABLE ... SELECT without the SELECT. One with a SELECT carries
-  its rows; MySQL lets its query write nothing else.
+  its rows; MySQL lets its query write nothing else. On MariaDB its text may prove that it calls no
+  stored function.
 - DDL fires no triggers, so a DDL that cannot be classified changes the tables or databases that it
   names. Anything else that cannot be classified may be anything.
 - What people declare in `accept.statements` counts as proved: tables that have no triggers.
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from cdc_pipeline.schema.ddl.dml import may_write_by_functions
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.ddl.tokens import TokenReader
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.programs import words
 
@@ -81,10 +84,19 @@ def _through_programs(
         return ()
     programs = context.programs()
     if programs is None:
-        return others
+        is_query = statement.kind is _K.CREATE_TABLE_SELECT
+        return () if is_query and not _may_call(context) else others
     written = statement.tables if statement.tables else None
     if statement.kind is _K.CREATE_TABLE_SELECT or statement.verb in _WRITES_NOTHING:
         written = ()  # a new table has no triggers
     return programs.reached(
         others, sql=context.sql, written=written, journal=context.journal, offset=context.offset
+    )
+
+
+def _may_call(context: StatementContext) -> bool:
+    """Whether a query may call stored functions; what the schema history has is a base table."""
+    tokens = TokenReader(context.sql, modes=context.modes, is_mariadb=context.is_mariadb)
+    return may_write_by_functions(
+        tokens, context.default_database, lambda table: context.before(*table) is not None
     )

@@ -223,3 +223,22 @@ def test_k29_k28_a_table_whose_rows_are_unknown_takes_that_to_its_new_name(
     assert world.capture() is not None
     world.write("ROW", ["RENAME TABLE {c}.first TO {o}.first"])
     assert world.capture() is None
+
+
+def test_k4_k28_a_suspended_table_takes_its_suspension_to_its_new_name(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new name was partial: it followed without what its table had missed."""
+    world = make_world()
+    assert world.capture() is None
+    world.write("ROW", ["ALTER TABLE {c}.a ADD COLUMN at DATETIME(6) DEFAULT NOW(6)"])
+    assert world.capture() is not None
+    world.write("ROW", ["RENAME TABLE {c}.a TO {c}.moved"])
+    world.write("ROW", ["INSERT INTO {c}.moved (v) VALUES ('moved')"])
+    assert world.capture() is not None
+    assert sorted(world.suspended()) == ["a", "moved"]
+    assert set(world.different()) <= world.suspended().keys()
+    world.shop.take_place(monkeypatch)
+    load(world.shop.config, cursors=world.shop.cursors, tables=[f"{world.names['c']}.moved"])
+    assert set(world.different()) <= world.suspended().keys()
+    assert "moved" not in world.suspended()

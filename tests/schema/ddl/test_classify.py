@@ -238,6 +238,8 @@ dml | t | DELETE FROM t WHERE a IN (SELECT a FROM u)
 dml | t | DELETE QUICK FROM t ORDER BY a LIMIT 1
 dml | t,u | DELETE x FROM t AS x JOIN u ON x.a = u.a
 dml | t,t,u | DELETE FROM t USING t JOIN u USING (a)
+dml | t,u,v | UPDATE t JOIN u USING (a) JOIN v USING (b) SET v.c = 1
+dml | t,u | UPDATE t USE KEY FOR ORDER BY (a), u SET u.c = 1
 dml | t | DELETE FROM t PARTITION (p0) WHERE a = 1
 dml | t | DELETE HISTORY FROM t
 dml | t | WITH c AS (SELECT 1) UPDATE t SET a = 1
