@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from tests.campaigns.server_history.page import page as server_history_page
@@ -13,17 +12,10 @@ from tools.pages.errors_page import errors_page
 from tools.pages.metadata_page import metadata_page
 from tools.pages.python_page import python_page
 from tools.pages.settings_page import settings_page
-from tools.pages.shown_files import with_files
 from tools.pages.types_page import types_page
 
 ROOT = Path(__file__).parents[2]
 TYPES = ROOT / "docs" / "reference" / "types.md"
-SHOWING_FILES = (
-    "docs/deploy/airflow.md",
-    "docs/deploy/compose.md",
-    "docs/deploy/kubernetes.md",
-    "docs/deploy/one-machine.md",
-)
 PAGES: Mapping[str, Callable[[], str]] = {
     "tests/mutations/README.md": mutations_page,
     "tests/campaigns/server_history/README.md": server_history_page,
@@ -33,7 +25,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/python.md": python_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/types.md": lambda: types_page(TYPES.read_text(encoding="utf-8")),
-    **{name: partial(with_files, ROOT / name) for name in SHOWING_FILES},
 }
 
 if __name__ == "__main__":
