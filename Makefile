@@ -54,6 +54,8 @@ test-machine: setup
 	@$(BIN)/python -m tests.servers.install mysql mariadb
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
+	@# compiles the decoder, or each worker would
+	@$(BIN)/python -m cdc_pipeline.cli binlog --format jsonl cdc_pipeline/demo/shop/journals >/dev/null
 
 .PHONY: campaign
 campaign: setup ## a campaign: NAME=sink SEED=1 BUDGET=500, 10m or all, ARGS="key=value ..."; without NAME all are listed

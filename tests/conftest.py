@@ -23,14 +23,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The files with the longest tests first, so that all workers end at about the same time.
 
     What is marked nightly runs with ``-m nightly`` alone. A test of both servers that is expensive,
-    because it starts Spark or a server of its own, runs on MySQL in `make test`, and on MariaDB too
-    in `make test-all`.
+    because it captures, or starts Spark or a server of its own, runs on MySQL in `make test`, and
+    on MariaDB too in `make test-all`.
     """
     for item in items:
         callspec = getattr(item, "callspec", None)
         on_mariadb = callspec is not None and "mariadb" in callspec.id
         own_server = "start_server" in getattr(item, "fixturenames", ())
-        if on_mariadb and (own_server or item.get_closest_marker("spark")):
+        captures = "pipeline" in item.path.parts
+        if on_mariadb and (captures or own_server or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.whole)
     if "nightly" not in config.option.markexpr:
         nightly = [item for item in items if item.get_closest_marker("nightly")]

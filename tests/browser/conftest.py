@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.dagit import Dagit, copy_project
 from tests.browser.installation import FLAGS, find_browser
 
-PAGE_DEADLINE_S = 45
+PAGE_DEADLINE_S = 180
 expect.set_options(timeout=PAGE_DEADLINE_S * 1000)
 _failed = pytest.StashKey[bool]()
 

@@ -30,7 +30,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 LOCATION = "cdc_pipeline"
 REPOSITORY = "__repository__"
-START_DEADLINE_S = 120
+START_DEADLINE_S = 300
 RUN_DEADLINE_S = 400
 _STOP_DEADLINE_S = 15
 _POLL_S = 0.2

@@ -185,6 +185,7 @@ def test_a_mistake_in_a_tables_rule(told: Told, shop: Shop) -> None:
     told.check("table-rule")
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_a_mistake_about_a_lake_that_is_anothers(told: Told, shop: Shop) -> None:
     """Files of others lie where a table belongs; what the error names rebuilds the table."""

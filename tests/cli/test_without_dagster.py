@@ -55,6 +55,7 @@ def _invoke(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments)
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_k3_a_source_moves_from_the_lakes_cursor_to_dagsters_and_back(shop: dict[str, Any]) -> None:
     """K3: each store continues at the last cut, and nothing is read twice or left out."""

@@ -43,6 +43,7 @@ FLAVORS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 @FLAVORS
 def test_the_tutorial_runs_as_it_is_written(
@@ -66,7 +67,7 @@ def test_the_how_to_pages_run_as_they_are_written(
 @pytest.mark.parametrize(
     ("page", "flavor"),
     [
-        pytest.param(README, "mysql", marks=pytest.mark.mysql, id="readme"),
+        pytest.param(README, "mysql", marks=[pytest.mark.mysql, pytest.mark.whole], id="readme"),
         pytest.param(OWN_SERVER, "mysql", marks=[pytest.mark.mysql, pytest.mark.whole]),
         pytest.param(OWN_SERVER, "mariadb", marks=pytest.mark.mariadb),
     ],

@@ -551,37 +551,37 @@ def killed(project: Project) -> None:
 
 @pytest.mark.usefixtures("killed")
 def test_a_killed_run_is_marked_failed_and_does_not_hold_the_next(
-    project: Project, instance: dg.DagsterInstance
+    project: Project, disk_instance: dg.DagsterInstance
 ) -> None:
     """A run that was killed keeps its slot in the pool: without a care of ours the next one would
     wait for ever."""
-    (dead,) = instance.get_runs()
+    (dead,) = disk_instance.get_runs()
     assert dead.status is dg.DagsterRunStatus.STARTED
-    assert instance.event_log_storage.get_concurrency_info("cdc_shop").active_run_ids == {
+    assert disk_instance.event_log_storage.get_concurrency_info("cdc_shop").active_run_ids == {
         dead.run_id
     }
-    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=disk_instance)
     assert run.succeeded
-    assert _events(instance, run) == [(CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
-    after = instance.get_run_by_id(dead.run_id)
+    assert _events(disk_instance, run) == [(CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+    after = disk_instance.get_run_by_id(dead.run_id)
     assert after is not None
     assert after.status is dg.DagsterRunStatus.FAILURE
 
 
 def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
-    project: Project, instance: dg.DagsterInstance
+    project: Project, disk_instance: dg.DagsterInstance
 ) -> None:
     job = _loaded(project, FakeCapture([])).job
-    here = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
-    assert _claim(instance, here.run_id)
-    assert free_dead_runs(instance, pool="cdc_shop") == ([], [here.run_id])
-    instance.add_run_tags(here.run_id, {PROCESS_TAG: "another-host/boot/1/1"})
-    assert free_dead_runs(instance, pool="cdc_shop") == ([], [here.run_id])
+    here = disk_instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
+    assert _claim(disk_instance, here.run_id)
+    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([], [here.run_id])
+    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: "another-host/boot/1/1"})
+    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([], [here.run_id])
     # The id of a process of this host that was given again to another one.
     host, boot, pid, _ticks = this_process().split("/")
-    instance.add_run_tags(here.run_id, {PROCESS_TAG: f"{host}/{boot}/{pid}/1"})
-    assert free_dead_runs(instance, pool="cdc_shop") == ([here.run_id], [])
+    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: f"{host}/{boot}/{pid}/1"})
+    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([here.run_id], [])
 
 
 def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
@@ -591,12 +591,12 @@ def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def test_slots_of_deleted_and_finished_runs_are_freed(
-    project: Project, instance: dg.DagsterInstance
+    project: Project, disk_instance: dg.DagsterInstance
 ) -> None:
-    done = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    done = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=disk_instance)
     for run_id in (done.run_id, "0" * 32):
-        assert _claim(instance, run_id)
-        assert free_dead_runs(instance, pool="cdc_shop") == ([run_id], [])
+        assert _claim(disk_instance, run_id)
+        assert free_dead_runs(disk_instance, pool="cdc_shop") == ([run_id], [])
 
 
 def test_the_cursor_store_of_the_command_line_reads_what_a_run_wrote(

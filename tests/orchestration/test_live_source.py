@@ -24,7 +24,7 @@ def _run(project: Project, *arguments: str) -> None:
 
 
 def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_kept(
-    project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
 ) -> None:
     follow_server(project, mysql_server, f"{mysql_database}.orders")
     _run(project, "run", "shop")
@@ -34,7 +34,7 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     )
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1, 'soon')")
     _run(project, "run", "shop")
-    event = instance.get_latest_materialization_event(
+    event = disk_instance.get_latest_materialization_event(
         dg.AssetKey(["shop", mysql_database, "orders"])
     )
     assert event is not None
@@ -48,7 +48,7 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
         ["at the source varchar(40)"],
     )
     _run(project, "run", "shop")
-    (seen,) = instance.fetch_observations(
+    (seen,) = disk_instance.fetch_observations(
         dg.AssetKey(["shop", "source", mysql_database, "orders"]), limit=1
     ).records
     assert seen.asset_observation is not None
@@ -58,17 +58,20 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     assert metadata["lag_seconds"] >= 0
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_a_load_of_the_command_line_counts_for_the_snapshots_partitions(
-    project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
 ) -> None:
     mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1), (2)")
     follow_server(project, mysql_server, f"{mysql_database}.orders")
     _run(project, "snapshot", "shop")
     name = f"{mysql_database}.orders"
-    assert instance.get_materialized_partitions(dg.AssetKey(["shop", "snapshot"])) == {name}
-    record = instance.fetch_materializations(dg.AssetKey(["shop", "snapshot"]), limit=1).records[0]
+    assert disk_instance.get_materialized_partitions(dg.AssetKey(["shop", "snapshot"])) == {name}
+    record = disk_instance.fetch_materializations(
+        dg.AssetKey(["shop", "snapshot"]), limit=1
+    ).records[0]
     assert record.asset_materialization is not None
     assert record.asset_materialization.metadata["rows"].value == 2
     assert record.run_id, "of a run of its own"

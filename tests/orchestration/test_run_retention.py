@@ -42,11 +42,15 @@ def _load(project: Project, *cuts: Any, name: str = "shop") -> LoadedSource:
     )
 
 
-@pytest.fixture
-def runs(project: Project, instance: dg.DagsterInstance) -> list[str]:
+def _run_all(project: Project, instance: dg.DagsterInstance) -> list[str]:
     """Runs of the batches 1 (both tables), 2 and 3 (orders alone), and two that find nothing."""
     each = [CUTS[:1], CUTS[:2], CUTS, CUTS, CUTS]
     return [execute_capture(_load(project, *cuts), instance=instance).run_id for cuts in each]
+
+
+@pytest.fixture
+def runs(project: Project, instance: dg.DagsterInstance) -> list[str]:
+    return _run_all(project, instance)
 
 
 def _delete(instance: dg.DagsterInstance, retention: timedelta | None = AT_ONCE) -> int:
@@ -76,13 +80,15 @@ def test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay(
 
 
 def test_nothing_of_a_deleted_run_stays_on_the_disk(
-    project: Project, instance: dg.DagsterInstance, runs: list[str]
+    project: Project, disk_instance: dg.DagsterInstance
 ) -> None:
+    runs = _run_all(project, disk_instance)
+
     def files() -> list[Path]:
         return [path for path in project.home.rglob("*") if runs[3] in str(path)]
 
     assert files()
-    _delete(instance)
+    _delete(disk_instance)
     assert files() == []
 
 

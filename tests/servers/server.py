@@ -40,8 +40,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 from tests.servers.installation import Flavor, Installation, find_installation
 from tests.servers.template import SIZE_OPTIONS, data_template, run_as
 
-START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 60.0
+START_DEADLINE_S = STOP_DEADLINE_S = 300.0
 
 OptionValue = str | int | bool | Path | None
 Options = Mapping[str, OptionValue] | Sequence[str]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.servers import FLAVORS, Flavor, Server, find_installation
 from tests.servers.apt_source import parse_deb822, parse_one_line, stanzas_for
 from tests.servers.install import main
 from tests.servers.installation import fill_once
+from tests.support.waits import wait_until
 
 # The servers of all other tests: they would show a defect too.
 pytestmark = pytest.mark.whole
@@ -169,15 +169,11 @@ def test_a_server_dies_with_the_process_that_started_it(flavor: Flavor) -> None:
     os.kill(pid, 0)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    deadline = time.monotonic() + 20
-    while _alive(pid):
-        assert time.monotonic() < deadline, f"{flavor} server {pid} outlived its test process"
+    wait_until(lambda: not _alive(pid), f"{flavor} server {pid} outlived its test process")
     # The next server removes the files that it could not remove; a server of another process may be
     # at it just now.
     Server(flavor).close()
-    deadline = time.monotonic() + 20
-    while Path(home).exists():
-        assert time.monotonic() < deadline, f"the files of {flavor} server {pid} outlived it"
+    wait_until(lambda: not Path(home).exists(), f"the files of {flavor} server {pid} outlived it")
 
 
 def test_a_named_server_of_the_wrong_kind_is_refused(

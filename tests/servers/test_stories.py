@@ -21,7 +21,7 @@ from tests.servers.installation import RELEASES, find_release, release_flavor
 from tests.support.captures import SPARK
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 # Of every release: declaration, two values.
 TYPES = [

@@ -42,7 +42,7 @@ def open_sink(
         yield start
 
 
-@pytest.fixture(params=["without Spark", "by Spark"])
+@pytest.fixture(params=["without Spark", pytest.param("by Spark", marks=pytest.mark.whole)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of applying small batches to plain tables: as it is, and by Spark alone."""
     if request.param == "by Spark":

@@ -21,8 +21,8 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.log import read_table_log
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, Kind
 from tests.support.object_store import Store
+from tests.support.waits import DEADLINE_S
 
-DEADLINE_S = 60
 FIRST_RENEWAL = 3  # its request: one takes the lease, two try the store's conditions
 
 
@@ -30,7 +30,7 @@ FIRST_RENEWAL = 3  # its request: one takes the lease, two try the store's condi
 def _through(store: Store, fault: Fault, **settings: object) -> Iterator[tuple[Path, Path]]:
     """The lock of a lake through a store with a fault, and without."""
     lake = store.lake()
-    with FaultyStore(store.endpoint, fault, late_s=DEADLINE_S) as faulty:
+    with FaultyStore(store.endpoint, fault, late_s=60) as faulty:
         config = Store(faulty.endpoint, store.bucket, store.log).sink_config(lake, **settings)
         direct = store.sink_config(lake, **settings)
         yield (

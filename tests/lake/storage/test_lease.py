@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +21,7 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import ObjectPath
 from tests.support.object_store import ROOT, Store
 from tests.support.object_store_server import READ_KEY
-
-DEADLINE_S = 60
+from tests.support.waits import DEADLINE_S, wait_until
 
 _HOLDER = """
 import sys
@@ -40,13 +37,6 @@ with writer_lock(LakePaths(config.lake_path, "shop").lock):
 
 def _lock_path(store: Store, lake: str, **settings: object) -> Path:
     return LakePaths(store.sink_config(lake, **settings).lake_path, "shop").lock
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        threading.Event().wait(0.05)
 
 
 def test_k16_of_many_takers_one_holds_and_then_gives_back(store: Store) -> None:
@@ -140,7 +130,7 @@ def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
         except LockError:
             return False
 
-    _wait(taken)
+    wait_until(taken)
 
 
 def _with_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
@@ -181,7 +171,7 @@ def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(store: Store) 
     path: Any = _lock_path(store, store.lake(), lease_s=6)
     told = threading.Event()
     with writer_lock(path, on_lost=told.set) as check:
-        _wait(lambda: json.loads(path.read_bytes())["renewals"] >= 1)
+        wait_until(lambda: json.loads(path.read_bytes())["renewals"] >= 1)
         check()
         assert not told.is_set()
         path.write_text(json.dumps({"pid": 2, "host": "thief", "since": "now", "lease_s": 3}))
@@ -193,7 +183,7 @@ def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(store: Store) 
                 return True
             return False
 
-        _wait(lost)
+        wait_until(lost)
         with pytest.raises(LockError, match="has lost the lease") as caught:
             check()
         assert told.wait(DEADLINE_S), "what runs is stopped"

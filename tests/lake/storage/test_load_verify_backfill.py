@@ -25,7 +25,6 @@ from tests.support.object_store_server import ACCESS_KEY, SECRET
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
-@pytest.mark.timeout(1800)
 def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
     mysql_server: Server, mysql_database: str, store: Store, tmp_path: Path
 ) -> None:

@@ -156,7 +156,6 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
     project.assert_intervals_join()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.whole
 def test_k2_killed_at_every_fault_point(
     project: Project, mysql_server: Server, mysql_database: str, spark: Any

@@ -84,7 +84,6 @@ def as_text(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(900)
 def test_k10_all_modes_of_one_table(
     mysql_server: Server,
     mysql_database: str,

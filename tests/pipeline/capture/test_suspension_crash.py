@@ -30,7 +30,6 @@ def _run_tables(project: Project, *tables: str) -> Result:
     )
 
 
-@pytest.mark.timeout(900)
 def test_k4_killed_in_the_middle_of_a_catch_up(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:

@@ -89,7 +89,6 @@ def xas(mysql_server: Server, mysql_database: str) -> Iterator[Xas]:
     made.finish()
 
 
-@pytest.mark.timeout(1200)
 def test_k2_k8_killed_at_every_fault_point_with_xa_open(
     mysql_server: Server, mysql_database: str, xas: Xas, spark: Any, tmp_path: Path
 ) -> None:

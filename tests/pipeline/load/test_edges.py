@@ -70,7 +70,6 @@ def accounts(numbers: range) -> str:
     return f"INSERT INTO account VALUES {', '.join(rows)}"
 
 
-@pytest.mark.timeout(1200)
 def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     start_server: Callable[..., Server], spark: Any, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import AtPoint
 
-pytestmark = [pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 # Each run goes on where the one before was killed: in the view of the tables that need one, among
 # chunks, in a chunk's own batch, while what came meanwhile is captured, and among the tables that
@@ -116,7 +116,6 @@ def is_open(row: Row) -> bool:
 
 
 @pytest.mark.mysql
-@pytest.mark.timeout(1800)
 @pytest.mark.whole
 def test_k17_killed_five_times_under_constant_writes(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
@@ -195,7 +194,6 @@ class Resumed(RunObserver):
 
 
 @pytest.mark.mariadb
-@pytest.mark.timeout(1800)
 @pytest.mark.whole
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path

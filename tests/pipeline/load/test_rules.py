@@ -36,6 +36,7 @@ from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
 from tests.support.captures import here, live
+from tests.support.waits import wait_until
 from tests.support.xa_session import XaSession
 
 
@@ -98,10 +99,7 @@ def held_commit(server: Server, sql: str) -> Iterator[Callable[[], None]]:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        deadline_s = time.monotonic() + 20
-        while place_of(server).order == start.order:
-            assert time.monotonic() < deadline_s
-            threading.Event().wait(0.02)
+        wait_until(lambda: place_of(server).order != start.order)
         yield commit
     finally:
         commit()

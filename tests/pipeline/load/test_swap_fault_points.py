@@ -80,7 +80,6 @@ class Project:
             assert set(versions.values()) == {1}, log
 
 
-@pytest.mark.timeout(1800)
 def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
 ) -> None:

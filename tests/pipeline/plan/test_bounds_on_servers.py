@@ -29,8 +29,6 @@ from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from tests.servers import Server, at_rest
 from tests.support.captures import here, live
 
-pytestmark = pytest.mark.timeout(180)
-
 MakeConfig = Callable[..., PipelineConfig]
 FLAVORS = pytest.mark.parametrize(
     "flavor",

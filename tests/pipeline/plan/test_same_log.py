@@ -23,8 +23,6 @@ from tests.pipeline.plan.test_start_runs import OFF, section, write
 from tests.servers import Server, at_rest
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(
     params=[

@@ -31,7 +31,7 @@ from cdc_pipeline.schema.evolution.shadows import Shadow
 from tests.servers import Server
 from tests.servers.pair import ReplicaPair
 
-pytestmark = [pytest.mark.mysql, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}

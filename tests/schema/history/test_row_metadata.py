@@ -20,7 +20,7 @@ from cdc_pipeline.source.archive.files import read_journal
 from tests.schema.history.reading import Reading, selected
 from tests.servers import Server
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.torture
 
 # The servers' defaults. MINIMAL carries the same on both; MariaDB's is in the test of UUID and
 # addresses.

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.spark
 DAYS = table_schema("shop.days", [column("day", Kind.DATE), column("n", Kind.INT32)], "day")
 
 
+@pytest.mark.whole
 def test_k10_f66_a_merge_finds_keys_in_the_gap_of_the_gregorian_calendar(
     sink: DeltaSink, sink_provider: SparkProvider
 ) -> None:

@@ -129,7 +129,6 @@ def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
     return changes
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.whole
 def test_k10_k11_every_mode_equals_its_twin(open_sink: Callable[[str], DeltaSink]) -> None:
     rng = random.Random(20)

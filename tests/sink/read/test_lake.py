@@ -34,6 +34,7 @@ from cdc_pipeline.sink.spark.catalog import register
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.sink_values import applied, column, delete, insert, table_schema, update
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.spark]
 
@@ -217,10 +218,7 @@ def test_k16_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path:
 
     with ThreadPoolExecutor(1) as thread:
         merging = thread.submit(again_on_conflict, work)
-        until = time.monotonic() + 120
-        while not started.exists():
-            assert time.monotonic() < until, "the merge did not start"
-            time.sleep(0.05)
+        wait_until(started.exists, "the merge did not start")
         spark.sql(f"OPTIMIZE {table_at(path)}").collect()
         go.touch()
         merging.result()

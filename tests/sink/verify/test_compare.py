@@ -28,7 +28,7 @@ from cdc_pipeline.sink.verify.compare import (
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 COLUMNS = (("id", "int"), ("a", "int"), ("b", "int"))
 Row = tuple[int | None, int | None, int | None]

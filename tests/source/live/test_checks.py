@@ -21,7 +21,6 @@ from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Flavor, Server
 from tests.support.live_source import live_source
 
-pytestmark = pytest.mark.timeout(120)
 SECRET = "s3cret-Never-Shown"
 
 

@@ -23,8 +23,6 @@ from tests.support.live_source import (
     read_failing,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def log(server: Server, fresh_database: str) -> list[Position]:

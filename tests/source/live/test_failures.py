@@ -7,7 +7,6 @@ import dataclasses
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 
 import pymysql
@@ -31,8 +30,8 @@ from tests.support.live_source import (
     position,
     read_failing,
 )
+from tests.support.waits import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 FLAVORS = pytest.mark.parametrize(
     "flavor",
     [
@@ -196,14 +195,13 @@ def test_a_second_reader_with_our_id_ends_the_first(
         ]
         other.check()
         thread.start()
-        deadline = time.monotonic() + 20
-        while True:  # until the second's dump is there, or waits for the first's to end
+
+        def second_is_there_or_waits_for_the_first() -> bool:
             now = {row[0]: str(row[4]) for row in server.query("SHOW PROCESSLIST")}
-            if now.get(first) == "Killed" or any(
-                "Binlog Dump" in now[number] for number in now if number != first
-            ):
-                return
-            assert time.monotonic() < deadline
+            others = [command for number, command in now.items() if number != first]
+            return now.get(first) == "Killed" or any("Binlog Dump" in one for one in others)
+
+        wait_until(second_is_there_or_waits_for_the_first)
 
     try:
         chunks, error = read_failing(source, start, end, after_first=begin_second)

@@ -16,8 +16,6 @@ from cdc_pipeline.source.live.live import _Stream
 from tests.servers import Server
 from tests.support.live_source import live_source, position
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_the_library_connects_once_and_leaves_the_stream_whole(server: Server) -> None:
     source = live_source(server)

@@ -4,7 +4,6 @@ under writes."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from cdc_pipeline.source.rows.marks import Mark, committed, end_mark, exact_view
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
 from tests.support.decoded_journals import read_chunk
+from tests.support.waits import wait_until
 
 WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
@@ -237,10 +237,7 @@ def between_flush_and_commit(server: Server, *statements: str) -> Iterator[Posit
         thread = threading.Thread(target=write)
         thread.start()
         try:
-            deadline_s = time.monotonic() + 20
-            while connection.end_position().order == start.order:
-                assert time.monotonic() < deadline_s
-                threading.Event().wait(0.02)
+            wait_until(lambda: connection.end_position().order != start.order)
             yield start
         finally:
             server.execute("SET GLOBAL rpl_semi_sync_source_enabled = OFF")

@@ -3,8 +3,6 @@ in the middle."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -34,6 +32,7 @@ from tests.campaigns.edges.evidence import Journal
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, selected, table_reader
 from tests.support.live_source import live_config
+from tests.support.waits import wait_until
 
 
 def filled(
@@ -44,13 +43,6 @@ def filled(
     server.execute(f"CREATE TABLE {database}.{table} (id INT PRIMARY KEY, b LONGBLOB)")
     server.execute(f"INSERT INTO {database}.{table} VALUES {values}")
     return catalog_schema(server, database, table)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline_s
-        threading.Event().wait(0.02)
 
 
 def running(server: Server, text: str) -> list[int]:
