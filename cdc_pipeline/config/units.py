@@ -75,7 +75,7 @@ def spark_size(value: Any) -> Any:
 
 def _duration_help(unit: str) -> str:
     word = _SECONDS[_SECONDS_OF[unit]][-1]
-    return f"a number of {word}, or a duration with its unit such as 30s, 5m, 2 h or 7 days"
+    return f"a number of {word}, or a duration such as 30s, 5m or 7 days"
 
 
 def _size(value: Any) -> Any:

@@ -17,7 +17,7 @@ INTRO = """\
 # Settings
 
 Every setting of a pipeline's file, with its values, its default and what it does.
-[Configuration](configuration.md) shows a whole file and explains how the settings work together.
+[Configuration](configuration.md) shows a file and explains how the settings work together.
 A setting without a default is required where its section is used. `${NAME}` in any text is replaced
 from the environment.
 """
