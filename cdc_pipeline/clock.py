@@ -6,5 +6,4 @@ import time
 
 
 def now_us() -> int:
-    """Return microseconds since 1970 UTC."""
     return time.time_ns() // 1000

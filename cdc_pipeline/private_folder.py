@@ -25,10 +25,7 @@ class NotOursError(OSError):
 
 def make_private(path: Path) -> None:
     """Create the folder at `path` and its parents. If it belongs to this user, remove the
-    permissions of everyone else.
-
-    Raises:
-        OSError: it cannot be made.
+    permissions of everyone else. Raises OSError: it cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -33,8 +33,6 @@ Capture = Callable[[Bound | None, RunObserver], CaptureReport]
 
 
 class TableCheck(BaseModel):
-    """Comparison of a table with the server's SELECT."""
-
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     table: str
@@ -73,7 +71,6 @@ def run(
 
     Args:
         config: the pipeline of the recorded shop.
-        cursors: where its cursor is kept.
         capture: captures it once, up to a bound.
         next_step: what a user can look at afterwards.
         observer_of: makes an observer for each run, given the run's title.
@@ -107,7 +104,6 @@ def run(
 
 
 def _runs(now: SourceStatus, recording: dict[str, Any]) -> list[tuple[str, Bound | None]]:
-    """Return titles and bounds of the runs that are due."""
     middle = PositionConfig(
         journal=recording["middle"]["journal"], offset=recording["middle"]["offset"]
     )

@@ -22,19 +22,13 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of one table with its expected rows.
-
-    Attributes:
-        differences: a few descriptions of what differs; () if the table is equal.
-    """
-
     table: str
     rows: int
     differences: tuple[str, ...]
 
 
 def read_expected(file: Path) -> tuple[dict[str, Any], pa.Table]:
-    """Return header and rows (all columns as text) of an expected file."""
+    """Header and rows (all columns as text) of an expected file."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         header = json.loads(next(lines))
         rows = [json.loads(line) for line in lines]
@@ -46,7 +40,6 @@ def read_expected(file: Path) -> tuple[dict[str, Any], pa.Table]:
 
 
 def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.Table) -> Comparison:
-    """Compare a table's rows, in any order, with the expected ones."""
     if actual.num_rows != expected.num_rows:
         return Comparison(
             table, actual.num_rows, (f"{actual.num_rows} rows instead of {expected.num_rows}",)
@@ -69,7 +62,7 @@ def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.T
 
 
 def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArray:
-    """Return a lake column as the text that the server's SELECT prints for this type."""
+    """A lake column as the text that the server's SELECT prints for this type."""
     kind = re.split(r"[( ]", column_type, maxsplit=1)[0]
     if pa.types.is_boolean(values.type):
         return pc.cast(pc.cast(values, pa.int8()), pa.string())

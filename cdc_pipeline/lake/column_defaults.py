@@ -27,11 +27,7 @@ from cdc_pipeline.schema.evolution.steps import (
 def column_defaults_after(
     before: CutTable | None, target: RecordedTarget
 ) -> tuple[ColumnDefault, ...]:
-    """Return the list after a batch.
-
-    Args:
-        before: the target in the cut before; None if there is none.
-    """
+    """The list after a batch. `before`: the target in the cut before; None if there is none."""
     if not MODES[target.spec.mode].rows_are_changes:
         return ()
     if target.content is None and (target.create or target.replaces):

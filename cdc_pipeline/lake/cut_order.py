@@ -22,7 +22,6 @@ CutReader = Callable[[int], Cut]
 
 
 def with_order(cut: Cut, previous: Cut | None) -> Cut:
-    """Return a new cut with its place in the order, which follows `previous`."""
     latest_us, ordered_from = cut.source_time_us, cut.batch_number
     if previous is not None:
         latest_us = max(latest_us, previous.latest_source_time_us)
@@ -32,12 +31,8 @@ def with_order(cut: Cut, previous: Cut | None) -> Cut:
 
 
 def first_cut(numbers: Sequence[int], read: CutReader, holds: Callable[[Cut], bool]) -> int:
-    """Return the index of the first cut for which `holds`; their count if there is none.
-
-    Args:
-        numbers: of the cuts, ascending.
-        read: returns a cut.
-        holds: true of a cut if it is true of an earlier one of the same section.
+    """The index of the first cut for which `holds`; their count if there is none. `holds`: true of
+    a cut if it is true of an earlier one of the same section.
     """
     found = len(numbers)
     for low, last, newest in sections(numbers, read):

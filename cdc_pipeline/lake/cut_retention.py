@@ -26,7 +26,6 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | No
     """Remove expired cuts; return how many. Safe beside readers and other writers.
 
     Args:
-        paths: of the lake.
         retention: how long a cut stays readable.
         listed: the numbers of the cuts that the holder of the lock knows, which then lack those
             that were removed; listed by default.
@@ -75,7 +74,7 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | No
 
 
 def _oldest(numbers: list[int], gone: set[int], kept: set[int]) -> list[int]:
-    """Return the oldest cut of those without a gap up to the newest, and all older ones."""
+    """The oldest cut of those without a gap up to the newest, and all older ones."""
     found = []
     for number in numbers:
         if number in gone:

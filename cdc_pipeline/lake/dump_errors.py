@@ -23,11 +23,7 @@ class DumpErrorFile:
         self._path = path
 
     def read(self) -> DumpErrors:
-        """Return the state that the last run left.
-
-        Raises:
-            LakeStateError: the file is damaged.
-        """
+        """The state that the last run left. Raises LakeStateError: the file is damaged."""
         if not self._path.exists():
             return DumpErrors()
         try:

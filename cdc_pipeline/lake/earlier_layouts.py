@@ -35,11 +35,8 @@ _Names = dict[str, tuple[str, ...]]
 def earlier_layouts_after(
     before: CutTable | None, record: BatchRecord, target: RecordedTarget
 ) -> tuple[EarlierLayout, ...]:
-    """Return the list after a batch.
-
-    Args:
-        before: the target whose rows the batch goes on from, in the cut before; None if there is
-            none.
+    """The list after a batch. `before`: the target whose rows the batch goes on from, in the cut
+    before; None if there is none.
     """
     if not MODES[target.spec.mode].rows_are_changes:
         return ()
@@ -66,8 +63,9 @@ def earlier_layouts_after(
 
 
 def names_after(steps: tuple[Step, ...]) -> _Names:
-    """Return the columns that have a column's value after a DDL, by its name before; columns that
-    only keep their name are left out, and () are the names of one that is gone."""
+    """The columns that have a column's value after a DDL, by its name before; columns that only
+    keep their name are left out, and () are the names of one that is gone.
+    """
     now: dict[str, dict[str, None]] = {}  # what became of each name so far, in order
 
     def take(name: str) -> None:
@@ -99,7 +97,7 @@ def names_after(steps: tuple[Step, ...]) -> _Names:
 def _changed_keys(
     before: CutTable | None, names: Mapping[str, tuple[str, ...]], target: RecordedTarget
 ) -> _Names:
-    """Return the keys before a batch that changes them, by source table, under their new names."""
+    """The keys before a batch that changes them, by source table, under their new names."""
     if before is None:
         return {}
     earlier = _renamed(
@@ -118,7 +116,7 @@ def _renamed(
     names: Mapping[str, tuple[str, ...]],
     target: RecordedTarget,
 ) -> _Names:
-    """Return keys by source table under the names after a batch, which may rename the table."""
+    """Keys by source table under the names after a batch, which may rename the table."""
     made = {
         source: tuple(
             name if name in names.get(name, (name,)) else next(iter(names[name]), name)

@@ -19,17 +19,11 @@ _START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
 class FirstStartFile:
-    """The file at `path`."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> Start | None:
-        """Return the start; None if none is kept.
-
-        Raises:
-            LakeStateError: the file is damaged.
-        """
+        """The start; None if none is kept. Raises LakeStateError: the file is damaged."""
         if not self._path.exists():
             return None
         try:
@@ -42,14 +36,14 @@ class FirstStartFile:
             ) from None
 
     def write(self, start: Start) -> None:
-        """Keep a start."""
         if start != self.read():
             replace_file(self._path, _START.dump_json(start))
 
 
 def changed_start(kept: Start | None, start: Start, *, pipeline_name: str) -> tuple[str, ...]:
-    """Return the warning that the configured start is not the first run's; () if it is, or if that
-    is not known."""
+    """The warning that the configured start is not the first run's; () if it is, or if that is not
+    known.
+    """
     if kept is None or kept == start:
         return ()
     return (

@@ -78,7 +78,7 @@ class LoadState(FrozenModel):
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
-        """Return the application id of a target once this load has replaced it."""
+        """The application id of a target once this load has replaced it."""
         return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
 
 
@@ -116,7 +116,7 @@ def _side_name(source: str, load_id: str) -> str:
 
 
 def new_load_id() -> str:
-    """Return an id that sorts by time."""
+    """An id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
 
@@ -143,11 +143,7 @@ class LoadFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock this load for one worker.
-
-        Raises:
-            LockError: another process holds it.
-        """
+        """Raises LockError: another process holds it."""
         try:
             with writer_lock(self._lock):
                 yield
@@ -161,12 +157,11 @@ class LoadFolder:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a process works on this load, as far as the system shows; takes no
-        lock."""
+        """Whether a process works on this load, as far as the system shows; takes no lock."""
         return bool(lock_holder(self._lock))
 
     def is_locked(self) -> bool:
-        """Return whether a process works on this load; takes the lock briefly."""
+        """Whether a process works on this load; takes the lock briefly."""
         try:
             with self.locked():
                 return False
@@ -174,17 +169,14 @@ class LoadFolder:
             return True
 
     def read(self) -> LoadState | None:
-        """Return the definition; None if the load was killed before that was written.
-
-        Raises:
-            LakeStateError: the file is damaged.
+        """The definition; None if the load was killed before that was written. Raises
+        LakeStateError: the file is damaged.
         """
         if not storage_of(self._state).exists(self._state):
             return None
         return _parsed(LoadState, self._state, source=self._source)
 
     def create(self, state: LoadState) -> None:
-        """Begin the load."""
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
             raise LakeStateError(f"there is already a snapshot with this id: {self._state}")
 
@@ -193,7 +185,7 @@ class LoadFolder:
         replace_file(numbered(self._progress, number), progress.model_dump_json(indent=1).encode())
 
     def read_progress(self) -> Progress:
-        """Return the progress with the side lake's last cut."""
+        """The progress with the side lake's last cut."""
         cuts = list_numbers(self.paths.cuts)
         last = cuts[-1] if cuts else 0
         counted = [number for number in list_numbers(self._progress) if number <= last]
@@ -202,7 +194,6 @@ class LoadFolder:
         return _parsed(Progress, numbered(self._progress, counted[-1]), source=self._source)
 
     def tidy_progress(self, number: int) -> None:
-        """Remove progress before that of batch `number`."""
         for earlier in list_numbers(self._progress):
             if earlier < number:
                 path = numbered(self._progress, earlier)
@@ -265,7 +256,7 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
 
 
 def load_ids(config: PipelineConfig) -> list[str]:
-    """Return ids of all loads of a pipeline, oldest first, including those over but not removed."""
+    """Ids of all loads of a pipeline, oldest first, including those over but not removed."""
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
     return sorted(
         name.removesuffix(".json")
@@ -276,10 +267,8 @@ def load_ids(config: PipelineConfig) -> list[str]:
 
 @contextmanager
 def loads_lock(config: PipelineConfig) -> Iterator[None]:
-    """Lock the search for loads to begin or resume, for one process.
-
-    Raises:
-        LockError: another process holds it.
+    """Lock the search for loads to begin or resume, for one process. Raises LockError: another
+    process holds it.
     """
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
     with writer_lock(folder / "loads.lock"):
@@ -287,7 +276,7 @@ def loads_lock(config: PipelineConfig) -> Iterator[None]:
 
 
 def is_finished(state: LoadState, cut: Cut | None) -> bool:
-    """Return whether the main lake's last cut has all of its tables, or it was given up."""
+    """Whether the main lake's last cut has all of its tables, or it was given up."""
     if state.is_over:
         return True
     targets = {} if cut is None else cut.cursor.targets
@@ -297,7 +286,7 @@ def is_finished(state: LoadState, cut: Cut | None) -> bool:
 
 
 def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
-    """Return whether an unfinished recorded batch takes its rows from the load's side lake."""
+    """Whether an unfinished recorded batch takes its rows from the load's side lake."""
     targets = () if pending is None else pending.targets
     return any(target.app_id == state.app_id(target.table) for target in targets)
 
@@ -328,7 +317,7 @@ class LoadStatus(FrozenModel):
 
 
 def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
-    """Return the unfinished loads of a pipeline, oldest first; reads only the lake."""
+    """The unfinished loads of a pipeline, oldest first; reads only the lake."""
     found = []
     for load_id in load_ids(config):
         folder = LoadFolder(config, load_id)
@@ -385,7 +374,7 @@ def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
 
 
 def rows_time_us(cursor: CursorState, cut: Cut | None) -> int:
-    """Return the time of rows that are brought in at the cursor, in microseconds since 1970.
+    """The time of rows that are brought in at the cursor, in microseconds since 1970.
 
     That is the latest time known of what was applied; now, if none is known.
     """

@@ -18,7 +18,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 
 
 def read_parquet(file: Path, *, columns: list[str] | None = None) -> pa.Table:
-    """Return the rows of a file on a disk or in an object store.
+    """The rows of a file on a disk or in an object store.
 
     Args:
         columns: only these.

@@ -58,7 +58,7 @@ _NUMBERED = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}\.json")
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name of a schema, table or journal name, different for each name.
+    """The folder name of a schema, table or journal name, different for each name.
 
     It is never empty, and has at most 240 ASCII characters.
     """
@@ -117,12 +117,11 @@ class LakePaths:
 
     @property
     def tables(self) -> Path:
-        """Return the folder of what cuts refer to (`table_facts.py`)."""
         return self.state / "tables"
 
     @property
     def cursors(self) -> Path:
-        """Return the folder of the table in which a `DeltaCursorStore` keeps cursors."""
+        """The folder of the table in which a `DeltaCursorStore` keeps cursors."""
         return self.state / "cursors"
 
     @property
@@ -151,44 +150,39 @@ class LakePaths:
         return numbered(self.cuts, batch_number)
 
     def table(self, table: str) -> Path:
-        """Return the folder of a target's table, by its name (see `table_names`)."""
+        """The folder of a target's table, by its name (see `table_names`)."""
         schema, name = split_table_name(table)
         return self.lake / folder_name(schema) / folder_name(name)
 
 
 def numbered(folder: Path, number: int) -> Path:
-    """Return the path of the small file `number` in `folder`."""
+    """The path of the small file `number` in `folder`."""
     return folder / f"{number:0{NUMBER_DIGITS}d}.json"
 
 
 def list_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the small files in `folder`, ascending; [] if it does not exist."""
+    """The numbers of the small files in `folder`, ascending; [] if it does not exist."""
     return list_numbers_and_remains(folder)[0]
 
 
 def list_numbers_and_remains(folder: Path) -> tuple[list[int], list[Path]]:
-    """Return the numbers of the small files in `folder`, ascending, and what interrupted writes of
-    such files left; both empty if it does not exist."""
+    """The numbers of the small files in `folder`, ascending, and what interrupted writes of such
+    files left; both empty if it does not exist.
+    """
     names = storage_of(folder).names(folder)
     numbers = [int(name[:NUMBER_DIGITS]) for name in names if _NUMBERED.fullmatch(name)]
     return sorted(numbers), [folder / name for name in names if name.startswith(TEMPORARY_PREFIX)]
 
 
 def put_if_absent(path: Path, text: str) -> bool:
-    """Write `text` durably as a new file; return False and change nothing if one exists.
-
-    Raises:
-        SinkError: the file system is full, read-only, or has no hard links.
+    """Write `text` durably as a new file; return False and change nothing if one exists. Raises
+    SinkError: the file system is full, read-only, or has no hard links.
     """
     return storage_of(path).put_if_absent(path, text.encode())
 
 
 def read_json(path: Path) -> str:
-    """Return the text of a small JSON file.
-
-    Raises:
-        LakeStateError: it cannot be read, or is not JSON.
-    """
+    """The text of a small JSON file. Raises LakeStateError: it cannot be read, or is not JSON."""
     try:
         text = path.read_text(encoding="utf-8")
         json.loads(text)
@@ -208,7 +202,6 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
     storage_of(folder).make_durable(folder)
 
 

@@ -77,7 +77,6 @@ class Effect:
     commit_ts_us: int
 
     def on(self, rows: DecodedRows) -> DecodedRows:
-        """Return the rows with the seq and the commit time of this transaction."""
         number = journal_number(self.journal)
         return replace(
             rows,
@@ -140,7 +139,6 @@ class XaParking:
 
     @property
     def has_pieces(self) -> bool:
-        """Return whether an XA transaction is under way whose prepare has not come."""
         return self._pieces is not None
 
     def begin(self, *, journal: str, offset: int, gtid: str) -> None:
@@ -156,10 +154,8 @@ class XaParking:
         self._pieces = _Parked(entry, folder)
 
     def add(self, rows: DecodedRows) -> None:
-        """Add rows of the transaction under way.
-
-        Raises:
-            SinkError: the lake's file system is full.
+        """Add rows of the transaction under way. Raises SinkError: the lake's file system is
+        full.
         """
         assert self._pieces is not None
         spool = self._pieces.spools.get(rows.schema)
@@ -174,7 +170,8 @@ class XaParking:
 
     def undo(self, undone: NDArray[np.int64]) -> None:
         """Drop rows of the transaction under way, undone by ROLLBACK TO (see
-        `Savepoints.undone`)."""
+        `Savepoints.undone`).
+        """
         parked = self._pieces
         if parked is None or not len(undone):
             return
@@ -198,8 +195,7 @@ class XaParking:
         self._open[xid] = parked
 
     def schemas_under_way(self) -> tuple[TableSchema, ...]:
-        """Return the tables of the transaction under way, each at the schema version of its
-        rows."""
+        """The tables of the transaction under way, each at the schema version of its rows."""
         return () if self._pieces is None else tuple(self._pieces.spools)
 
     def pieces(self, effect: Effect) -> Iterator[DecodedRows]:
@@ -215,11 +211,11 @@ class XaParking:
             self._discard(parked)
 
     def begin_of_oldest(self) -> Position | None:
-        """Return the first event of the oldest open prepared transaction of this epoch, or None."""
+        """The first event of the oldest open prepared transaction of this epoch, or None."""
         return oldest_begin((parked.entry for parked in self._open.values()), epoch=self._epoch)
 
     def holds_rows_of(self, source: str) -> bool:
-        """Return whether a prepared transaction has rows of a source table (``schema.table``)."""
+        """Whether a prepared transaction has rows of a source table (``schema.table``)."""
         return any(
             source in {file.table for file in parked.entry.files}
             or source in {schema.full_name for schema in parked.spools}
@@ -227,10 +223,8 @@ class XaParking:
         )
 
     def durable(self) -> tuple[OpenXa, ...]:
-        """Make all prepared transactions durable; return them for a record or a cursor.
-
-        Raises:
-            SinkError: the lake's file system is full.
+        """Make all prepared transactions durable; return them for a record or a cursor. Raises
+        SinkError: the lake's file system is full.
         """
         with _disk(self._paths.xa):
             for parked in self._open.values():
@@ -238,12 +232,11 @@ class XaParking:
         return tuple(parked.entry for parked in self._open.values())
 
     def begin_of(self, xid: str) -> Position:
-        """Return the first event of a prepared transaction."""
         entry = self._open[xid].entry
         return Position(entry.prepared_journal, entry.prepared_offset)
 
     def rows_of(self, xid: str) -> dict[str, int]:
-        """Return how many rows of a prepared transaction wait, by source table."""
+        """How many rows of a prepared transaction wait, by source table."""
         rows: Counter[str] = Counter()
         parked = self._open[xid]
         for file in parked.entry.files:
@@ -255,12 +248,8 @@ class XaParking:
     # -- ending ------------------------------------------------------------------------------------
 
     def schemas(self, xid: str) -> tuple[TableSchema, ...]:
-        """Return the tables of a prepared transaction, after checking its files.
-
-        Each is at the schema version of its rows.
-
-        Raises:
-            StagingError: a file is missing or damaged.
+        """The tables of a prepared transaction, after checking its files. Each is at the schema
+        version of its rows. Raises StagingError: a file is missing or damaged.
         """
         parked = self._open[xid]
         checked = tuple(
@@ -297,7 +286,8 @@ class XaParking:
 
     def _spill(self) -> None:
         """Free memory: prepared transactions become durable, the open one moves to temporary
-        files."""
+        files.
+        """
         for parked in self._open.values():
             self._make_durable(parked)
         if self._pieces is not None:
@@ -332,8 +322,7 @@ class XaParking:
         parked.entry = parked.entry.model_copy(update={"files": tuple(files)})
 
     def _temporary(self, parked: _Parked) -> Path:
-        """Return a new name in the transaction's folder; the start removed those of earlier
-        runs."""
+        """A new name in the transaction's folder; the start removed those of earlier runs."""
         self._temporaries += 1
         return parked.folder / storage_of(parked.folder).unique(
             f"{TEMPORARY_PREFIX}{self._temporaries}"
@@ -349,7 +338,7 @@ class XaParking:
 
 
 def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
-    """Return the first event of the oldest of some prepared transactions of one epoch, or None."""
+    """The first event of the oldest of some prepared transactions of one epoch, or None."""
     begins = [
         Position(entry.prepared_journal, entry.prepared_offset)
         for entry in open_xa
@@ -364,11 +353,9 @@ def remove_unreferenced(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> int:
-    """Remove parked files that no cursor refers to; return their number. Needs the lock.
-
-    Args:
-        check: called once the files are listed. A process that has lost the lock by then must not
-            remove what the new holder has parked.
+    """Remove parked files that no cursor refers to; return their number. Needs the lock. `check`:
+    called once the files are listed. A process that has lost the lock by then must not remove
+    what the new holder has parked.
     """
     kept = {
         file.path
@@ -419,7 +406,6 @@ def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[None]:
-    """Turn failing writes into a SinkError that names the folder."""
     try:
         yield
     except OSError as error:

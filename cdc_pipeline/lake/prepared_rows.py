@@ -59,14 +59,13 @@ class Spool:
 
     @property
     def path(self) -> Path | None:
-        """Return where it was spilled to; None while it is in memory."""
         return self._sink.path
 
     def add(self, rows: DecodedRows) -> None:
         self._write(_encoded(rows))
 
     def keep_done(self, undone: NDArray[np.int64]) -> Spool:
-        """Return a new stream without rows whose event ordinals are `undone` (see `savepoints`)."""
+        """A new stream without rows whose event ordinals are `undone` (see `savepoints`)."""
         self.close()
         kept = Spool(self.schema)
         for batch in self._batches():
@@ -80,7 +79,6 @@ class Spool:
         self._sink.spill(path)
 
     def close(self) -> None:
-        """End the stream: no more rows."""
         if not self._ended:  # Arrow writes more bytes at each end
             self._ended = True
             self._writer.close()
@@ -91,7 +89,6 @@ class Spool:
         return self._sink.finish()
 
     def discard(self) -> None:
-        """Close and remove it."""
         self.close()
         self._sink.discard()
 
@@ -110,7 +107,7 @@ class Spool:
 
 
 def read_schema(path: Path) -> TableSchema:
-    """Return the schema of the rows in a file.
+    """The schema of the rows in a file.
 
     Raises OSError, ValueError or KeyError if `Spool` did not write it.
     """
@@ -127,7 +124,6 @@ def read_file(path: Path) -> Iterator[DecodedRows]:
 
 
 def encode_stream(rows: DecodedRows) -> bytes:
-    """Return rows as such a stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _stream_schema(rows.schema), options=_OPTIONS) as writer:
         writer.write_batch(_encoded(rows))
@@ -135,7 +131,6 @@ def encode_stream(rows: DecodedRows) -> bytes:
 
 
 def decode_stream(data: bytes, *, commit_ts_us: int) -> DecodedRows:
-    """Return the rows of a stream of one batch, all with this commit time."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
         rows = _decoded(reader.read_next_batch(), schema)
@@ -250,7 +245,7 @@ def _decoded(batch: pa.RecordBatch, schema: TableSchema) -> DecodedRows:
 
 
 def _invalid_texts(rows: DecodedRows) -> pa.Array:
-    """Return per row the JSON list of its invalid values; null for none."""
+    """Per row the JSON list of its invalid values; null for none."""
     if not rows.invalid:
         return pa.nulls(len(rows), pa.string())
     found: dict[int, list[InvalidValue]] = {}

@@ -101,7 +101,7 @@ class Entry:
     op: int = 0
 
     def rows(self) -> DecodedRows | None:
-        """Return the decoded change; None if the event could not be decoded."""
+        """The decoded change; None if the event could not be decoded."""
         return decode_stream(self.row, commit_ts_us=self.ts_us) if self.row else None
 
 
@@ -153,7 +153,6 @@ def publish_quarantine(
 def damaged_files(
     paths: LakePaths, record: BatchRecord
 ) -> list[tuple[QuarantineFile, StagingError]]:
-    """Return damaged files with rows for the quarantine, each with its error."""
     found = []
     for file in record.quarantine:
         try:
@@ -164,7 +163,7 @@ def damaged_files(
 
 
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
-    """Return a cut's note of lost rows that no target reads again."""
+    """A cut's note of lost rows that no target reads again."""
     text = (
         f"{file.rows} rows that could not be applied are missing from the quarantine: {error.what}"
     )
@@ -192,7 +191,6 @@ def _publish_rows(
 
 
 def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
-    """Return source table and seq of every row that is kept."""
     found: set[tuple[str, str]] = set()
     for match in map(_FILE.fullmatch, storage_of(paths.quarantine).names(paths.quarantine)):
         if match and int(match[1]) < before:
@@ -213,7 +211,7 @@ def _sources(target: RecordedTarget) -> list[str]:
 def read_entries(
     paths: LakePaths, *, before: int, tables: Collection[str] = (), only_open: bool = False
 ) -> Iterator[Entry]:
-    """Return rows of batches below `before`, oldest first.
+    """Rows of batches below `before`, oldest first.
 
     Args:
         tables: source tables; () for all.

@@ -98,8 +98,6 @@ class Note(FrozenModel):
 
 
 class StagedFile(FrozenModel):
-    """One Parquet file below the source's staging folder."""
-
     path: str  # relative to the lake
     size_bytes: int
     rows: int
@@ -113,8 +111,6 @@ class QuarantineFile(StagedFile):
 
 
 class QuarantineMark(FrozenModel):
-    """Mark that says what became of one quarantined row (`lake/quarantine.py`)."""
-
     entry: str  # its id: <batch number>.<place in the batch's files>
     table: str  # source table
     what: Literal["replayed", "discarded"]
@@ -269,27 +265,26 @@ class RecordedTarget(_HasSpec):
 
     @property
     def is_of_load(self) -> bool:
-        """Return whether a batch brings loaded rows to a target.
+        """Whether a batch brings loaded rows to a target.
 
         If that fails, the target stays as it was, and continues.
         """
         return self.content is not None and not self.content.renamed_from
 
     def with_spec(self, **changes: object) -> RecordedTarget:
-        """Return the record with other values in its spec."""
         return self.model_copy(update={"spec": self.spec.model_copy(update=changes)})
 
 
 class BatchRecord(FrozenModel):
     """All that batch `batch_number` will do, written before it does anything.
 
-    `kind` is ``catch_up`` for a batch of suspended targets alone (K4), ``cursor_set`` if a person
-    has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``load`` brings rows
-    that were read from the source's tables, or swaps a loaded table into its target's place. A
-    ``repair`` brings rows that a comparison with the source found, or restores a table's own rows.
-    Of these only ``cursor_set`` moves the cursor. `start_...` is the position of a target that the
-    batch has to leave behind: the interval's start, or before the begin of an XA transaction that
-    was prepared and open there (K8).
+    `kind` is ``catch_up`` for a batch of suspended targets alone (K4), ``cursor_set`` if a
+    person has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``load``
+    brings rows that were read from the source's tables, or swaps a loaded table into its
+    target's place. A ``repair`` brings rows that a comparison with the source found, or restores
+    a table's own rows. Of these only ``cursor_set`` moves the cursor. `start_...` is the
+    position of a target that the batch has to leave behind: the interval's start, or before the
+    begin of an XA transaction that was prepared and open there (K8).
     """
 
     version: Literal[3] = 3
@@ -318,7 +313,6 @@ class BatchRecord(FrozenModel):
 
     @property
     def start(self) -> Position:
-        """Where a target stands that the batch has to leave behind."""
         return Position(
             journal=self.start_journal,
             offset=self.start_offset,
@@ -327,7 +321,6 @@ class BatchRecord(FrozenModel):
         )
 
     def starting_at(self, start: Position) -> BatchRecord:
-        """Return the record with another start."""
         return self.model_copy(
             update={
                 "start_journal": start.journal,
@@ -370,7 +363,6 @@ class CutTable(TableFacts):
 
     @property
     def row_changes(self) -> int:
-        """Return how many changes of every kind the cut's own batch made."""
         return self.rows_inserted + self.rows_updated + self.rows_deleted
 
 

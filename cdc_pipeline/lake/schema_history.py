@@ -21,16 +21,12 @@ from cdc_pipeline.text.server_messages import said_by
 
 
 class SchemaHistoryFile:
-    """Reader and writer of one source's history."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> SchemaHistory:
-        """Return the history as it was written; an empty one if there is none.
-
-        Raises:
-            LakeStateError: the file is damaged.
+        """The history as it was written; an empty one if there is none. Raises LakeStateError: the
+        file is damaged.
         """
         if not self._path.exists():
             return SchemaHistory()
@@ -46,10 +42,8 @@ class SchemaHistoryFile:
             ) from None
 
     def write(self, history: SchemaHistory) -> None:
-        """Replace the file durably."""
         replace_file(self._path, history.to_json().encode())
 
     def forget(self) -> None:
-        """Remove the file durably."""
         if self._path.exists():
             storage_of(self._path).remove(self._path)

@@ -52,7 +52,6 @@ class StagedFileWriter:
             self._flush()
 
     def close(self, *, lake: Path) -> StagedFile:
-        """Finish the file and make it durable."""
         self._flush()
         self._writer.close()
         self._sink.finish()
@@ -64,7 +63,6 @@ class StagedFileWriter:
         )
 
     def discard(self) -> None:
-        """Close and remove the file."""
         self._waiting.clear()
         self._writer.close()
         self._sink.finish()
@@ -121,7 +119,6 @@ class HashedStream(_CountedStream):
         return super().write(data)
 
     def hexdigest(self) -> str:
-        """Return the SHA-256 of all that was written."""
         return self._hash.hexdigest()
 
 
@@ -152,10 +149,8 @@ class _HashingFile(CountingFile, HashedStream):
 
 
 def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
-    """Return the path of a staged file, after checking its size and checksum.
-
-    Raises:
-        StagingError: it is missing or differs.
+    """The path of a staged file, after checking its size and checksum. Raises StagingError: it is
+    missing or differs.
     """
     path = lake / file.path
     try:

@@ -32,19 +32,13 @@ _CUTS_CACHED: Final = 4
 
 
 def read_cut(paths: LakePaths, number: int) -> Cut:
-    """Return cut `number`.
-
-    Raises:
-        LakeStateError: it does not exist or cannot be understood.
-    """
+    """Cut `number`. Raises LakeStateError: it does not exist or cannot be understood."""
     return _cut(paths, number, read_json(paths.cut(number)))
 
 
 def read_record(paths: LakePaths, number: int) -> BatchRecord:
-    """Return the record of batch `number`.
-
-    Raises:
-        LakeStateError: it does not exist or cannot be understood.
+    """The record of batch `number`. Raises LakeStateError: it does not exist or cannot be
+    understood.
     """
     path = paths.batch(number)
     return _parsed(BatchRecord, read_json(path), path, paths.source, number)
@@ -63,12 +57,11 @@ class Numbers:
 
     @classmethod
     def listed(cls, paths: LakePaths) -> Numbers:
-        """List the folder."""
         return cls(*list_numbers_and_remains(paths.cuts))
 
     @property
     def last_cut(self) -> int:
-        """Return the number of the newest cut; 0 in a new lake."""
+        """The number of the newest cut; 0 in a new lake."""
         return self.cuts[-1] if self.cuts else 0
 
     def finished(self, number: int) -> None:
@@ -78,21 +71,17 @@ class Numbers:
 
 
 def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
-    """Return the cut with the highest number; None in a new lake.
-
-    Args:
-        paths: of the lake.
-        numbers: what the holder of the lock knows; listed by default.
+    """The cut with the highest number; None in a new lake. `numbers`: what the holder of the lock
+    knows; listed by default.
     """
     cuts = list_numbers(paths.cuts) if numbers is None else numbers.cuts
     return read_cut(paths, cuts[-1]) if cuts else None
 
 
 def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRecord | None:
-    """Return the record after the last cut: its batch was not finished.
+    """The record after the last cut: its batch was not finished.
 
     Args:
-        paths: of the lake.
         numbers: what the holder of the lock knows; listed by default.
 
     Raises:
@@ -113,8 +102,9 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
 
 @lru_cache(maxsize=_CUTS_CACHED)
 def _cut(paths: LakePaths, number: int, text: str) -> Cut:
-    """Return a cut of this text. A run reads its last cut several times, and each reading costs
-    something for every table of the source."""
+    """A cut of this text. A run reads its last cut several times, and each reading costs something
+    for every table of the source.
+    """
     return with_facts(paths, _parsed(Cut, text, paths.cut(number), paths.source, number))
 
 
@@ -143,5 +133,5 @@ def _parsed(kind: type[_Document], text: str, path: Path, source: str, number: i
 
 
 def dump(document: BaseModel) -> str:
-    """Return the JSON text of a record; cuts are written by `table_facts.put_cut`."""
+    """The JSON text of a record; cuts are written by `table_facts.put_cut`."""
     return document.model_dump_json(indent=1)

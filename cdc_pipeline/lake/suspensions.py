@@ -25,7 +25,6 @@ UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the sessio
 def suspension(
     error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_reload: bool = False
 ) -> Suspension:
-    """Return the suspension of a target at `at`, caused by `error`."""
     return Suspension(
         batch_number=batch_number,
         error=type(error).__name__,
@@ -41,7 +40,7 @@ def suspension(
 
 
 def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None) -> Suspension:
-    """Return the suspension of a target that a recorded batch leaves behind.
+    """The suspension of a target that a recorded batch leaves behind.
 
     Its position is the record's start or, if it was being caught up, the position where it was
     `held` before.
@@ -58,7 +57,6 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 
 
 def restated(before: Suspension, made: Suspension) -> Suspension:
-    """Return a suspension at the same position, with another cause."""
     return before.model_copy(
         update={
             name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")
@@ -78,7 +76,7 @@ def cause_of(error: CdcError) -> str:
 
 
 def is_retryable(suspended: Suspension) -> bool:
-    """Return whether the error that suspended the target can disappear by itself."""
+    """Whether the error that suspended the target can disappear by itself."""
     kind = getattr(errors, suspended.error, None)
     return (
         isinstance(kind, type)
@@ -89,17 +87,16 @@ def is_retryable(suspended: Suspension) -> bool:
 
 
 def sentence(table: str, suspended: Suspension) -> str:
-    """Return where a target is suspended and why, on one line."""
+    """Where a target is suspended and why, on one line."""
     return f"{table} is suspended at {suspended.position}: {suspended.what}"
 
 
 def new_snapshot(source: str, table: str) -> str:
-    """Return the command that fills a table anew, whatever has become of it."""
+    """The command that loads a table again, whatever has become of it."""
     return f"`cdc-pipeline snapshot {source} --table {quote(table)}`"
 
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
-    """Describe what a person can do, on one line."""
     reload = f"to take a new snapshot of it: {new_snapshot(source, table)}"
     reload += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
@@ -111,7 +108,6 @@ def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str
 
 
 def note_of(table: str, suspended: Suspension) -> Note:
-    """Return the note of a cut that suspends a target."""
     return Note(
         kind=SUSPENDED_NOTE,
         text=f"{suspended.what}; suspended at {suspended.position}",

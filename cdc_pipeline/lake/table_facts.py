@@ -35,8 +35,6 @@ from cdc_pipeline.position.cursor import TargetState, cursor_document
 
 
 class _StateFacts(FrozenModel):
-    """The part of a `TargetState` that seldom changes."""
-
     app_id: str
     partial: bool = False
     sources: tuple[str, ...] = ()
@@ -61,8 +59,8 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
     Args:
         paths: of the lake that the cut is written to.
         cut: with the facts of each table in place; a table that has a reference keeps it.
-        previous: the cut before it in the same lake: facts that are the same there are referred to
-            where they are.
+        previous: the cut before it in the same lake: facts that are the same there are referred
+            to where they are.
 
     Returns:
         The cut as it will be read again; None, and nothing was changed, if there is such a cut
@@ -96,10 +94,8 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
 
 
 def with_facts(paths: LakePaths, cut: Cut) -> Cut:
-    """Return a cut as it was read from its file, with the facts of its tables in place.
-
-    Raises:
-        LakeStateError: a file that it refers to is gone or damaged.
+    """A cut as it was read from its file, with the facts of its tables in place. Raises
+    LakeStateError: a file that it refers to is gone or damaged.
     """
     tables, targets, folder = {}, dict(cut.cursor.targets), paths.tables
     for name, table in cut.tables.items():
@@ -141,7 +137,7 @@ def prune_facts(paths: LakePaths, kept: Iterable[Cut]) -> int:
 
 
 def _state_facts(cut: Cut, name: str) -> _StateFacts | None:
-    """Return what seldom changes of a target's state; None if the cursor must hold all of it."""
+    """What seldom changes of a target's state; None if the cursor must hold all of it."""
     state = cut.cursor.targets.get(name)
     if (
         state is None
@@ -155,7 +151,7 @@ def _state_facts(cut: Cut, name: str) -> _StateFacts | None:
 def _reference(
     folder: Path, cut: Cut, name: str, before: CutTable | None, state: _StateFacts | None
 ) -> str:
-    """Return the reference of a table, or of the table before, if it says the same; "" if not."""
+    """The reference of a table, or of the table before, if it says the same; "" if not."""
     table = cut.tables[name]
     reference = table.facts or ("" if before is None else before.facts)
     if not reference or (
@@ -219,7 +215,7 @@ def _facts_at(folder: Path, reference: str) -> _Entry:
 
 @lru_cache(maxsize=_FILES_CACHED)
 def _read(folder: Path, name: str) -> tuple[_Entry, ...]:
-    """Return the entries of one file, shared by all cuts of a process: it never changes."""
+    """The entries of one file, shared by all cuts of a process: it never changes."""
     path = folder / name
     try:
         return _LISTED.validate_json(read_json(path))

@@ -36,16 +36,13 @@ _FORMAT: Final = 4
 
 
 class Suspension(FrozenModel):
-    """Why and where one target is suspended while the others go on (K4: one table must not stop
-    all).
+    """Why and where one target is suspended while the others go on (K4).
 
     Attributes:
-        batch_number: the batch that failed.
         error: class name of the error.
-        what: what went wrong, for people.
         journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that
             the target contains; catching up begins there.
-        needs_reload: True if catching up cannot help and the table must be loaded again.
+        needs_reload: catching up cannot help; the table must be loaded again.
         next_step: the advice of the error; "" if it has none.
     """
 
@@ -75,12 +72,11 @@ class TargetState(FrozenModel):
     """The state of one target's table.
 
     Attributes:
-        table: the target's name, ``schema.table`` in the lake.
+        table: the target's name in the lake.
         app_id: the table's transaction application id.
-        table_version: of the table in this cut, -1 before it was made.
-        applied_batch: number of the last batch that changed it.
-        partial: True for a table that was neither created in the log nor loaded, so that it lacks
-            older rows (K19).
+        table_version: in this cut, -1 before it was made.
+        applied_batch: the last batch that changed it.
+        partial: it was neither created in the log nor loaded, so that it lacks older rows (K19).
         suspended: set while the table does not follow the source (K4).
         sources: names of its source tables; () for one table with the target's name.
         exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
@@ -102,13 +98,12 @@ class TargetState(FrozenModel):
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """Names of the source tables, ``schema.table``."""
         return self.sources or (self.table,)
 
 
 class XaFile(FrozenModel):
-    """Parked rows of a prepared XA transaction:
-    one table at one schema version (`lake/prepared.py`).
+    """Parked rows of a prepared XA transaction: one table at one schema version
+    (`lake/prepared.py`).
     """
 
     path: str  # relative to the lake
@@ -119,14 +114,12 @@ class XaFile(FrozenModel):
 
 
 class OpenXa(FrozenModel):
-    """A prepared XA transaction whose rows are parked until XA COMMIT (K8: nothing uncommitted is
-    applied).
+    """A prepared XA transaction whose rows are parked until XA COMMIT (K8).
 
     Attributes:
         xid: canonical text (`binlog/events/xa.py`).
-        gtid: GTID of the transaction that prepared it; "" without GTIDs.
-        prepared_journal, prepared_offset, epoch: where its first event is, and the epoch of that
-            journal.
+        gtid: of the transaction that prepared it; "" without GTIDs.
+        prepared_journal, prepared_offset, epoch: where its first event is.
         prepared_at_us: when the source prepared it, microseconds since 1970; -1 if unknown.
         files: its rows of captured tables; empty if it changed none.
     """
@@ -141,15 +134,14 @@ class OpenXa(FrozenModel):
 
     @property
     def rows(self) -> int:
-        """The number of parked changes of captured tables."""
         return sum(file.rows for file in self.files)
 
 
 class CursorPlace(FrozenModel):
     """Which batch a cursor follows, and where it is in the log of which server.
 
-    The next run uses `last_event` and `last_transaction` to verify that the log is still the same
-    (K24).
+    The next run uses `last_event` and `last_transaction` to verify that the log is still the
+    same (K24).
     """
 
     version: Literal[4] = _FORMAT
@@ -210,7 +202,6 @@ class CursorState(CursorPlace):
 
     @property
     def suspended(self) -> dict[str, Suspension]:
-        """The suspended targets by table name (K4)."""
         return {
             name: state.suspended
             for name, state in self.targets.items()
@@ -256,8 +247,8 @@ StoredCursor = CursorState | ShortCursor
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
-    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25:
-    cursors stay small).
+    """A cursor as plain JSON values. Entries per table omit their defaults (K25: cursors stay
+    small).
     """
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
@@ -271,11 +262,10 @@ class CursorEntry(FrozenModel):
     """One cursor of a store's history.
 
     Attributes:
-        cursor: the cursor as written.
         at_us: when it was written, microseconds since 1970.
         where: where it was read from, as text for people.
         run_id: the orchestrator's run that wrote it; "" if unknown.
-        metadata: the metadata written with it, if the store keeps it.
+        metadata: written with it, if the store keeps it.
     """
 
     cursor: StoredCursor
@@ -286,26 +276,22 @@ class CursorEntry(FrozenModel):
 
 
 class CursorStore(Protocol):
-    """Storage of a cursor: memory, a file (`cursor_file`),
-    Dagster (`orchestration/`) or Delta (`sink/`).
+    """Storage of a cursor: memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta
+    (`sink/`).
     """
 
     def read(self) -> StoredCursor | None:
-        """Return the latest valid cursor, or None if there is none (never written, or wiped).
-
-        Raises:
-            CursorError: a cursor cannot be parsed.
+        """The latest valid cursor, or None if there is none (never written, or wiped). Raises
+        CursorError: a cursor cannot be parsed.
         """
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
-        """Make `cursor` the latest.
+        """Make `cursor` the latest; `metadata` is shown to people.
 
         Args:
-            cursor: the cursor that the next read returns.
-            metadata: plain values to show to people (interval, counts, cut).
-            replace: True if a person decided that the cursor may be earlier than the current one.
+            replace: a person decided that the cursor may be earlier than the current one.
 
         Raises:
             CursorError: it belongs to another source, it would go back, or another process has
@@ -313,11 +299,8 @@ class CursorStore(Protocol):
         """
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """Return the newest `limit` cursors that are kept, newest first; the first is what `read`
-        returns.
-
-        Raises:
-            CursorError: a cursor cannot be parsed.
+        """The newest `limit` cursors that are kept, newest first; the first is what `read` returns.
+        Raises CursorError: a cursor cannot be parsed.
         """
 
 
@@ -334,10 +317,8 @@ class CursorGuard:
         self._seen, self._has_seen = cursor, True
 
     def checked(self, cursor: StoredCursor | None) -> StoredCursor | None:
-        """Note and return `cursor`, which the store has read for its caller.
-
-        Raises:
-            CursorError: it belongs to another source.
+        """Note and return `cursor`, which the store has read for its caller. Raises CursorError: it
+        belongs to another source.
         """
         if cursor is not None:
             self.check_source(cursor)
@@ -355,10 +336,7 @@ class CursorGuard:
         self, cursor: CursorPlace, latest: CursorPlace | None, *, replace: bool
     ) -> None:
         """Compare `cursor` with the `latest` one, which the store still has when the write takes
-        effect.
-
-        Raises:
-            CursorError: see `CursorStore.write`.
+        effect. Raises CursorError: see `CursorStore.write`.
         """
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
@@ -381,9 +359,7 @@ class CursorGuard:
 
 
 def _is_earlier(cursor: CursorPlace, latest: CursorPlace) -> bool:
-    """Return whether `cursor` is before `latest`;
-    for two servers only by batch and epoch (SPEC P1).
-    """
+    """Whether `cursor` is before `latest`; for two servers only by batch and epoch (SPEC P1)."""
     if cursor.identity.same_server(latest.identity):
         return cursor.sort_key < latest.sort_key
     return cursor.sort_key[:2] < latest.sort_key[:2]
@@ -440,10 +416,8 @@ _WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor
 
 
 def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> StoredCursor:
-    """Parse a cursor from JSON; an error names `where` it was read and the `next_step`.
-
-    Raises:
-        CursorError: it is not a cursor, or has another format than this program's.
+    """Parse a cursor from JSON; an error names `where` it was read and the `next_step`. Raises
+    CursorError: it is not a cursor, or has another format than this program's.
     """
     if has_other_format(text):
         raise CursorError(
@@ -471,7 +445,7 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Store
 
 
 def has_other_format(text: str) -> bool:
-    """Return whether a document is a cursor of another version of the program."""
+    """Whether a document is a cursor of another version of the program."""
     version = _document(text).get("version")
     return isinstance(version, int) and version != _FORMAT
 

@@ -76,10 +76,8 @@ class FileCursorStore:
         self._guard = CursorGuard(source)
 
     def read(self) -> StoredCursor | None:
-        """Return the cursor; None if there is no file.
-
-        Raises:
-            CursorError: it is truncated, damaged, of a newer form, or belongs to another source.
+        """The cursor; None if there is no file. Raises CursorError: it is truncated, damaged, of a
+        newer form, or belongs to another source.
         """
         document = self._document()
         return self._guard.checked(
@@ -112,7 +110,6 @@ class FileCursorStore:
             ) from None
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """Return the newest cursors that are kept; see `CursorStore.history`."""
         newest = self._document()
         lines = self._history_lines()
         if newest is not None and (not lines or lines[-1] != newest):
@@ -189,7 +186,7 @@ class FileCursorStore:
     # -- history -----------------------------------------------------------------------------------
 
     def _history_lines(self) -> list[str]:
-        """Return the complete lines, without a truncated last one."""
+        """The complete lines, without a truncated last one."""
         try:
             text = self.history_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -270,7 +267,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:
-    """Return the document on one line."""
     # Metadata is for people: values without a JSON form become text.
     plain = json.loads(json.dumps(metadata, default=str))
     body: dict[str, Any] = {

@@ -25,9 +25,8 @@ from cdc_pipeline.frozen_model import FrozenModel
 
 
 class DumpErrors(FrozenModel):
-    """Attributes:
-    count: consecutive runs whose dump failed. table_id_not_found: whether the last of them found
-    rows without a table map. last: message of the last error, for people.
+    """`table_id_not_found`: the last of the `count` consecutive runs found rows without a table
+    map; `last`: its message, for people.
     """
 
     count: int = Field(default=0, ge=0)
@@ -35,9 +34,7 @@ class DumpErrors(FrozenModel):
     last: str = ""
 
     def after(self, error: CdcError) -> DumpErrors:
-        """Return the state after a run that failed with `error`;
-        unchanged if that was no dump error.
-        """
+        """The state after a run that failed with `error`; unchanged if that was no dump error."""
         if not _is_dump_error(error):
             return self
         return DumpErrors(
@@ -51,14 +48,14 @@ class DumpErrorStore(Protocol):
     """Storage of a source's `DumpErrors` between runs."""
 
     def read(self) -> DumpErrors:
-        """Return the state that the last run left; without one, a state without errors."""
+        """The state that the last run left; without one, a state without errors."""
 
     def write(self, errors: DumpErrors) -> None:
         """Store `errors` as the new state."""
 
 
 def _is_dump_error(error: CdcError) -> bool:
-    """Return whether `error` means that the log was not found, reachable or readable."""
+    """Whether `error` means that the log was not found, reachable or readable."""
     if isinstance(error, MissingGrantError | ServerSettingError):
         return False
     return isinstance(error, SourceError | DamagedJournalError | TableIdNotFoundError)

@@ -39,12 +39,11 @@ class Consumer(NamedTuple):
 
     @property
     def order(self) -> tuple[int, tuple[int, int]]:
-        """Sort key: epoch, then log position."""
         return (self.epoch, self.position.order)
 
 
 def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Consumer, ...]:
-    """Return the main cursor and every suspended target, each with its position (K4).
+    """The main cursor and every suspended target, each with its position (K4).
 
     Open XA transactions need no journals: their rows are staged (K8). A cursor that leaves its
     targets to its cut names none.
@@ -63,23 +62,19 @@ def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Co
 
 
 def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
-    """Return the consumer with the oldest position, before which the log may be purged;
-    None if there is none.
+    """The consumer with the oldest position, before which the log may be purged; None if there is
+    none.
     """
     return min(consumers, key=lambda consumer: consumer.order, default=None)
 
 
 class Positions(Protocol):
-    """A store of the position to read on from."""
-
     def latest(self) -> Position | None:
-        """Return the position to read on from; None if it is unknown."""
+        """The position to read on from; None if it is unknown."""
 
     def persist(self, position: Position) -> None:
-        """Note that the log was read up to `position`.
-
-        Raises:
-            CdcError: the store refuses the position.
+        """Note that the log was read up to `position`. Raises CdcError: the store refuses the
+        position.
         """
 
 
@@ -93,10 +88,8 @@ class DumpedPosition:
         return self._position
 
     def persist(self, position: Position) -> None:
-        """Note the end of the last stored transaction.
-
-        Raises:
-            PositionError: it is before the previous one: the log was read again, or is another log.
+        """Note the end of the last stored transaction. Raises PositionError: it is before the
+        previous one: the log was read again, or is another log.
         """
         before = self._position
         if before is not None and position.order < before.order:
@@ -110,7 +103,6 @@ class DumpedPosition:
         self._position = position
 
     def forget(self) -> None:
-        """Clear the position."""
         self._position = None
 
 
@@ -130,10 +122,8 @@ class AckedPositions:
         self.read_up_to: Position | None = None
 
     def load(self) -> None:
-        """Read every consumer's cursor from its store.
-
-        Raises:
-            CursorError: a cursor cannot be parsed.
+        """Read every consumer's cursor from its store. Raises CursorError: a cursor cannot be
+        parsed.
         """
         for name, store in self._stores.items():
             self._acked(name, store.read())
@@ -146,11 +136,8 @@ class AckedPositions:
         consumer: str = MAIN_CONSUMER,
         replace: bool = False,
     ) -> None:
-        """Persist a consumer's cursor, then cache it; see `CursorStore.write`.
-
-        Raises:
-            CursorError: there is no such consumer, or its store refuses the cursor; nothing
-                changes.
+        """Persist a consumer's cursor, then cache it; see `CursorStore.write`. Raises CursorError:
+        there is no such consumer, or its store refuses the cursor; nothing changes.
         """
         store = self._stores.get(consumer)
         if store is None:
@@ -161,7 +148,7 @@ class AckedPositions:
         self._cursors[consumer] = cursor
 
     def store(self, consumer: str = MAIN_CONSUMER) -> CursorStore:
-        """Return a store of one consumer's cursor that keeps the cursor in memory up to date."""
+        """A store of one consumer's cursor that keeps the cursor in memory up to date."""
         return _ConsumerStore(self, consumer, self._stores[consumer])
 
     def _acked(self, consumer: str, cursor: StoredCursor | None) -> None:
@@ -171,19 +158,19 @@ class AckedPositions:
             self._cursors[consumer] = cursor
 
     def consumers(self) -> tuple[Consumer, ...]:
-        """Return all consumers that have a cursor, including suspended targets."""
+        """All consumers that have a cursor, including suspended targets."""
         return tuple(
             one for name, cursor in self._cursors.items() for one in consumers_of(cursor, name=name)
         )
 
     def latest(self) -> Position | None:
-        """Return the oldest position that a consumer still needs."""
+        """The oldest position that a consumer still needs."""
         found = oldest(self.consumers())
         return None if found is None else found.position
 
     def persist(self, position: Position) -> None:
-        """Note the position that was read. No consumer moves:
-        events that were read are not acked.
+        """Note the position that was read. No consumer moves: events that were read are not
+        acked.
         """
         self.read_up_to = position
 
@@ -211,22 +198,16 @@ class _ConsumerStore:
 
 
 class FailbackPositions:
-    """Primary and secondary as one (SPEC P2)."""
-
     def __init__(self, primary: DumpedPosition, secondary: Positions) -> None:
         self._primary = primary
         self._secondary = secondary
 
     def latest(self) -> Position | None:
-        """Return the position of the primary, or of the secondary if the primary has none."""
+        """The position of the primary, or of the secondary if the primary has none."""
         return self._primary.latest() or self._secondary.latest()
 
     def persist(self, position: Position) -> None:
-        """Note that the log was read up to `position`.
-
-        Raises:
-            CdcError: both stores refuse it.
-        """
+        """Note that the log was read up to `position`. Raises CdcError: both stores refuse it."""
         try:
             self._primary.persist(position)
         except CdcError:

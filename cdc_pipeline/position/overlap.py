@@ -50,7 +50,6 @@ class OverlapMatch:
 
 
 def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
-    """Align `stream` with `history`."""
     best, best_rank = OverlapMatch(0, is_whole=False), (False, -1, 0)
     if not len(history) or not len(stream):
         return best
@@ -85,6 +84,6 @@ def _matches(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> list[int
 
 
 def _agreeing(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> int:
-    """Return how many transactions are equal before the first that differs."""
+    """How many transactions are equal before the first that differs."""
     differs = np.flatnonzero((first != second).any(axis=1))
     return int(differs[0]) if len(differs) else len(first)

@@ -37,8 +37,8 @@ class ServerIdentity:
     names: NameRule = NameRule.AS_GIVEN
 
     def same_server(self, other: ServerIdentity) -> bool:
-        """Return whether both are the same server:
-        by uuid if both have one, else by flavor and server id.
+        """Whether both are the same server: by uuid if both have one, else by flavor and
+        server id.
         """
         if self.flavor != other.flavor:
             return False
@@ -84,20 +84,15 @@ class Position:
     """A byte position between two events.
 
     Attributes:
-        journal: journal name.
-        offset: byte offset in it; at least 4.
-        timestamp_s: timestamp of the event there (SPEC P1); 0 if unknown.
-        server_id: server id of that event; 0 if unknown.
-        gtid_set: set of all transactions executed up to here, as text; "" without GTIDs.
-        included: whether the event at the position is still to be delivered (SPEC S6).
+        offset: at least 4.
+        timestamp_s: of the event there (SPEC P1); 0 if unknown.
+        server_id: of that event; 0 if unknown.
+        gtid_set: all transactions executed up to here; "" without GTIDs.
+        included: the event at the position is still to be delivered (SPEC S6).
         journal_created_s: timestamp of the journal's format description event; 0 if unknown. Two
-            journals of the same name with different creation times are different journals (the log
-            was reset).
-        last_event: the last events that were read before it in this journal, if known
-            (`start.same_log`). They verify the position and are not part of it: comparisons ignore
-            it.
-        last_transaction: the last transaction with a GTID that was read, if known
-            (`start.last_transaction`). As with `last_event`, comparisons ignore it.
+            journals of the same name with different creation times are different journals.
+        last_event, last_transaction: what was read last before it, if known (`start.same_log`,
+            `start.last_transaction`). They verify the position; comparisons ignore them.
     """
 
     journal: str
@@ -112,7 +107,6 @@ class Position:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sort key among positions of one source."""
         return (journal_number(self.journal), self.offset)
 
     def __str__(self) -> str:

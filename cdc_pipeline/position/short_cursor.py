@@ -35,11 +35,8 @@ _SHORT_FIELDS: Final = ShortCursor.model_fields.keys() - {"of_cut"}
 def short_document(
     cursor: CursorState, at_cut: CursorState | None, *, bytes_max: int = DOCUMENT_BYTES_MAX
 ) -> dict[str, Any]:
-    """Return a cursor as plain JSON values, without what the cut has if it is longer than
-    `bytes_max`.
-
-    Args:
-        at_cut: the cursor of the last cut, if it is known.
+    """A cursor as plain JSON values, without what the cut has if it is longer than `bytes_max`.
+    `at_cut`: the cursor of the last cut, if it is known.
     """
     document = cursor_document(cursor)
     if (
@@ -69,10 +66,8 @@ def short_document(
 
 
 def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | None:
-    """Return a stored cursor with the parts that it leaves to a cut; None if that is another cut.
-
-    Args:
-        at_cut: the cursor of the cut of its batch.
+    """A stored cursor with the parts that it leaves to a cut; None if that is another cut.
+    `at_cut`: the cursor of the cut of its batch.
     """
     if isinstance(stored, CursorState):
         return stored
@@ -94,8 +89,9 @@ def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | Non
 
 
 def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
-    """Return what was executed since the cut; "" if that is not shorter, or does not join
-    the cut's to the cursor's."""
+    """What was executed since the cut; "" if that is not shorter, or does not join the cut's to the
+    cursor's.
+    """
     from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:

@@ -76,9 +76,9 @@ class Batch:
 class EventStore(Protocol):
     """Between one putting and one getting thread (more are allowed).
 
-    An empty batch does not mean the end: if a put waits for room that only an ack or a release can
-    make, a waiting get returns whatever is stored, perhaps nothing (SPEC S13). `is_drained` tells
-    the end.
+    An empty batch does not mean the end: if a put waits for room that only an ack or a release
+    can make, a waiting get returns whatever is stored, perhaps nothing (SPEC S13). `is_drained`
+    tells the end.
     """
 
     def start(self) -> None:
@@ -110,32 +110,30 @@ class EventStore(Protocol):
         """
 
     def try_get(self, size: int, *, start: Position | None = None) -> Batch:
-        """Return whatever is stored, up to `size`; an empty batch if the store is empty."""
+        """Whatever is stored, up to `size`; an empty batch if the store is empty."""
 
     def release(self, sequence: int) -> None:
-        """Free the room of all events up to `sequence`:
-        they were got and are durably staged (K9).
+        """Free the room of all events up to `sequence`: they were got and are durably staged
+        (K9).
         """
 
     def ack(self, position: Position) -> None:
-        """Move ack to the event at `position`, one of those got and not yet acked (SPEC S9).
-
-        Raises:
-            AckPositionError: there is no such event; nothing changes.
+        """Move ack to the event at `position`, one of those got and not yet acked (SPEC S9). Raises
+        AckPositionError: there is no such event; nothing changes.
         """
 
     def rollback(self) -> None:
-        """Move get back to released (without release, to ack):
-        the same events come again (SPEC S10).
+        """Move get back to released (without release, to ack): the same events come again (SPEC
+        S10).
         """
 
     def first_position(self) -> Position | None:
-        """Return the position of the oldest event that is not released;
-        None if there is none (SPEC S11).
+        """The position of the oldest event that is not released; None if there is none (SPEC
+        S11).
         """
 
     def latest_position(self) -> Position | None:
-        """Return the position of the newest event; None if there is none (SPEC S11)."""
+        """The position of the newest event; None if there is none (SPEC S11)."""
 
     def clean_all(self) -> None:
         """Drop every event and reset every counter; the store stays usable (SPEC S12)."""
@@ -147,8 +145,8 @@ class EventStore(Protocol):
         """Mark the end of the input: gets no longer wait for a full batch."""
 
     def fail(self, error: BaseException) -> None:
-        """Mark the reader as failed: after the last stored event,
-        `get` and `try_get` raise `error`.
+        """Mark the reader as failed: after the last stored event, `get` and `try_get` raise
+        `error`.
         """
 
     @property

@@ -16,8 +16,8 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 
 
 def is_inside(events: np.ndarray, row: int) -> bool:
-    """Return whether a transaction that began before `row`
-    (a row of whole transactions) includes `row`.
+    """Whether a transaction that began before `row` (a row of whole transactions) includes
+    `row`.
     """
     if not 0 < row < len(events):
         return False
@@ -26,9 +26,7 @@ def is_inside(events: np.ndarray, row: int) -> bool:
 
 
 def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
-    """Return rows [first, stop) of `part`, counted from its first row,
-    as slices of the right kinds.
-    """
+    """Rows [first, stop) of `part`, counted from its first row, as slices of the right kinds."""
     count = part.event_count
     if (first, stop) == (0, count):
         return [part]
@@ -57,7 +55,7 @@ def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
 
 
 def _end_of(events: np.ndarray, row: int) -> int:
-    """Return the row after the last event of the transaction that includes `row`."""
+    """The row after the last event of the transaction that includes `row`."""
     members = np.flatnonzero(events["tx_offset"][row:] >= 0)
     offset = events["tx_offset"][row + members[0]]
     return row + int(np.flatnonzero(events["tx_offset"][row:] == offset)[-1]) + 1

@@ -38,15 +38,11 @@ class Entry(ABC):
 
     @abstractmethod
     def load(self) -> EventSlice:
-        """Return the slice.
-
-        Raises:
-            StoreDamagedError: its bytes on disk are not those that were put.
-        """
+        """Raises StoreDamagedError: its bytes on disk are not those that were put."""
 
     def may_hold(self, _wanted: Position) -> bool:
-        """Return False if no event of the entry can be at the position,
-        as far as is known unloaded (S9).
+        """False if no event of the entry can be at the position, as far as is known unloaded
+        (S9).
         """
         return True
 
@@ -59,7 +55,7 @@ class Entry(ABC):
         return self.kind is SliceKind.STATEMENT
 
     def bytes_until(self, sequence: int) -> int:
-        """Return the bytes put up to and including `sequence` since the store was started."""
+        """The bytes put up to and including `sequence` since the store was started."""
         if sequence == self.last:
             return self.bytes_before + self.event_bytes
         lengths = self.load().events["event_length"][: sequence - self.first + 1]
@@ -68,8 +64,6 @@ class Entry(ABC):
 
 @dataclass(slots=True, eq=False)
 class MemoryEntry(Entry):
-    """An entry whose slice is in memory."""
-
     part: EventSlice
     is_in_memory: ClassVar[bool] = True
 
@@ -90,11 +84,11 @@ class Keeper(Protocol):
         """Drop everything; the store continues."""
 
     def has_room(self, events: int, event_bytes: int, /) -> bool:
-        """Return whether a list of this size fits now; always True if nothing is stored."""
+        """Whether a list of this size fits now; always True if nothing is stored."""
 
     def keep(self, entries: list[MemoryEntry], /) -> Sequence[Entry]:
-        """Keep all of these entries, or raise and keep none.
-        Return the entries that replace them.
+        """Keep all of these entries, or raise and keep none. Return the entries that replace
+        them.
         """
 
     def forget(self, entry: Entry, /) -> None:
@@ -105,7 +99,7 @@ class Keeper(Protocol):
 
 
 def is_at(candidate: Position, wanted: Position) -> bool:
-    """Return whether timestamps are equal, and journal and offset if `wanted` has them (S9)."""
+    """Whether timestamps are equal, and journal and offset if `wanted` has them (S9)."""
     return (
         candidate.timestamp_s == wanted.timestamp_s
         and wanted.journal in ("", candidate.journal)
@@ -114,7 +108,7 @@ def is_at(candidate: Position, wanted: Position) -> bool:
 
 
 def row_at(part: EventSlice, wanted: Position, stop: int) -> int:
-    """Return the row before `stop` of the slice that is at the position; -1 if there is none.
+    """The row before `stop` of the slice that is at the position; -1 if there is none.
 
     Without an offset it is the first of several events of one second; with an offset the last,
     because the events inside a payload share its offset.

@@ -64,9 +64,7 @@ _SOURCE_ID_AT: Final = 19 + 1  # in a GTID event: after its header and flags; th
 
 
 def gtid_text(chunk: Chunk, row: int) -> str:
-    """Return the GTID of the transaction of event `row`;
-    "" if it has none or it is in another chunk.
-    """
+    """The GTID of the transaction of event `row`; "" if it has none or it is in another chunk."""
     event = chunk.events[row].item()
     tx_offset = event[_TX_OFFSET]
     if tx_offset < 0:
@@ -97,10 +95,10 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """Return the position of the event at `row` of the slice.
+    """The position of the event at `row` of the slice.
 
-    `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in an
-    earlier chunk.
+    `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in
+    an earlier chunk.
     """
     chunk = part.chunk
     event = chunk.events[part.first + row].item()
@@ -113,8 +111,8 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
 
 
 def resume_after(position: Position, part: EventSlice, row: int) -> Position:
-    """Return where reading continues after the event at `row`, whose position is `position`;
-    for a transaction's begin, the begin itself.
+    """Where reading continues after the event at `row`, whose position is `position`; for a
+    transaction's begin, the begin itself.
     """
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
@@ -124,8 +122,8 @@ def resume_after(position: Position, part: EventSlice, row: int) -> Position:
 
 
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
-    """Return the last of the rows [first, stop) that a cursor may point to (SPEC S8);
-    -1 if there is none.
+    """The last of the rows [first, stop) that a cursor may point to (SPEC S8); -1 if there is
+    none.
     """
     if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK, _PREPARE):
         return stop - 1
@@ -141,8 +139,8 @@ def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
 
 
 def _closes(part: EventSlice, first: int, stop: int) -> np.ndarray:
-    """Return for each event in rows [first, stop) of the slice whether the next event of its chunk
-    belongs to another transaction or to none.
+    """For each event in rows [first, stop) of the slice whether the next event of its chunk belongs
+    to another transaction or to none.
     """
     transactions = part.chunk.events["tx_offset"]
     own = transactions[part.first + first : part.first + stop]

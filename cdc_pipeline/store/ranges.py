@@ -100,8 +100,8 @@ class BatchRange:
         return (self._end, self.last), (self._ack, self._ack_sequence), (self._start, self.first)
 
     def sequence_of(self, position: Position) -> int:
-        """Return the sequence of the event whose position is this very object;
-        -1 if it is not from this range.
+        """The sequence of the event whose position is this very object; -1 if it is not from this
+        range.
         """
         if position is self._end:
             return self.last

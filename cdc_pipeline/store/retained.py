@@ -25,8 +25,8 @@ STATEMENT = SliceKind.STATEMENT
 
 
 class RetainedEvents:
-    """The events between ack and put of a ring of `size` sequences;
-    without a keeper they stay in memory.
+    """The events between ack and put of a ring of `size` sequences; without a keeper they stay in
+    memory.
     """
 
     def __init__(self, keeper: Keeper | None, size: int) -> None:
@@ -50,7 +50,6 @@ class RetainedEvents:
     # -- entries -----------------------------------------------------------------------------------
 
     def _insert(self, entries: Sequence[Entry]) -> None:
-        """Append kept entries, one or more."""
         slots, mask = self._slots, self._mask
         for entry in entries:
             slots[entry.first & mask] = entry
@@ -61,13 +60,12 @@ class RetainedEvents:
         self._put_bytes = entry.bytes_before + entry.event_bytes
 
     def _entry(self, sequence: int) -> Entry:
-        """Return the entry whose first retained event has this sequence."""
         entry = self._slots[sequence & self._mask]
         assert entry.first <= sequence <= entry.last
         return entry
 
     def _entry_of(self, sequence: int) -> int:
-        """Return the sequence of the first retained event of the entry that contains `sequence`."""
+        """The sequence of the first retained event of the entry that contains `sequence`."""
         first = self._oldest
         while self._entry(first).last < sequence:
             first = self._entry(first).last + 1
@@ -76,9 +74,7 @@ class RetainedEvents:
     # -- positions ---------------------------------------------------------------------------------
 
     def _find(self, position: Position) -> tuple[int, Position]:
-        """Return sequence and position of the event at `position`,
-        among those got and not acked (S9).
-        """
+        """Sequence and position of the event at `position`, among those got and not acked (S9)."""
         for span in self._retained:
             sequence = span.sequence_of(position)
             if self._ack_sequence < sequence <= self._get_sequence:
@@ -97,8 +93,8 @@ class RetainedEvents:
         return sequence, self._position_at(sequence)
 
     def _search(self, position: Position) -> int:
-        """Find the sequence of the event at `position` by comparing positions;
-        -1 if there is none.
+        """Find the sequence of the event at `position` by comparing positions; -1 if there is
+        none.
         """
         newest = -1
         for span in self._retained:
@@ -120,9 +116,7 @@ class RetainedEvents:
         return newest
 
     def _position_at(self, sequence: int) -> Position:
-        """Return the position of an event that is retained or in the range of a batch not yet
-        acked.
-        """
+        """The position of an event that is retained or in the range of a batch not yet acked."""
         for span in reversed(self._retained):
             for position, read_sequence in span.known_positions:
                 if read_sequence == sequence and position is not None:
@@ -166,7 +160,6 @@ class RetainedEvents:
             self._keeper.released(sequence)
 
     def _settle_until(self, sequence: int) -> None:
-        """Settle the ranges whose events are about to be released."""
         for span in reversed(self._retained):
             if span.last <= self._released_sequence:
                 break

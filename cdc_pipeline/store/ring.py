@@ -274,7 +274,7 @@ class RingStore(RetainedEvents):
         return self._ddl_isolation and self._last_isolated > self._get_sequence
 
     def _waits_in_vain(self) -> bool:
-        """Return whether nothing more can arrive before this get returns (S13)."""
+        """Whether nothing more can arrive before this get returns (S13)."""
         if self._has_ended:
             return True
         return bool(self._waiting_puts) and not any(
@@ -334,8 +334,8 @@ class RingStore(RetainedEvents):
         return batch
 
     def _stop_row(self, part: EventSlice, row: int, left: int) -> tuple[int, int]:
-        """Return the row after the last that a batch takes of the slice, where `left` is first
-        reached, and the size of these rows in events or bytes.
+        """The row after the last that a batch takes of the slice, where `left` is first reached,
+        and the size of these rows in events or bytes.
         """
         count = part.event_count
         if not self._counts_bytes:
@@ -416,7 +416,6 @@ class RingStore(RetainedEvents):
 
     @property
     def retained_bytes(self) -> int:
-        """The bytes of the events that occupy room."""
         with self._lock:
             return self._put_bytes - self._released_bytes
 
@@ -443,8 +442,8 @@ class RingStore(RetainedEvents):
     def _wait(
         self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None
     ) -> bool:
-        """Wait until `is_met`; return False on timeout.
-        Raises StoreClosedError if the store is stopped.
+        """Wait until `is_met`; return False on timeout. Raises StoreClosedError if the store is
+        stopped.
         """
         generation = self._generation
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

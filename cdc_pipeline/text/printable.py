@@ -19,8 +19,8 @@ _HIDDEN: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, with invisible characters escaped as in ``\\x1b`` and
-    ``\\u202e``.
+    r"""Return `text` on one line, with invisible characters escaped as in ``\x1b`` and
+    ``\u202e``.
     """
     if text.isprintable() and (text.isascii() or not _HIDDEN.search(text)):
         return text

@@ -59,16 +59,14 @@ def without_quoted(text: str) -> str:
 
 
 def said_by_server(number: int | None, text: str) -> str:
-    """Return the message of an error of a MySQL or MariaDB server, or of pymysql."""
+    """The message of an error of a MySQL or MariaDB server, or of pymysql."""
     if number is not None and (number in _NAMING or number in _CLIENT_ERRORS):
         return text
     return without_quoted(text)
 
 
 def said_by(error: BaseException) -> str:
-    """Return type and message of an error of Spark, Delta, Arrow, pydantic or Python,
-    on one line.
-    """
+    """Type and message of an error of Spark, Delta, Arrow, pydantic or Python, on one line."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         # The name of a partition's folder contains a value of its rows.
@@ -86,9 +84,7 @@ def said_by(error: BaseException) -> str:
 
 
 def _first_line(text: str, *, behind: str) -> str:
-    """Return the first line with text, without values;
-    for py4j the first line of the JVM's error.
-    """
+    """The first line with text, without values; for py4j the first line of the JVM's error."""
     lines = (
         [line.strip() for line in text.partition(behind)[2].splitlines()]
         if behind

@@ -19,12 +19,10 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9 _.,:;/+=@#-]")  # replaced one by o
 
 
 def quoted(name: str) -> str:
-    """Return `name` in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text_literal(text: str) -> str:
-    """Return `text` as a Spark SQL string literal."""
     return "'" + _NOT_PLAIN.sub(_code, text) + "'"
 
 

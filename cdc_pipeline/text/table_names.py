@@ -27,8 +27,8 @@ from typing import Final
 class NameRule(IntEnum):
     """How a server compares names of schemas and tables: its lower_case_table_names.
 
-    Under 2 names are stored as they were given and compared in lower case: here they are in lower
-    case under both, because any letter case may come in a log.
+    Under 2 names are stored as they were given and compared in lower case: here they are in
+    lower case under both, because any letter case may come in a log.
     """
 
     AS_GIVEN = 0
@@ -36,17 +36,15 @@ class NameRule(IntEnum):
     STORED_AS_GIVEN = 2
 
     def fold(self, name: str) -> str:
-        """Return the name of a schema or a table, or a pattern of one, by which it is compared."""
+        """The name of a schema or a table, or a pattern of one, by which it is compared."""
         if self is NameRule.AS_GIVEN:
             return name
         return name.lower() if name.isascii() else name.translate(_lower_case())
 
     def pair(self, schema: str, table: str) -> tuple[str, str]:
-        """Return schema and table by which a pair is compared."""
         return self.fold(schema), self.fold(table)
 
     def same_as(self, other: NameRule) -> bool:
-        """Return whether both compare alike."""
         return (self is NameRule.AS_GIVEN) == (other is NameRule.AS_GIVEN)
 
 
@@ -71,16 +69,14 @@ def _lower_case() -> dict[int, str]:
 
 
 def table_name(schema: str, table: str) -> str:
-    """Return the text of a pair; `split_table_name` is its inverse."""
+    """The text of a pair; `split_table_name` is its inverse."""
     if "." in schema or schema.startswith("`"):
         schema = f"`{schema.replace('`', '``')}`"
     return f"{schema}.{table}"
 
 
 def split_table_name(name: str) -> tuple[str, str]:
-    """Return schema and table of a name;
-    a text without a dot is a schema, and the table is empty.
-    """
+    """Schema and table of a name; a text without a dot is a schema, and the table is empty."""
     if name.startswith("`"):
         at = 1
         while (end := name.find("`", at)) >= 0 and name[end + 1 : end + 2] == "`":
@@ -118,10 +114,8 @@ class TablePattern:
 
     @classmethod
     def parse(cls, text: str, names: NameRule = NameRule.AS_GIVEN) -> TablePattern:
-        """Parse `text` as a pattern of names that `names` has folded.
-
-        Raises:
-            ValueError: it is not a pattern.
+        """Parse `text` as a pattern of names that `names` has folded. Raises ValueError: it is not
+        a pattern.
         """
         return _parsed(text, names)
 
@@ -133,11 +127,9 @@ class TablePattern:
         return table_name(self.exact_schema, self.exact_table)
 
     def matches(self, schema: str, table: str) -> bool:
-        """Return whether the pair matches."""
         return self.schema.match(schema) is not None and self.table.match(table) is not None
 
     def matches_name(self, name: str) -> bool:
-        """Return whether the table `name` matches."""
         return self.matches(*split_table_name(name))
 
 
@@ -154,7 +146,6 @@ class TablePatterns:
         self._others = tuple(pattern for pattern in found if pattern.exact is None)
 
     def match(self, schema: str, table: str) -> bool:
-        """Return whether one of the patterns matches the pair."""
         return (schema, table) in self._exact or any(
             pattern.matches(schema, table) for pattern in self._others
         )
@@ -177,17 +168,16 @@ def _parsed(text: str, names: NameRule) -> TablePattern:
 
 
 def exact_pattern(name: str) -> str:
-    """Return the text of the pattern that matches only the table `name`."""
+    """The text of the pattern that matches only the table `name`."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in split_table_name(name))
 
 
 def matches_any(patterns: Iterable[TablePattern], name: str) -> bool:
-    """Return whether the table `name` matches one of the patterns."""
     return any(pattern.matches_name(name) for pattern in patterns)
 
 
 def _part(text: str) -> tuple[re.Pattern[str], str | None]:
-    """Return the pattern of a schema or table, and the only name that matches it, if any."""
+    """The pattern of a schema or table, and the only name that matches it, if any."""
     if text.startswith("`"):
         name = text[1:-1].replace("``", "`")
         return re.compile(re.escape(name) + r"\Z"), name

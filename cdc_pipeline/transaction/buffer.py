@@ -70,15 +70,11 @@ class TransactionBuffer:
         put: stores a whole list of slices, or returns False (T3).
         is_isolated: returns, by text and default database, whether a statement that is a
             transaction by itself must be alone in its batch.
-        slice_events_max: maximum number of events of a slice; a power of two (T1).
-        source: identity of the source, stored in every slice (S14).
+        slice_events_max: most events of a slice; a power of two, else RingSizeError (T1).
+        source: stored in every slice (S14).
         on_position: called after each stored list with the position after its last transaction
             (T3).
-        on_statement: see StatementObserver.
         coalesce: False for one list per transaction, exactly as T1 says.
-
-    Raises:
-        RingSizeError: `slice_events_max` is not a power of two.
     """
 
     def __init__(
@@ -159,10 +155,8 @@ class TransactionBuffer:
             self._deliver(chunk, first, grouped.rows, bounds)
 
     def finish(self) -> None:
-        """Finish at the end of the source.
-
-        Raises:
-            TransactionError: a transaction is still open; its pieces must not count.
+        """Finish at the end of the source. Raises TransactionError: a transaction is still open;
+        its pieces must not count.
         """
         if self._pass.is_open:
             raise TransactionError(
@@ -178,7 +172,7 @@ class TransactionBuffer:
     # -- statements --------------------------------------------------------------------------------
 
     def _isolated_statement(self, chunk: Chunk, row: int, mark: int) -> query.Query | None:
-        """Return the statement at `row` if it must be alone, after calling the observer."""
+        """The statement at `row` if it must be alone, after calling the observer."""
         statement = query.parse_query(chunk, row)
         is_transaction = mark == MARK_STATEMENT
         if self._on_statement is not None:
@@ -277,8 +271,8 @@ class TransactionBuffer:
             first = cut
 
     def _abandon(self, chunk: Chunk, start: int, row: int) -> int:
-        """Drop the open transaction that the event at `row` leaves unfinished;
-        return the first row not yet put.
+        """Drop the open transaction that the event at `row` leaves unfinished; return the first row
+        not yet put.
         """
         self._begin_open(chunk, start)
         pending = sum(part.event_count for part in self._pending)
@@ -361,16 +355,16 @@ class TransactionBuffer:
 
     @staticmethod
     def _boundary_before(bounds: TransactionBounds, row: int) -> int:
-        """Return the last row up to `row` before which no transaction is open;
-        0 if the chunk begins inside one.
+        """The last row up to `row` before which no transaction is open; 0 if the chunk begins
+        inside one.
         """
         at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
 
     @staticmethod
     def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
-        """Return where T1 flushes: before a begin;
-        after an end, a statement, a heartbeat or a journal mark.
+        """Where T1 flushes: before a begin; after an end, a statement, a heartbeat or a journal
+        mark.
         """
         roles = chunk.events["role"][:stop]
         flushes = (
@@ -385,7 +379,7 @@ class TransactionBuffer:
 
 
 def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
-    """Return a new chunk with copies of the events of `parts`, and its first and last row."""
+    """A new chunk with copies of the events of `parts`, and its first and last row."""
     data = []
     tables = []
     size_bytes = rows = 0

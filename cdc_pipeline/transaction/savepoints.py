@@ -38,8 +38,8 @@ class Savepoints:
         self._set.append((folded, ordinal))
 
     def rollback_to(self, name: str, ordinal: int) -> bool:
-        """Apply ROLLBACK TO `name` at `ordinal`;
-        return False, unchanged, if there is no such savepoint.
+        """Apply ROLLBACK TO `name` at `ordinal`; return False, unchanged, if there is no such
+        savepoint.
         """
         at = self._find(name)
         if at < 0:
@@ -60,9 +60,7 @@ class Savepoints:
 
     @property
     def undone(self) -> NDArray[np.int64]:
-        """The undone ranges of ordinals: int64 (n, 2), [first, stop),
-        ascending and disjoint.
-        """
+        """The undone ranges of ordinals: int64 (n, 2), [first, stop), ascending and disjoint."""
         return np.array(self._undone, dtype=np.int64).reshape(-1, 2)
 
     def _find(self, name: str) -> int:
@@ -71,7 +69,7 @@ class Savepoints:
 
 
 def is_undone(ordinals: NDArray[np.int64], undone: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of n ordinals are in the ranges of `Savepoints.undone`: bool (n,)."""
+    """Which of n ordinals are in the ranges of `Savepoints.undone`: bool (n,)."""
     if not len(undone):
         return np.zeros(len(ordinals), dtype=np.bool_)
     at = np.searchsorted(undone[:, 0], ordinals, side="right") - 1
@@ -80,7 +78,7 @@ def is_undone(ordinals: NDArray[np.int64], undone: NDArray[np.int64]) -> NDArray
 
 
 def fold(name: str) -> str:
-    """Return a savepoint's name in the form that is compared."""
+    """A savepoint's name in the form that is compared."""
     letters = unicodedata.normalize("NFD", name)
     return (
         "".join(c for c in letters if not unicodedata.combining(c))

@@ -57,10 +57,10 @@ class KnownSchemas(Protocol):
     """Lookup of tables in the schema history."""
 
     def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """Return the table's schema at a log position; None if it is not known."""
+        """The table's schema at a log position; None if it is not known."""
 
     def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
-        """Return why the schema is not known."""
+        """Why the schema is not known."""
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
         """Take the schema of a captured table's map when its content appears for the first time."""
@@ -111,7 +111,6 @@ class TableMaps:
         self._carried: dict[int, _KnownMap] = {}
 
     def mark(self) -> tuple[str, int, int, dict[int, _KnownMap]]:
-        """Return the state of the open transaction, for `rewind`."""
         return self._journal, self._tx_offset, self._safe_offset, dict(self._carried)
 
     def rewind(self, mark: tuple[str, int, int, dict[int, _KnownMap]]) -> None:
@@ -121,9 +120,7 @@ class TableMaps:
 
     @property
     def safe_offset(self) -> int:
-        """The offset of the first table map of the open transaction (C2);
-        -1 if there is none.
-        """
+        """The offset of the first table map of the open transaction (C2); -1 if there is none."""
         return self._safe_offset
 
     def resolve(self, piece: EventSlice) -> list[RowsGroup]:
@@ -276,8 +273,8 @@ class TableMaps:
     def _carry(
         self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]
     ) -> None:
-        """Keep the maps of the transaction that may continue after this slice;
-        forget all others.
+        """Keep the maps of the transaction that may continue after this slice; forget all
+        others.
         """
         last = events[-1]
         tx_offset = int(last["tx_offset"])

@@ -22,9 +22,8 @@ class Fences:
         """Have `check` called, in the context, before what a source owns is changed.
 
         Args:
-            lake: key of the lake's folder.
-            state: key of the folder of the source's own state. That of other sources beside it is
-                not covered.
+            state: key of the folder of the source's own state. That of other sources beside it
+                is not covered.
             check: raises LockError once the lease is lost.
         """
         fence = (f"{lake}/", f"{state}/", check)
@@ -35,11 +34,7 @@ class Fences:
             self._held.remove(fence)
 
     def check(self, keys: Iterable[str]) -> None:
-        """Check the leases that cover a key.
-
-        Raises:
-            LockError: one is lost.
-        """
+        """Check the leases that cover a key. Raises LockError: one is lost."""
         if not self._held:
             return
         keys = tuple(keys)

@@ -27,10 +27,8 @@ _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 @contextmanager
 def files_failing(lake: Path) -> Iterator[None]:
-    """Raise an `OSError` of the block as the pipeline's own error.
-
-    Raises:
-        SinkError: a file could not be used; it names the file, the reason and what fixes it.
+    """Raise an `OSError` of the block as the pipeline's own error. Raises SinkError: a file could
+    not be used; it names the file, the reason and what fixes it.
     """
     try:
         yield
@@ -42,7 +40,7 @@ def files_failing(lake: Path) -> Iterator[None]:
 
 
 def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | None:
-    """Return the error for a refused file; None for a network failure."""
+    """The error for a refused file; None for a network failure."""
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror | ssl.SSLError):
         return None
     name = error.filename or lake
@@ -55,14 +53,14 @@ def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | Non
 
 
 def kind_of(error: OSError) -> type[SinkError]:
-    """Return the class of the error for a file that the operating system refused."""
+    """The class of the error for a file that the operating system refused."""
     if error.errno in _FULL:
         return LakeFullError
     return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
 
 
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:
-    """Return what a person can do about a file that the operating system refused."""
+    """What a person can do about a file that the operating system refused."""
     number = error.errno
     again = "then start the same command again: it continues where this one stopped"
     if number in _FULL:

@@ -59,8 +59,8 @@ def held_lease(
 ) -> Iterator[Callable[[], None]]:
     """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
 
-    `on_lost` is then called once as well, in another thread. What the context raises once the lease
-    is lost is the cause of a LockError: it comes from what the next holder has written.
+    `on_lost` is then called once as well, in another thread. What the context raises once the
+    lease is lost is the cause of a LockError: it comes from what the next holder has written.
 
     Raises:
         LockError: another run holds it, or has taken it.
@@ -80,12 +80,9 @@ def held_lease(
 
 
 def lease_holder(path: ObjectPath) -> str:
-    """Describe the present holder of the lease at `path`; "" if there is none.
-
-    This uses the machine's own clock, and is for people only.
-
-    Raises:
-        LakeUnreachableError: the store does not answer.
+    """Describe the present holder of the lease at `path`; "" if there is none. This uses the
+    machine's own clock, and is for people only. Raises LakeUnreachableError: the store does not
+    answer.
     """
     try:
         note = _parsed(path.store.read(path.key))
@@ -152,11 +149,9 @@ class _Lease:
         self._thread.start()
 
     def _free(self) -> Tag:
-        """Return the tag of a lease that is released or expired.
-
-        Raises:
-            LockError: it is held.
-            FileNotFoundError: there is none any more.
+        """Raises:
+        LockError: it is held.
+        FileNotFoundError: there is none any more.
         """
         content, tag = self._read()
         note = _parsed(content)
@@ -204,9 +199,7 @@ class _Lease:
     # -- keeping -----------------------------------------------------------------------------------
 
     def check(self, *, cause: Exception | None = None) -> None:
-        """Check that the lease is held.
-
-        Args:
+        """Args:
             cause: what a loss is the reason of.
 
         Raises:
@@ -254,8 +247,8 @@ class _Lease:
     def _update(self, content: bytes) -> str:
         """Replace the lease; return who has taken it, "" if nobody has.
 
-        What this very lease wrote last need not be what its holder knows: the answer to a put may
-        be lost. Raises LakeUnreachableError.
+        What this very lease wrote last need not be what its holder knows: the answer to a put
+        may be lost. Raises LakeUnreachableError.
         """
         tag = self._tag
         for _ in range(_UPDATES_MAX):
@@ -283,7 +276,7 @@ class _Lease:
         return self._store.read_with_tag(self._path.key)
 
     def _there(self) -> tuple[bytes, Tag]:
-        """Return what is there, with its tag; nothing, and no tag, if it was removed."""
+        """What is there, with its tag; nothing, and no tag, if it was removed."""
         try:
             return self._read()
         except FileNotFoundError:
@@ -293,8 +286,8 @@ class _Lease:
         return _parsed(content).get("owner") == self._note["owner"]
 
     def _age_s(self) -> float:
-        """Return the seconds since the lease was written, by the store's clock; below 0 if that was
-        set back.
+        """The seconds since the lease was written, by the store's clock; below 0 if that was set
+        back.
 
         The finest step of that clock is a second.
         """
@@ -334,7 +327,7 @@ def process_mark(pid: int) -> str:
 
 
 def is_gone(mark: str) -> bool:
-    """Return whether the process of a mark ran on this machine, in this namespace, and ended."""
+    """Whether the process of a mark ran on this machine, in this namespace, and ended."""
     parts, own = mark.split(), process_mark(os.getpid()).split()
     if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdecimal():
         return False

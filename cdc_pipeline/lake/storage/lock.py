@@ -87,12 +87,9 @@ def writer_lock(
 
 
 def lock_holder(path: Path) -> str:
-    """Describe the present holder of a source's lock, without taking it.
-
-    Return "" if there is none, or if the system does not say.
-
-    Raises:
-        LakeUnreachableError: the object store does not answer.
+    """Describe the present holder of a source's lock, without taking it. Return "" if there is
+    none, or if the system does not say. Raises LakeUnreachableError: the object store does not
+    answer.
     """
     if is_object(path):
         return lease_holder(path)

@@ -34,7 +34,7 @@ class ObjectPath(LakeUri):
 
     @property
     def store(self) -> ObjectStorage:
-        """Return its store, shared by all paths of its bucket with the same settings."""
+        """Its store, shared by all paths of its bucket with the same settings."""
         from cdc_pipeline.lake.storage.object_storage import storage_for
 
         return storage_for(self.scheme, self.authority, self.storage)
@@ -53,7 +53,6 @@ class ObjectPath(LakeUri):
         return (self._at((*self.parts, name)) for name in self.store.names(self.key))  # type: ignore[misc]
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Yield those right below whose names match."""
         if "/" in pattern or "**" in pattern:
             raise ValueError(f"{pattern!r}: only names directly below a folder can be matched")
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
@@ -80,7 +79,8 @@ class ObjectPath(LakeUri):
 
     def open(self, mode: str = "r", encoding: str | None = None) -> IO[bytes] | IO[str]:
         """Open a stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is
-        closed."""
+        closed.
+        """
         if mode in ("r", "rt", "rb"):
             stream = self.store.open_input(self.key)
             return stream if mode == "rb" else TextIOWrapper(stream, encoding=encoding or "utf-8")
@@ -107,5 +107,5 @@ class ObjectPath(LakeUri):
 
 
 def is_object(path: object) -> TypeGuard[ObjectPath]:
-    """Return whether a path of a lake is in an object store."""
+    """Whether a path of a lake is in an object store."""
     return isinstance(path, ObjectPath)

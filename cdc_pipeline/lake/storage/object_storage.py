@@ -84,11 +84,11 @@ class ObjectStorage:
     # -- whole objects -----------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes:
-        """Return the content of an object. Raises FileNotFoundError."""
+        """The content of an object. Raises FileNotFoundError."""
         return self.read_with_tag(key)[0]
 
     def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
-        """Return the content of an object and the tag of that version. Raises FileNotFoundError."""
+        """The content of an object and the tag of that version. Raises FileNotFoundError."""
         import obstore
 
         try:
@@ -106,12 +106,12 @@ class ObjectStorage:
             self._seen[key] = tag
 
     def size(self, key: str) -> int | None:
-        """Return the bytes of an object; None if there is none."""
+        """The bytes of an object; None if there is none."""
         found = self._head(key)
         return None if found is None else int(found["size"])
 
     def modified_at(self, key: str) -> datetime | None:
-        """Return when an object was written, by the store's clock; None if there is none."""
+        """When an object was written, by the store's clock; None if there is none."""
         found = self._head(key)
         return None if found is None else found["last_modified"]
 
@@ -155,14 +155,13 @@ class ObjectStorage:
             return None
 
     def _settled(self, key: str, put: Callable[[], bool | None]) -> bool:
-        """Return what `put` returns; call it again while it is None: the store has refused a
-        condition that holds.
+        """What `put` returns; call it again while it is None: the store has refused a condition
+        that holds.
 
-        S3 answers 409 while another write of the object has not ended, which may be the first try
-        of the same put.
+        S3 answers 409 while another write of the object has not ended, which may be the first
+        try of the same put.
 
-        Raises:
-            LakeUnreachableError: it does so for all the time of retries.
+        Raises LakeUnreachableError: it does so for all the time of retries.
         """
         end_s = time.monotonic() + self._retry_s
         pause_s = _PAUSE_S
@@ -186,7 +185,8 @@ class ObjectStorage:
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
         """Replace the version of an object that has `tag`; return the new tag, None if it
-        changed."""
+        changed.
+        """
         import obstore
 
         version: Any = dict(tag)
@@ -205,12 +205,9 @@ class ObjectStorage:
             obstore.put(self._store, key, content)
 
     def replace_seen(self, key: str, content: bytes) -> None:
-        """Replace the version of an object that this process has read or written last.
-
-        If it has seen none since `forget_seen`, replace the present one.
-
-        Raises:
-            LockError: another process has written the object since.
+        """Replace the version of an object that this process has read or written last. If it has
+        seen none since `forget_seen`, replace the present one. Raises LockError: another process
+        has written the object since.
         """
         seen = self._seen[key] if key in self._seen else self._present_tag(key)
 
@@ -276,7 +273,7 @@ class ObjectStorage:
             return
 
     def digest(self, key: str) -> tuple[int, str]:
-        """Return bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
+        """Bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
         import obstore
 
         found, size = hashlib.sha256(), 0
@@ -289,15 +286,12 @@ class ObjectStorage:
     # -- listings ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check that the bucket can be listed.
-
-        Raises:
-            RuntimeSetupError, LakeUnreachableError: it cannot.
+        """Check that the bucket can be listed. Raises RuntimeSetupError, LakeUnreachableError: it
+        cannot.
         """
         self.has_any("")
 
     def has_any(self, folder: str) -> bool:
-        """Return whether an object is below a folder."""
         import obstore
 
         with self._errors(folder, is_listing=True):
@@ -306,7 +300,7 @@ class ObjectStorage:
             )
 
     def names(self, folder: str) -> list[str]:
-        """Return names right below a folder, of objects and of folders, sorted."""
+        """Names right below a folder, of objects and of folders, sorted."""
         import obstore
 
         with self._errors(folder, is_listing=True):
@@ -317,11 +311,10 @@ class ObjectStorage:
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
 
     def keys(self, folder: str) -> list[str]:
-        """Return every object below a folder."""
         return list(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return every object below a folder, with its bytes."""
+        """Every object below a folder, with its bytes."""
         import obstore
 
         with self._errors(folder, is_listing=True):
@@ -426,7 +419,7 @@ class ObjectStorage:
         )
 
     def _answer(self, error: Exception) -> str:
-        """Return what the store answered, without secrets."""
+        """What the store answered, without secrets."""
         return answer_of(hide(str(error), self.config.secrets))
 
 
@@ -490,12 +483,12 @@ class _Output(io.RawIOBase):
 
 @lru_cache(maxsize=64)
 def storage_for(scheme: str, authority: str, config: StorageConfig) -> ObjectStorage:
-    """Return the storage of a bucket, shared by all users of the same settings in the process."""
+    """The storage of a bucket, shared by all users of the same settings in the process."""
     return ObjectStorage(scheme, authority, config)
 
 
 def _is_replaced(key: str) -> bool:
-    """Return whether a key may be that of a replaced file: a state file without a number."""
+    """Whether a key may be that of a replaced file: a state file without a number."""
     return f"/{STATE_FOLDER}/" in f"/{key}" and not _NUMBERED.match(key.rpartition("/")[2])
 
 

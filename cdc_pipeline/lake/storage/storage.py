@@ -59,7 +59,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def refused(error: OSError, path: Path) -> SinkError:
-    """Return the error for a file or folder of the lake that the disk refuses."""
+    """The error for a file or folder of the lake that the disk refuses."""
     return kind_of(error)(
         f"the lake's disk refuses an operation on {path}",
         setting="sink.lake_path",
@@ -74,10 +74,10 @@ class Storage(Protocol):
     """Verbs for the files of a lake. A missing folder of a new file is created."""
 
     def read(self, path: Path) -> bytes:
-        """Return the content. Raises FileNotFoundError."""
+        """The content. Raises FileNotFoundError."""
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file, or a folder that holds one."""
+        """Whether there is a file, or a folder that holds one."""
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
         """Write a new file; return False and change nothing if another one exists."""
@@ -86,17 +86,15 @@ class Storage(Protocol):
         """Replace or create a file. Only for the holder of the source's lock."""
 
     def names(self, folder: Path) -> list[str]:
-        """Return names right below a folder; [] if it does not exist."""
+        """Names right below a folder; [] if it does not exist."""
 
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""
 
     def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-        """Remove a folder with its content; return the number of files.
-
-        Args:
-            check: called once the content is listed. A process that has lost the lock by then must
-                not remove files of the new holder.
+        """Remove a folder with its content; return the number of files. `check`: called once the
+        content is listed. A process that has lost the lock by then must not remove files of the
+        new holder.
         """
 
     def make_folder(self, folder: Path) -> None:
@@ -110,7 +108,8 @@ class Storage(Protocol):
 
     def make_readable(self, stream: IO[bytes]) -> None:
         """Make written data readable by the file's name; in an object store that ends the
-        stream."""
+        stream.
+        """
 
     def make_durable(self, *folders: Path) -> None:
         """Make the names in folders durable."""
@@ -125,10 +124,10 @@ class Storage(Protocol):
         """
 
     def digest(self, path: Path) -> tuple[int, str]:
-        """Return bytes and sha256. Raises FileNotFoundError."""
+        """Bytes and sha256. Raises FileNotFoundError."""
 
     def arrow_source(self, path: Path) -> Any:
-        """Return what Arrow's Parquet reader opens."""
+        """What Arrow's Parquet reader opens."""
 
     def unique(self, name: str) -> str:
         """Return `name`, made unique to this writer if another could write the same."""
@@ -291,10 +290,8 @@ class _ObjectFiles:
         return at.store.put_if_absent(at.key, content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Replace an object.
-
-        Raises:
-            LockError: another process has written it since this one read it: the lock is lost.
+        """Raises LockError: another process has written it since this one read it: the lock is
+        lost.
         """
         at = _object(path)
         at.store.replace_seen(at.key, content)
@@ -334,7 +331,6 @@ class _ObjectFiles:
         path.rename(target)
 
     def share(self, path: Path, target: Path) -> None:
-        """Copy the object within the store."""
         at, to = _object(path), _object(target)
         at.store.copy(at.key, to.key)
 
@@ -354,12 +350,11 @@ _OBJECTS: Final = _ObjectFiles()
 
 
 def storage_of(path: Path) -> Storage:
-    """Return the verbs for a path of a lake."""
     return _OBJECTS if is_object(path) else _LOCAL
 
 
 def opened(lake: str | Path) -> Path:
-    """Return the path of a lake, ready for use: an address becomes an `ObjectPath`.
+    """The path of a lake, ready for use: an address becomes an `ObjectPath`.
 
     A path given as text has no settings: its credentials are those of the environment.
     """

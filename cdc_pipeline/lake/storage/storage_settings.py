@@ -96,7 +96,6 @@ def delta_options(path: LakeUri) -> dict[str, str]:
 
 
 def spark_storage(path: LakeUri) -> SparkStorage:
-    """Return what Spark needs for the lake at `path`."""
     config = path.storage
     if path.scheme == "s3a":
         return SparkStorage("s3", _s3a_settings(config), _s3a_secrets(config))

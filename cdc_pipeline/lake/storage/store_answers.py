@@ -36,8 +36,9 @@ _PERMISSIONS: Final = (
 
 
 def answer_of(text: str) -> str:
-    """Return what the store answered: its code and sentence, else the HTTP status, else the last
-    part of the library's text."""
+    """What the store answered: its code and sentence, else the HTTP status, else the last part of
+    the library's text.
+    """
     text = " ".join(_COLOURS.sub("", text).split("Debug source:")[0].split())
     code, sentence, status = (
         found[1].strip() if (found := pattern.search(text)) else ""
@@ -49,6 +50,6 @@ def answer_of(text: str) -> str:
 
 
 def refusal(text: str) -> tuple[str, str]:
-    """Return the setting that a refusal is about, and what to do about it."""
+    """The setting that a refusal is about, and what to do about it."""
     found = _CODE.search(text)
     return _REFUSALS.get(found[1] if found else "", _PERMISSIONS)

@@ -30,7 +30,7 @@ SetT = TypeVar("SetT")
 
 
 def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -> PositionError:
-    """Return an error for a text that is not a GTID set of `flavor`, or not a single GTID."""
+    """An error for a text that is not a GTID set of `flavor`, or not a single GTID."""
     where = "SHOW BINLOG EVENTS or `cdc-pipeline binlog JOURNAL`" if is_single else _SETS[flavor]
     return PositionError(
         what,
@@ -41,10 +41,8 @@ def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -
 
 
 def same_kind(kind: type[SetT], other: object, flavor: Flavor) -> SetT:
-    """Return `other` if it is a set of `flavor`: sets of two flavors are never compared.
-
-    Raises:
-        PositionError: it is a set of the other flavor.
+    """Return `other` if it is a set of `flavor`: sets of two flavors are never compared. Raises
+    PositionError: it is a set of the other flavor.
     """
     if not isinstance(other, kind):
         name = "MariaDB" if flavor == "mariadb" else "MySQL"

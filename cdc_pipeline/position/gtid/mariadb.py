@@ -41,7 +41,7 @@ class MariadbGtidSet:
     is_state: bool = False
 
     def contains(self, other: MariadbGtidSet) -> bool:
-        """Return whether every GTID of `other` is at or before this set's last one.
+        """Whether every GTID of `other` is at or before this set's last one.
 
         A state covers only the servers that it names; a position covers every server of its
         domains.
@@ -53,7 +53,7 @@ class MariadbGtidSet:
         )
 
     def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
-        """Return the later GTID of each domain, or of each server if either set is a state."""
+        """The later GTID of each domain, or of each server if either set is a state."""
         is_state = self.is_state or same_kind(MariadbGtidSet, other, "mariadb").is_state
         merged = dict(self.last)
         for key, number in other.last.items():
@@ -61,17 +61,13 @@ class MariadbGtidSet:
         return MariadbGtidSet(merged if is_state else _positions(merged), is_state)
 
     def subtract(self, other: MariadbGtidSet) -> MariadbGtidSet:
-        """Return the GTIDs of this set that `other` does not include."""
         theirs = same_kind(MariadbGtidSet, other, "mariadb")
         left = {key: n for key, n in self.last.items() if not theirs._reaches(*key, n)}
         return MariadbGtidSet(left, self.is_state)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MariadbGtidSet:
-        """Return this set after the transactions `numbers` (n,) of `key`, which is
-        ``domain-server``.
-
-        Raises:
-            PositionError: `key` is not a domain and a server id.
+        """This set after the transactions `numbers` (n,) of `key`, which is ``domain-server``.
+        Raises PositionError: `key` is not a domain and a server id.
         """
         match = _KEY.fullmatch(key)
         if match is None:
@@ -83,11 +79,11 @@ class MariadbGtidSet:
         )
 
     def position(self) -> MariadbGtidSet:
-        """Return the last GTID of each domain, after which a dump starts."""
+        """The last GTID of each domain, after which a dump starts."""
         return MariadbGtidSet(_positions(self.last)) if self.is_state else self
 
     def count(self) -> int:
-        """Return the sum of the domains' last numbers: the maximum number of transactions."""
+        """The sum of the domains' last numbers: the maximum number of transactions."""
         return sum(self.position().last.values())
 
     def _reaches(self, domain: int, server: int, number: int) -> bool:
@@ -110,10 +106,8 @@ class MariadbGtidSet:
 
 
 def parse_mariadb(text: str) -> MariadbGtidSet:
-    """Parse a position or state; blanks are ignored, "" is the empty set.
-
-    Raises:
-        PositionError: it is not a GTID list of MariaDB, or names a server twice in a domain.
+    """Parse a position or state; blanks are ignored, "" is the empty set. Raises PositionError: it
+    is not a GTID list of MariaDB, or names a server twice in a domain.
     """
     last: dict[tuple[int, int], int] = {}
     for part in re.sub(r"\s+", "", text).split(","):

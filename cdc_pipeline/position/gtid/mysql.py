@@ -47,18 +47,15 @@ class MysqlGtidSet:
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
     def contains(self, other: MysqlGtidSet) -> bool:
-        """Return whether every transaction of `other` is in this set."""
         return not same_kind(MysqlGtidSet, other, "mysql").subtract(self)
 
     def union(self, other: MysqlGtidSet) -> MysqlGtidSet:
-        """Return the transactions in either set."""
         merged = dict(self.intervals)
         for key, added in same_kind(MysqlGtidSet, other, "mysql").intervals.items():
             merged[key] = _merge(np.concatenate([merged[key], added])) if key in merged else added
         return MysqlGtidSet(merged)
 
     def subtract(self, other: MysqlGtidSet) -> MysqlGtidSet:
-        """Return the transactions of this set that are not in `other`."""
         left: dict[str, Intervals] = {}
         theirs = same_kind(MysqlGtidSet, other, "mysql").intervals
         for key, own in self.intervals.items():
@@ -69,10 +66,8 @@ class MysqlGtidSet:
         return MysqlGtidSet(left)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MysqlGtidSet:
-        """Return this set with the transactions `numbers` (n,), in any order, of `key`.
-
-        Raises:
-            PositionError: `key` is not a uuid with or without a tag, or a number is out of range.
+        """This set with the transactions `numbers` (n,), in any order, of `key`. Raises
+        PositionError: `key` is not a uuid with or without a tag, or a number is out of range.
         """
         if not len(numbers):
             return self
@@ -91,12 +86,10 @@ class MysqlGtidSet:
         return self.union(MysqlGtidSet({normal: _merge(np.stack([numbers, numbers + 1], axis=1))}))
 
     def count(self) -> int:
-        """Return the number of transactions."""
         return sum(int((own[:, 1] - own[:, 0]).sum()) for own in self.intervals.values())
 
     @property
     def is_tagged(self) -> bool:
-        """Whether any transaction has a tag."""
         return any(":" in key for key in self.intervals)
 
     def __bool__(self) -> bool:
@@ -121,9 +114,7 @@ class MysqlGtidSet:
 
 def parse_mysql(text: str) -> MysqlGtidSet:
     """Parse a set; blanks and line breaks are ignored, intervals may overlap, "" is the empty set.
-
-    Raises:
-        PositionError: it is not a GTID set of MySQL.
+    Raises PositionError: it is not a GTID set of MySQL.
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for part in re.sub(r"\s+", "", text).lower().split(","):
@@ -156,8 +147,8 @@ def parse_mysql(text: str) -> MysqlGtidSet:
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
-    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS;
-    in the tagged format only if it has tags.
+    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it
+    has tags.
     """
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)
@@ -192,7 +183,6 @@ def _merge(pairs: Intervals) -> Intervals:
 
 
 def _difference(own: Intervals, taken: Intervals) -> Intervals:
-    """Return the parts of `own` that are not in `taken`, from the bounds of both."""
     borders = np.unique(np.concatenate([own.ravel(), taken.ravel()]))
     firsts, stops = borders[:-1], borders[1:]
     keep = _covers(own, firsts) & ~_covers(taken, firsts)

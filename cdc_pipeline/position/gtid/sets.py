@@ -51,8 +51,8 @@ class SingleGtid:
     text: str
 
     def is_in(self, gtid_set: str) -> bool:
-        """Return whether the set `gtid_set` contains it;
-        a MariaDB position contains all earlier GTIDs of a domain.
+        """Whether the set `gtid_set` contains it; a MariaDB position contains all earlier GTIDs of
+        a domain.
         """
         if self.flavor == "mariadb":
             return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))
@@ -60,11 +60,7 @@ class SingleGtid:
 
 
 def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
-    """Parse the GTID of one transaction.
-
-    Raises:
-        PositionError: it is not a GTID of this flavor, or more than one.
-    """
+    """Raises PositionError: it is not a GTID of this flavor, or more than one."""
     found = parse_gtid_set(text, flavor)
     if isinstance(found, MariadbGtidSet):
         if len(found.last) == 1:
@@ -77,19 +73,15 @@ def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
 
 
 def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
-    """Parse a set; "" is the empty set.
-
-    Raises:
-        PositionError: it is not a GTID set of this flavor.
+    """Parse a set; "" is the empty set. Raises PositionError: it is not a GTID set of this
+    flavor.
     """
     return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
 
 
 def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> str:
-    """Return the text of the set `text` with all transactions of `executed`, by key.
-
-    Raises:
-        PositionError: `text` or a key does not belong to this flavor.
+    """The text of the set `text` with all transactions of `executed`, by key. Raises PositionError:
+    `text` or a key does not belong to this flavor.
     """
     if not executed:
         return text

@@ -61,8 +61,8 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
         people.
 
     Raises:
-        PositionError: the source uses GTIDs, and they are unknown because an event before `wanted`
-            cannot be read.
+        PositionError: the source uses GTIDs, and they are unknown because an event before
+            `wanted` cannot be read.
     """
     uses_gtids = source.uses_gtids
     notes: list[str] = []
@@ -114,7 +114,7 @@ def with_created(source: StartSource, position: Position) -> Position:
 
 
 def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
-    """Return the set at the head of the journal if the head of the next one proves that it adds
+    """The set at the head of the journal if the head of the next one proves that it adds
     nothing.
     """
     names = [info.journal for info in source.journals()]
@@ -126,7 +126,7 @@ def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
 
 
 def head_set(source: StartSource, journal: str) -> str:
-    """Return the set at the head of a journal; "" if it has none."""
+    """The set at the head of a journal; "" if it has none."""
     flavor = source.identity.flavor
     with closing(
         cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))
@@ -142,7 +142,7 @@ def head_set(source: StartSource, journal: str) -> str:
 
 
 def journals_before(source: StartSource, journals: Sequence[str], gtid_set: str) -> int:
-    """Return how many of `journals`, oldest first, begin before all of a GTID set was executed.
+    """How many of `journals`, oldest first, begin before all of a GTID set was executed.
 
     The set at a journal's head only grows from journal to journal, so a few heads are read.
     """
@@ -196,7 +196,7 @@ def _read_to(source: StartSource, wanted: Position) -> _Read:
 
 
 def _listed(chunk: Chunk, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet | None:
-    """Return the set at the head of the journal, if the chunk contains it."""
+    """The set at the head of the journal, if the chunk contains it."""
     from cdc_pipeline.binlog.event_types import EventType
     from cdc_pipeline.binlog.events import gtid
 

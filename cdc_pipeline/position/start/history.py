@@ -69,8 +69,8 @@ def stay(question: Question) -> StartDecision:
 
 
 def complete_cursor(question: Question) -> StartDecision:
-    """Continue by offset with a completed executed set,
-    because the server has begun to use GTIDs.
+    """Continue by offset with a completed executed set, because the server has begun to use
+    GTIDs.
     """
     source, wanted = question.source, read_by_offset(question.cursor.position)
     _check_not_ahead(question)
@@ -169,10 +169,8 @@ def switch_virtual_ip(question: Question) -> StartDecision:
 
 
 def await_virtual_ip(question: Question) -> StartDecision:
-    """Refuse another server at the only address, which may be temporary (P5).
-
-    Raises:
-        ServerChangedError: always.
+    """Refuse another server at the only address, which may be temporary (P5). Raises
+    ServerChangedError: always.
     """
     cursor, rules = question.cursor, question.rules
     more = rules.dump_errors_max - rules.dump_errors.count
@@ -190,11 +188,7 @@ def await_virtual_ip(question: Question) -> StartDecision:
 
 
 def refuse(question: Question) -> StartDecision:
-    """Refuse a server that is unrelated to the cursor.
-
-    Raises:
-        SourceIdentityError: always.
-    """
+    """Refuse a server that is unrelated to the cursor. Raises SourceIdentityError: always."""
     cursor = question.cursor
     raise SourceIdentityError(
         f"the cursor of {cursor.source} was written for another server",
@@ -209,10 +203,8 @@ def refuse(question: Question) -> StartDecision:
 
 
 def _check_not_ahead(question: Question) -> None:
-    """Raise if the log of the cursor's own server ends before the cursor.
-
-    Raises:
-        SourceIdentityError: the cursor is ahead by position or by GTIDs.
+    """Raise if the log of the cursor's own server ends before the cursor. Raises
+    SourceIdentityError: the cursor is ahead by position or by GTIDs.
     """
     cursor, identity, end = question.cursor, question.identity, question.end
     position = cursor.position
@@ -235,12 +227,12 @@ def _check_not_ahead(question: Question) -> None:
 
 
 def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
-    """Return where reading after the GTID set `text` begins: the oldest journal of a server, which
-    skips the set itself, or the position in an archive that separates the set from the rest.
+    """Where reading after the GTID set `text` begins: the oldest journal of a server, which skips
+    the set itself, or the position in an archive that separates the set from the rest.
 
     Raises:
-        PositionError: not a GTID set of this source, the log has no GTIDs, or no position separates
-            an archive.
+        PositionError: not a GTID set of this source, the log has no GTIDs, or no position
+            separates an archive.
         JournalMissingError: later transactions were purged.
         SourceIdentityError: the source has not executed all of it.
     """
@@ -268,8 +260,8 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
 
 
 def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> Position:
-    """Return the begin of the newest journal that only transactions of `wanted` precede, with their
-    set; `earliest` if there is none.
+    """The begin of the newest journal that only transactions of `wanted` precede, with their set;
+    `earliest` if there is none.
 
     The set at a journal's head only grows from journal to journal, so a few heads are read.
     """
@@ -289,7 +281,6 @@ def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> P
 
 
 def _name_of(identity: ServerIdentity) -> str:
-    """Return a text for people that names the server."""
     where = f" at {identity.address}" if identity.address else ""
     return f"{identity} (server id {identity.server_id}){where}"
 
@@ -309,9 +300,7 @@ def _what_is_new(question: Question) -> str:
 
 
 def _last_commit_us(question: Question) -> int:
-    """Return the last applied commit time,
-    or the nearest known time before the next transaction.
-    """
+    """The last applied commit time, or the nearest known time before the next transaction."""
     cursor = question.cursor
     last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
     if last_us <= 0:
@@ -331,8 +320,8 @@ def _last_commit_us(question: Question) -> int:
 
 
 def _check_reaches_back(question: Question, last_us: int) -> None:
-    """Raise if the new server's log begins after the last applied transaction,
-    which leaves a gap.
+    """Raise if the new server's log begins after the last applied transaction, which leaves a
+    gap.
     """
     oldest = question.source.journals()[0].journal
     created_s = question.source.journal_created_s(oldest)
@@ -349,10 +338,8 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
 
 
 def _check_nothing_is_passed_over(question: Question) -> None:
-    """Read by offset the part that a dump by the cursor's GTID set would skip.
-
-    Raises:
-        ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
+    """Read by offset the part that a dump by the cursor's GTID set would skip. Raises
+    ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
     """
     source, cursor = question.source, question.cursor
     if question.identity.flavor != "mysql" or source.heads_are_local:

@@ -31,8 +31,7 @@ from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
 
 
 def last_gtid(piece: EventSlice) -> str:
-    """Return the GTID of the last transaction that begins in `piece`; "" if none with a GTID
-    does."""
+    """The GTID of the last transaction that begins in `piece`; "" if none with a GTID does."""
     rows = np.flatnonzero(np.isin(piece.events["event_type"], GTID_TYPES))
     return _gtid(piece.chunk, piece.first + int(rows[-1])) if len(rows) else ""
 
@@ -72,15 +71,16 @@ def check_last_transaction(
 
 
 def _journal_of(source: StartSource, gtid: str) -> str:
-    """Return the newest journal before which `gtid` was not executed; "" if it was purged."""
+    """The newest journal before which `gtid` was not executed; "" if it was purged."""
     names = [info.journal for info in source.journals()]
     before = journals_before(source, names, gtid)
     return names[before - 1] if before else ""
 
 
 def _find(source: StartSource, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
-    """Return the journal's transaction of the GTID of `known`, or else of its number in its domain;
-    None if there is neither."""
+    """The journal's transaction of the GTID of `known`, or else of its number in its domain; None
+    if there is neither.
+    """
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 
     grouping = TransactionPass()
@@ -101,7 +101,7 @@ def _find(source: StartSource, journal: str, known: LoggedTransaction) -> Logged
 
 
 def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
-    """Return the rows of the GTID events of a chunk that may have the number of `gtid`."""
+    """The rows of the GTID events of a chunk that may have the number of `gtid`."""
     from cdc_pipeline.binlog.events.gtid import executed
 
     number = int(gtid.replace(":", "-").rpartition("-")[2])
@@ -112,12 +112,11 @@ def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
 
 
 def _place(gtid: str) -> tuple[str, str]:
-    """Return domain and number of a GTID of MariaDB."""
     return gtid.partition("-")[0], gtid.rpartition("-")[2]
 
 
 def _gtid(chunk: Chunk, row: int) -> str:
-    """Return the GTID of an event as text; "" if it executes nothing of its own."""
+    """The GTID of an event as text; "" if it executes nothing of its own."""
     from cdc_pipeline.binlog.events.gtid import executed
 
     separator = "-" if chunk.journal_format.is_mariadb else ":"

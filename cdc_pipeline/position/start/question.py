@@ -106,8 +106,8 @@ class Question:
     def configured(self) -> Start | None:
         """The start configured for the connected server; None for a standby without one.
 
-        A GTID set of the primary's start means the same on its standby (P3); journals, offsets and
-        words do not (P4).
+        A GTID set of the primary's start means the same on its standby (P3); journals, offsets
+        and words do not (P4).
         """
         if not self.at_standby:
             return self.primary_start

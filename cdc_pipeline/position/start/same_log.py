@@ -47,11 +47,11 @@ _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYP
 
 
 def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
-    """Return the last events of `piece` that can be found again in its journal, as one; None if
-    there are none.
+    """The last events of `piece` that can be found again in its journal, as one; None if there are
+    none.
 
-    They follow each other, are small, are equal in the journal and in memory (unlike a compressed
-    payload), and never change.
+    They follow each other, are small, are equal in the journal and in memory (unlike a
+    compressed payload), and never change.
     """
     for events in (piece.events[-_LOGGED_EVENTS_MAX:], piece.events):  # nearly always the first
         size_bytes = events["next_offset"] - events["offset"]
@@ -171,7 +171,7 @@ def other_log(
     got: str,
     pipeline_name: str = "",
 ) -> SourceIdentityError:
-    """Return an error for a log that is not the log of `position`."""
+    """An error for a log that is not the log of `position`."""
     return SourceIdentityError(
         f"the log of {source.identity} is not the one that the cursor came from: the server was "
         "restored to an earlier state, or its log was reset; the lake may have changes that "
@@ -185,7 +185,7 @@ def other_log(
 
 
 def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
-    """Return the commands that bring a lake up to date after its source's log was replaced."""
+    """The commands that bring a lake up to date after its source's log was replaced."""
     name = pipeline_name or "SOURCE"
     if is_archive:  # it has no tables to read
         return (
@@ -216,7 +216,7 @@ def _check_created(
 
 
 def _with(found: LoggedEvent | None, chunk: Chunk, *, stop_offset: int) -> LoggedEvent | None:
-    """Return the events of a chunk before an offset, after those that came before it, as one."""
+    """The events of a chunk before an offset, after those that came before it, as one."""
     events = chunk.events
     rows = np.flatnonzero((events["parent"] < 0) & (events["offset"] < stop_offset))
     if not len(rows):

@@ -36,11 +36,9 @@ _NEIGHBOURS_READ: Final = 2 * _STRIDE
 def search_by_time(
     source: StartSource, *, t_us: int, end: Position | None = None, journal: str = ""
 ) -> Position | None:
-    """Return the begin of the first transaction committed at or after `t_us`; None if there is
-    none.
+    """The begin of the first transaction committed at or after `t_us`; None if there is none.
 
     Args:
-        source: the log.
         t_us: microseconds since 1970 UTC.
         end: where the search ends; the end of the log by default.
         journal: search in this journal only (P4).
@@ -78,7 +76,7 @@ class JournalsToScan(NamedTuple):
 
 
 def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> JournalsToScan:
-    """Return which of the journals `names`, oldest first, to scan for the moment `t_us`."""
+    """Which of the journals `names`, oldest first, to scan for the moment `t_us`."""
     created: dict[int, int] = {}
 
     def is_after(index: int) -> bool:

@@ -164,14 +164,13 @@ def resolve_start(
     Args:
         cursor: the last known position.
         start: configured start of the primary.
-        source: the connected source.
         rules: further facts of the configuration and of earlier runs.
-        overlap: after a switch by time, compares the log from the found position with the applied
-            transactions (K7); without it, reading continues there.
+        overlap: after a switch by time, compares the log from the found position with the
+            applied transactions (K7); without it, reading continues there.
 
     Raises:
-        SourceIdentityError: the cursor belongs to another server, or to this server before its log
-            was reset.
+        SourceIdentityError: the cursor belongs to another server, or to this server before its
+            log was reset.
         ServerChangedError: the cursor seems to belong to another server, but the address may not
             have moved for good (P5).
         PositionError: a configured start is not on an event boundary, or not a GTID set of this

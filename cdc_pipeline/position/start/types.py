@@ -36,21 +36,21 @@ class StartSource(Protocol):
 
     @property
     def uses_gtids(self) -> bool:
-        """Whether every new transaction has a GTID,
-        so that reading can continue after a GTID set.
+        """Whether every new transaction has a GTID, so that reading can continue after a GTID
+        set.
         """
 
     @property
     def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` needs no connection,
-        so that it may be called for every journal.
+        """Whether `journal_created_s` needs no connection, so that it may be called for every
+        journal.
         """
 
     def journals(self) -> Sequence[ListedJournal]:
-        """Return all journals that can be read, oldest first."""
+        """All journals that can be read, oldest first."""
 
     def journal_created_s(self, journal: str) -> int:
-        """Return the creation time in the journal's format description, seconds since 1970."""
+        """The creation time in the journal's format description, seconds since 1970."""
 
     def earliest_position(self) -> Position: ...
 
@@ -93,16 +93,14 @@ class StartDecision:
     """Where a run starts, and the chain of reasons, first reason first.
 
     Attributes:
-        position: the start, with the full set of executed GTIDs if reading can continue after that
-            set.
+        position: with the full set of executed GTIDs if reading can continue after that set.
         reasons: the first names the row of the table, with its clause.
-        by_offset: True to read by journal and offset even if the position has a GTID set.
-        epoch_grows: True if the source's identity or numbering has changed, so that a new epoch
-            begins (K1: order spans servers).
+        by_offset: read by journal and offset even if the position has a GTID set.
+        epoch_grows: the source's identity or numbering has changed, so that a new epoch begins
+            (K1: order spans servers).
         overlap_until_us: no cut may be published before a transaction with a later commit time,
             microseconds since 1970 (K7); None if nothing is read twice.
-        resets_dump_errors: True if the decision used the count of dump errors, which is then reset
-            (P5).
+        resets_dump_errors: the decision used the count of dump errors (P5).
     """
 
     position: Position

@@ -77,10 +77,8 @@ class EntryHeader:
 
 
 def parse_header(raw: bytes) -> EntryHeader:
-    """Parse the header at the beginning of `raw`.
-
-    Raises:
-        EntryError: too short, a wrong checksum, or not a header.
+    """Parse the header at the beginning of `raw`. Raises EntryError: too short, a wrong checksum,
+    or not a header.
     """
     if len(raw) < HEADER_BYTES:
         raise EntryError(f"{len(raw)} bytes of a header of {HEADER_BYTES}")
@@ -98,8 +96,8 @@ def parse_header(raw: bytes) -> EntryHeader:
 
 
 class EntryEncoder:
-    """Encode slices as buffers. Remembers the last context,
-    which the next slice nearly always shares.
+    """Encode slices as buffers. Remembers the last context, which the next slice nearly always
+    shares.
     """
 
     def __init__(self) -> None:
@@ -107,10 +105,8 @@ class EntryEncoder:
         self._context = b""
 
     def encode(self, entry: MemoryEntry) -> list[Any]:
-        """Return the buffers that form the entry, in order.
-
-        Raises:
-            StoreError: the slice's rows refer to bytes that its chunk does not have.
+        """The buffers that form the entry, in order. Raises StoreError: the slice's rows refer to
+        bytes that its chunk does not have.
         """
         part = entry.part
         context = self._context_of(part)
@@ -168,11 +164,8 @@ class EntryDecoder:
         )
 
     def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> EventSlice:
-        """Return the slice, whose rows and bytes are views of `raw` (a whole entry with its
-        header).
-
-        Raises:
-            EntryError: the checksum is wrong.
+        """The slice, whose rows and bytes are views of `raw` (a whole entry with its header).
+        Raises EntryError: the checksum is wrong.
         """
         if len(raw) != header.entry_bytes:
             raise EntryError(f"{len(raw)} bytes of an entry of {header.entry_bytes}")
@@ -208,8 +201,8 @@ class EntryDecoder:
 
 
 def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
-    """Return the rows relative to the slice's first byte and row,
-    and the runs of bytes that they refer to.
+    """The rows relative to the slice's first byte and row, and the runs of bytes that they refer
+    to.
     """
     rows = part.events.copy()
     starts = rows["start"].astype(np.int64)

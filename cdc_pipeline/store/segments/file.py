@@ -10,8 +10,8 @@ from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT
 
 
 class FileEventStore(MixedEventStore):
-    """An `EventStore` that keeps all events in files. Arguments and errors:
-    see `MixedEventStore`.
+    """An `EventStore` that keeps all events in files. Arguments and errors: see
+    `MixedEventStore`.
     """
 
     def __init__(

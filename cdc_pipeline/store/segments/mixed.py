@@ -79,7 +79,7 @@ class _MixedKeeper:
         )
 
     def _takes_memory(self) -> bool:
-        """Return whether memory may be used now; if the disk is full, there is no other room."""
+        """Whether memory may be used now; if the disk is full, there is no other room."""
         if self._is_spilling and self.log.has_room:
             used_bytes = self.event_bytes + self.events * _ROW_BYTES
             self._is_spilling = (
@@ -131,15 +131,11 @@ class MixedEventStore(RingStore):
         directory: a local directory for this store alone, made private (0700) at the start.
         memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
             bytes are those of the events and of their rows; by default only they are bounded.
-        segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
-            of `disk_bytes_max`.
+        segment_bytes: length at which a file is sealed; at most a quarter of `disk_bytes_max`.
         disk_bytes_max: puts wait while the files with unreleased events have this length or more;
             the list that reaches it is still stored.
-        waits_for_memory: let puts wait for memory; only a list that is larger than all of it goes
-            to a file.
-        ring_events: maximum number of retained events, a power of two; by default unbounded.
-        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the retained bytes
-            are bounded by `ring_events` units.
+        waits_for_memory: only a list that is larger than all of it goes to a file.
+        ring_events: most retained events, a power of two; by default unbounded.
 
     Raises:
         RingSizeError: `ring_events` is not a power of two (S1).
@@ -183,18 +179,15 @@ class MixedEventStore(RingStore):
 
     @property
     def memory_event_bytes(self) -> int:
-        """The bytes of the events in memory."""
         with self._lock:
             return self._mixed_keeper.event_bytes
 
     @property
     def spilled_events(self) -> int:
-        """The number of events written to files since the start."""
         with self._lock:
             return self._mixed_keeper.spilled_events
 
     @property
     def disk_bytes(self) -> int:
-        """The total length of the store's files."""
         with self._lock:
             return self._mixed_keeper.log.disk_bytes

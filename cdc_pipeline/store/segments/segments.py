@@ -95,7 +95,7 @@ class StoredEntry(Entry):
 def _stored_entry(
     entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int
 ) -> StoredEntry:
-    """Return the stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
+    """The stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
     return StoredEntry(
@@ -151,17 +151,14 @@ class SegmentLog:
         self.folder.give_back()
 
     def clean(self) -> None:
-        """Remove the files but keep the folder."""
         self._reset()
         self.folder.remove_segments()
 
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
-        """Write all entries or none, and return their stored forms.
-
-        Raises:
-            StoreError: the system refuses the write; nothing is stored.
+        """Write all entries or none, and return their stored forms. Raises StoreError: the system
+        refuses the write; nothing is stored.
         """
         encoded = [self._encoder.encode(entry) for entry in entries]
         lengths = [sum(map(len, buffers)) for buffers in encoded]
@@ -213,7 +210,6 @@ class SegmentLog:
         self._remove(gone)
 
     def _open_segment(self) -> tuple[Segment, int]:
-        """Return the segment to append to and its descriptor."""
         last = self.segments[-1] if self.segments else None
         if last is not None and self._writer is not None:
             if last.size_bytes < self._segment_bytes:
@@ -239,11 +235,7 @@ class SegmentLog:
     # -- reading -----------------------------------------------------------------------------------
 
     def load(self, entry: StoredEntry) -> EventSlice:
-        """Return the slice of the entry.
-
-        Raises:
-            StoreDamagedError: its bytes are not those that were written.
-        """
+        """Raises StoreDamagedError: its bytes are not those that were written."""
         if self._loaded is not None and self._loaded[0] is entry:
             return self._loaded[1]
         try:
@@ -268,7 +260,6 @@ class SegmentLog:
     # -- freeing -----------------------------------------------------------------------------------
 
     def released(self, sequence: int) -> None:
-        """Note that released moved to `sequence`."""
         if sequence <= self._released_sequence:
             return
         self._released_sequence = sequence
@@ -319,7 +310,7 @@ def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
 
 
 def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
-    """Return an error that names the file and the offset in it."""
+    """An error that names the file and the offset in it."""
     return StoreDamagedError(
         f"the store's file {path.name} is damaged",
         offset=offset,
