@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyspark
 
-from cdc_pipeline.sink.spark import log_store
 from cdc_pipeline.sink.spark.jars import jar_paths
+from cdc_pipeline.sink.spark.session import LOG_STORE_JAR as JAR
 
-SOURCE = log_store.JAR.with_name("ConditionalLogStore.java")
+SOURCE = JAR.with_name("ConditionalLogStore.java")
 SOURCE_ENTRY = "META-INF/source.sha256"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -44,10 +44,10 @@ def main() -> int:
         classes = sorted(Path(folder).rglob("*.class"))
         content = {one.relative_to(folder).as_posix(): one.read_bytes() for one in classes}
         content[SOURCE_ENTRY] = f"{source_digest()}\n".encode()
-        with zipfile.ZipFile(log_store.JAR, "w", zipfile.ZIP_DEFLATED) as jar:
+        with zipfile.ZipFile(JAR, "w", zipfile.ZIP_DEFLATED) as jar:
             for name, data in sorted(content.items()):
                 jar.writestr(zipfile.ZipInfo(name, _EPOCH), data)
-    print(f"{log_store.JAR}: {len(content)} files, {log_store.JAR.stat().st_size} bytes")
+    print(f"{JAR}: {len(content)} files, {JAR.stat().st_size} bytes")
     return 0
 
 

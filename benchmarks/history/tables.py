@@ -13,7 +13,7 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.sink.lake_sink import LakeSink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.protocol import Applied, OnMerged, TableVersion
 from tests.support.memory_sink import STEPS_PER_BATCH, At, MemoryLake, MemoryTables
 
@@ -70,7 +70,7 @@ class CountedTables(MemoryTables):
         return Applied(there)
 
 
-def counted_sink(history: History, *, source: str, config: SinkConfig) -> LakeSink:
+def counted_sink(history: History, *, source: str, config: SinkConfig) -> Sink:
     """Return a sink over counted tables, made as a `DeltaSink` is."""
     paths = LakePaths(config.lake_path.absolute(), source)
-    return LakeSink(paths, tables=CountedTables(paths, history), cut_retention=config.cut_retention)
+    return Sink(paths, tables=CountedTables(paths, history), cut_retention=config.cut_retention)

@@ -107,7 +107,7 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
 def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
     """Print Spark SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
     paths, found = _cut(settings.config_of(source), as_of)
-    from cdc_pipeline.sink.read.cut_sql import view_statements
+    from cdc_pipeline.sink.read.read import view_statements
 
     statements = view_statements(paths, found, schema=schema)
     if settings.as_json:

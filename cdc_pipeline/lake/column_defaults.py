@@ -2,7 +2,7 @@
 
 A changelog holds changes: its rows from before the statement stay as they are, NULL in the new
 column. The present state of a row can be derived from them only with the value that the server
-filled in (`sink/verify/changes.py`).
+filled in (`sink/verify/sides.py`).
 
 Rules:
 - The list follows the columns: renamed, widened and dropped with them.

@@ -2,7 +2,7 @@
 
 A changelog's rows from before a DDL stay as they are: `_cdc_absent` names columns as they were
 called then, and a change belongs to the row that it had by the key of that time. What the changes
-leave can be derived only with both (`sink/verify/changes.py`).
+leave can be derived only with both (`sink/verify/sides.py`).
 
 Rules:
 - Each DDL that renames or drops columns, computes new ones from them, or changes the primary key

@@ -23,8 +23,7 @@ from pydantic import (
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.evolution.decisions import DdlDecision
-from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 

@@ -24,7 +24,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import empty_interval, publish
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 

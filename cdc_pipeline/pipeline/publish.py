@@ -15,7 +15,7 @@ from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 
 
 def publish(

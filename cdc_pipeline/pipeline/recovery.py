@@ -12,7 +12,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.publish import move_to_cut, publish
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,8 +196,8 @@ class CursorState(CursorPlace):
 
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
-    # Shadow tables of online schema changes in progress (`schema/evolution/shadows.py`), as JSON
-    # texts by name.
+    # Shadow tables of online schema changes in progress (`statement_context.Shadow`), as JSON texts
+    # by name.
     shadows: dict[str, str] = Field(default_factory=dict)
 
     @property

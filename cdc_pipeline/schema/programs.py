@@ -28,13 +28,11 @@ _DYNAMIC: Final = frozenset({"prepare", "execute"})
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text or a name; whoever names a table has all words of its name."""
+    """Whoever names a table has all words of its name."""
     return frozenset(_WORD.findall(NameRule.LOWER.fold(text)))
 
 
 class ProgramKind(Enum):
-    """When a program takes part in a statement."""
-
     TRIGGER = auto()  # its table is written
     VIEW = auto()  # it is written, or read
     ROUTINE = auto()  # it is named anywhere
@@ -44,9 +42,8 @@ class ProgramKind(Enum):
 class Program:
     """A trigger, a view, a routine, or a cascading foreign key (a trigger of its parent).
 
-    Attributes:
-        name: without its database; of a trigger its table's.
-        body: names what it writes; None if it cannot be read.
+    `name` is without its database, of a trigger its table's; `body` names what it writes, None
+    if it cannot be read.
     """
 
     kind: ProgramKind
@@ -56,10 +53,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A statement after which the catalog no longer shows what there was before.
-
-    Attributes:
-        table: that was dropped or renamed; "" if any program may have changed.
+    """After such a statement the catalog no longer shows what there was before: `table` was
+    dropped or renamed; "" if any program may have changed.
     """
 
     journal: str
@@ -95,10 +90,8 @@ class StoredPrograms:
         journal: str,
         offset: int,
     ) -> tuple[TableName, ...]:
-        """Return those tables that a statement at a place of the log may write through programs.
-
-        Args:
-            written: tables that it writes itself; None if its text does not show them.
+        """Those that a statement at a place of the log may write through programs. `written` are
+        tables that it writes itself; None if its text does not show them.
         """
         writes = self._written(sql, written)
         if writes is None:
@@ -112,7 +105,7 @@ class StoredPrograms:
         return tuple(table for table in among if words(table[1]) <= writes)
 
     def _written(self, sql: str, written: Collection[TableName] | None) -> set[str] | None:
-        """Return the words of all tables that may be written; None for any table."""
+        """The words of all tables that may be written; None for any table."""
         named = set(words(sql))
         writes = set(named)
         if written is not None:
@@ -143,6 +136,5 @@ class _Prepared:
         return self.name <= writes or (self.kind is not ProgramKind.TRIGGER and self.name <= named)
 
     def may_write(self, writes: set[str]) -> bool:
-        """Return whether it writes what it names, given that it takes part: a view that is only
-        read does not."""
+        """Given that it takes part: a view that is only read does not."""
         return self.kind is ProgramKind.ROUTINE or self.name <= writes

@@ -8,10 +8,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -20,30 +22,30 @@ from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeErr
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
-from cdc_pipeline.sink.apply.executors import lack_of_executors
+from cdc_pipeline.sink.apply.executors import lack_of_executors, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.take_back import take_back
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.commit import forget_logs
-from cdc_pipeline.sink.delta.conflicts import again_on_conflict
-from cdc_pipeline.sink.delta.failures import failure_of
+from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
-from cdc_pipeline.sink.durable.retention import over_maintenance, retention_properties
-from cdc_pipeline.sink.lake_sink import LakeSink
-from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
+from cdc_pipeline.sink.durable.retention import (
+    over_maintenance,
+    remove_old_log_files,
+    retention_properties,
+)
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersion
 from cdc_pipeline.sink.replace.content import content_of, forget
 from cdc_pipeline.sink.spark.catalog import check_answers, register
-from cdc_pipeline.sink.spark.journal_tasks import run_tasks
 from cdc_pipeline.sink.spark.session import SparkProvider
-from cdc_pipeline.sink.spark.time_limit import time_limit
 
 
 class _DeltaTables:
@@ -231,7 +233,7 @@ class _DeltaTables:
             forget(self._paths, target.content, target.table)
 
 
-class DeltaSink(LakeSink):
+class DeltaSink(Sink):
     """The Delta side of one source; by default it creates its own session."""
 
     def __init__(
@@ -275,3 +277,34 @@ def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
     named = previous.tables[target.table].table_version
     goes_on = there.app_id in (target.app_id, target.replaces)
     return named if goes_on and (named < version or target.content is None) else -1
+
+
+_AGAIN_S: Final = 5.0
+
+
+@contextmanager
+def time_limit(limit_s: float, cancel: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `cancel` while the body runs for longer than `limit_s`; yields whether it was called
+    (K25: nothing waits without a limit).
+
+    A lock or lease is renewed for as long as its process lives, so a Spark job that hangs would
+    hold its source forever. Jobs are cancelled repeatedly until the work has ended: a retry, or the
+    next target, may have started another one. Cancelled work fails like other Spark failures: the
+    record stays, and the next run finishes the batch.
+    """
+    done, late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        wait_s = limit_s
+        while not done.wait(wait_s):
+            late.set()
+            cancel()
+            wait_s = _AGAIN_S
+
+    watcher = threading.Thread(target=watch, name="batch time limit", daemon=True)
+    watcher.start()
+    try:
+        yield late.is_set
+    finally:
+        done.set()
+        watcher.join()

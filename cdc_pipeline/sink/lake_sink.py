@@ -1,7 +1,7 @@
 """A sink that keeps its state in the lake's own records and cuts, for any kind of tables (K2, K3,
 K4, K16, K22).
 
-It keeps the promises of `protocol.Sink`; its `Tables` know how a table is changed.
+It keeps the promises of `protocol`; its `Tables` know how a table is changed.
 
 Rules:
 - Any failure in the work of one target, at any step, suspends that target: the cut of the batch is
@@ -46,8 +46,8 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 _RECORDS_KEPT: Final = 1000
 
 
-class LakeSink:
-    """Applies the batches of one source to tables of some kind."""
+class Sink:
+    """Applies batches of one source to its targets, each exactly once."""
 
     def __init__(
         self,
@@ -64,23 +64,30 @@ class LakeSink:
 
     @property
     def paths(self) -> LakePaths:
+        """Where the source's state and tables lie."""
         return self._paths
 
     @property
     def spark_started(self) -> bool:
+        """False if it has none."""
         return self._tables.spark_started
 
     def lack_of_executors(self) -> str:
-        """Starts Spark, if the sink has one."""
+        """Why all work must be done in this process; "" if executors can share it, and do from then
+        on. Starts Spark, if the sink has one.
+        """
         return self._tables.lack_of_executors()
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+        """The result of `work` for each task, computed on executors, which import `work`. Raises
+        RuntimeSetupError: an executor failed.
+        """
         return self._tables.run_tasks(tasks, work)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Raises LockError: another process holds it; SinkError: the lake's disk refuses a file,
-        while the context lasts.
+        """Be the source's only writer. Raises LockError: another process holds it; SinkError: the
+        lake's disk refuses a file, while the context lasts.
         """
         check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self._tables.cancel) as check:
@@ -103,33 +110,46 @@ class LakeSink:
     # -- state -------------------------------------------------------------------------------------
 
     def last_cut(self) -> Cut | None:
+        """None in a new lake. Raises LakeStateError if it is damaged."""
         return state.last_cut(self.paths, self._numbers())
 
     def cuts(self) -> list[int]:
+        """The numbers of those that are kept, ascending."""
         return list(self._numbers().cuts)
 
     def read_cut(self, number: int) -> Cut:
+        """Raises LakeStateError if it is absent or damaged."""
         return state.read_cut(self.paths, number)
 
     def pending_record(self) -> BatchRecord | None:
+        """The batch without a cut. Raises LakeStateError: records and cuts contradict
+        each other.
+        """
         return state.pending_record(self.paths, self._numbers())
 
     def check_target(self, cut: Cut, table: str) -> None:
+        """Compare one table with a cut (K3). Raises LakeStateError."""
         self._tables.check(cut, table, self.pending_record())
 
     def take_back(self, cut: Cut, table: str) -> int | None:
-        """Raises LockError: the sink is not locked; LakeStateError: the table is not the
-        target's, or its log is damaged.
+        """Prepare a suspended target to read its part of the log again: remove its table if no cut
+        names it, or return the version to restore it to; None if there is nothing to take back.
+
+        Raises LockError: the sink is not locked; LakeStateError: the table is not the target's, or
+        its log is damaged.
         """
         self._check_locked()
         return self._tables.take_back(cut, table)
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
+        """The tables that differ from a cut and the pending batch (K3)."""
         is_locked = self._lock_check is not None
         return self._tables.failing(cut, self.pending_record(), is_locked=is_locked)
 
     def discard_unrecorded(self) -> int:
-        """Raises LockError: the sink is not locked."""
+        """Remove files that no pending record needs, and remains of interrupted writes; return how
+        many. Raises LockError: the sink is not locked.
+        """
         self._check_locked()
         pending = self.pending_record()
         keep = None if pending is None else self.paths.staging(pending.batch_number)
@@ -146,12 +166,16 @@ class LakeSink:
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
+        """Remove parked rows of XA transactions that no cursor refers to (K8); return how many
+        files.
+        """
         self._check_locked()
         return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing -----------------------------------------------------------------------------------
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
+        """Of prepared transactions, with those that the cursor holds."""
         self._check_locked()
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, check_lock=self._check_locked)
 
@@ -178,8 +202,13 @@ class LakeSink:
         given_up: Mapping[str, CdcError] | None = None,
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Cut:
-        """Merge the targets of a recorded batch and publish its cut; completed steps are not
-        repeated. A target that fails is suspended in the cut (K4).
+        """Apply a recorded batch and publish its cut; completed steps are not repeated. A target
+        that fails is suspended in the cut (K4).
+
+        Args:
+            recovered: the batch is resumed: a failure that may pass suspends too.
+            given_up: targets that are suspended without a try, each with its cause.
+            on_merged: called after each table with the number of merged ones, and of all.
 
         Raises:
             LockError: the sink is not locked.
@@ -241,14 +270,19 @@ class LakeSink:
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
+        """What a batch of `lake`, which contains this sink's own, records to get a table at a
+        cut (K17). The rows were read at the place `seq` of the log (K1) and the source's time
+        `ts_us`, -1 if unknown. Raises LakeStateError: the table cannot be read.
+        """
         return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
+        """Count the rows of a target whose seq (K1) is within [low, high]."""
         return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:
-        """Records are kept for the newest 1000 batches (K15). Raises LockError: the sink is not
-        locked.
+        """Remove what batches up to a cut have left, records older than the newest 1000, and cuts
+        whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
         if self.paths.staging_root.is_dir():

@@ -30,24 +30,19 @@ What each call promises:
   itself or the tables), StagingError (rows that do not fit), SinkError and its kinds (a target or
   the lake refuses), RuntimeSetupError (what the sink runs on cannot start).
 
-`LakeSink` keeps these promises for any `Tables`: Delta's (`delta_sink.py`), or tables in memory for
-tests.
+`lake_sink.Sink` keeps these promises for any `Tables`: Delta's (`delta_sink.py`), or tables in
+memory for tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cdc_pipeline.errors import CdcError, LakeStateError
-from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
-from cdc_pipeline.position.cursor import CursorState, OpenXa
-from cdc_pipeline.sink.staging.staging import StagedBatch
 
 # Called with the number of merged tables, and of all that a batch changes.
 OnMerged = Callable[[int, int], None]
@@ -58,109 +53,6 @@ class RowsWithin(NamedTuple):
 
     rows: int
     highest: int | None
-
-
-class Sink(Protocol):
-    """Applies batches of one source to its targets, each exactly once."""
-
-    @property
-    def paths(self) -> LakePaths:
-        """Where the source's state and tables lie."""
-
-    @property
-    def spark_started(self) -> bool:
-        """False if it has none."""
-
-    def lack_of_executors(self) -> str:
-        """Why all work must be done in this process; "" if executors can share it, and do from
-        then on.
-        """
-
-    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
-        """The result of `work` for each task, computed on executors, which import `work`. Raises
-        RuntimeSetupError: an executor failed.
-        """
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Hold the source's lock: be its only writer.
-
-        Raises LockError: another process holds it; SinkError: the lake's disk refuses a file,
-        while the context lasts.
-        """
-
-    def last_cut(self) -> Cut | None:
-        """None in a new lake. Raises LakeStateError if it is damaged."""
-
-    def cuts(self) -> list[int]:
-        """The numbers of those that are kept, ascending."""
-
-    def read_cut(self, number: int) -> Cut:
-        """Raises LakeStateError if it is absent or damaged."""
-
-    def pending_record(self) -> BatchRecord | None:
-        """The batch without a cut. Raises LakeStateError: records and cuts contradict
-        each other.
-        """
-
-    def check_target(self, cut: Cut, table: str) -> None:
-        """Compare one table with a cut (K3). Raises LakeStateError."""
-
-    def take_back(self, cut: Cut, table: str) -> int | None:
-        """Prepare a suspended target to read its part of the log again: remove its table if no
-        cut names it, or return the version to restore it to; None if there is nothing to take
-        back.
-
-        Raises LakeStateError: the table is not the target's, or its log is damaged.
-        """
-
-    def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """The tables that differ from a cut and the pending batch (K3)."""
-
-    def discard_unrecorded(self) -> int:
-        """Remove files that no pending record needs, and remains of interrupted writes; return
-        how many.
-        """
-
-    def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that no cursor refers to (K8); return how many
-        files.
-        """
-
-    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """Of prepared transactions, with those that the cursor holds."""
-
-    def begin(self, number: int) -> StagedBatch:
-        """Start staging. Raises LakeStateError: not the next number, or already recorded."""
-
-    def finish(
-        self,
-        record: BatchRecord,
-        *,
-        recovered: bool = False,
-        given_up: Mapping[str, CdcError] | None = None,
-        on_merged: OnMerged = lambda _tables, _of: None,
-    ) -> Cut:
-        """Apply a recorded batch and publish its cut.
-
-        Args:
-            recovered: the batch is resumed: a failure that may pass suspends too.
-            given_up: targets that are suspended without a try, each with its cause.
-            on_merged: called after each table with the number of merged ones, and of all.
-        """
-
-    def content_of(
-        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
-    ) -> RecordedContent:
-        """What a batch of `lake`, which contains this sink's own, records to get a table at a
-        cut (K17). The rows were read at the place `seq` of the log (K1) and the source's time
-        `ts_us`, -1 if unknown. Raises LakeStateError: the table cannot be read.
-        """
-
-    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Count the rows of a target whose seq (K1) is within [low, high]."""
-
-    def cleanup(self, cut: Cut) -> None:
-        """Remove what batches up to a cut have left, and cuts whose retention is over (K15)."""
 
 
 class TableVersion(Protocol):
@@ -185,7 +77,7 @@ class Applied:
 
 
 class Tables(Protocol):
-    """The tables of one source, through which `LakeSink` changes them.
+    """The tables of one source, through which `Sink` changes them.
 
     Only the holder of the source's lock calls these methods, except those that only read: `check`,
     `failing`, `content_of`, `rows_within`, `lack_of_executors`.

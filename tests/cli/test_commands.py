@@ -25,7 +25,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.schema.evolution.decisions import DdlDecision
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project
 

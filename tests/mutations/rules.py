@@ -81,7 +81,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
     Mutation(
-        "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/delta/transactions.py",
+        "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/delta/commit.py",
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
         "sink/delta/test_table_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
@@ -229,13 +229,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a table is known to be as the cut says only while its log's folder is unchanged",
-        "sink/delta/compared_tables.py",
+        "sink/delta/table_checks.py",
         "return self._known.get(name) == entry", "return name in self._known",
         "sink/delta/test_table_checks.py::"
         "test_k3_whatever_happens_to_a_table_is_noticed_by_the_next_comparison",
     ),
     Mutation(
-        "K3", "a folder that has just changed is not remembered", "sink/delta/compared_tables.py",
+        "K3", "a folder that has just changed is not remembered", "sink/delta/table_checks.py",
         "    if time.time_ns() - found.st_ctime_ns < _SETTLED_NS:\n", "    if False:\n",
         "sink/delta/test_table_checks.py::test_k3_a_folder_that_has_just_changed_is_not_known",
     ),
@@ -253,7 +253,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/read/test_finding.py::test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place",
     ),
     Mutation(
-        "K4", "views leave suspended tables out", "sink/read/cut_sql.py",
+        "K4", "views leave suspended tables out", "sink/read/read.py",
         "[name for name in cut.tables if name not in cut.cursor.suspended]", "list(cut.tables)",
         "sink/read/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
     ),
@@ -502,7 +502,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "lake/test_paths.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
-        "K16", "another writer's table is left alone", "sink/delta/table_owner.py",
+        "K16", "another writer's table is left alone", "sink/delta/log.py",
         "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
         "sink/delta/test_table_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
     ),

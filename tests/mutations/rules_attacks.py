@@ -275,7 +275,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a log with a commit is no remains of a CREATE",
-        "sink/delta/half_made.py",
+        "sink/delta/log.py",
         "    return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)\n",
         "    return True\n",
         "sink/delta/test_half_made.py::test_k22_whatever_else_lies_there_stays",

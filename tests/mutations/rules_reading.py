@@ -75,7 +75,7 @@ READING: Final[tuple[Mutation, ...]] = (
         _BUFFER + "test_k5_pieces_that_left_before_are_followed_by_an_abandoned_mark",
     ),
     Mutation(
-        "K5", "an archive ends at its last whole transaction", "source/archive/ends.py",
+        "K5", "an archive ends at its last whole transaction", "source/archive/archive.py",
         "last = chunk.events[whole - 1]\n", "last = chunk.events[grouped.rows - 1]\n",
         "source/archive/test_archive.py",
     ),

@@ -15,7 +15,7 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, MergeError
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from tests.support.delta_reader import read_delta
 from tests.support.kills import killed_at
 from tests.support.memory_sink import MemoryLake, memory_sink

@@ -22,8 +22,7 @@ from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.read.cut_sql import view_statements
-from cdc_pipeline.sink.read.read import read
+from cdc_pipeline.sink.read.read import read, view_statements
 from cdc_pipeline.sink.spark import merge_settings
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings
 from cdc_pipeline.text.spark_sql import quoted, text_literal

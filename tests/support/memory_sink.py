@@ -42,7 +42,7 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
 )
 from cdc_pipeline.sink.delta.failures import failure_of
-from cdc_pipeline.sink.lake_sink import LakeSink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
     BEFORE_ABSENT_COLUMN,
@@ -414,11 +414,11 @@ class MemoryTables:
         return [*loaded, *(row if row[DELETED_COLUMN] else {**row, **marked} for row in gone)]
 
 
-def memory_sink(lake: MemoryLake, *, source: str, config: SinkConfig) -> LakeSink:
+def memory_sink(lake: MemoryLake, *, source: str, config: SinkConfig) -> Sink:
     """A sink over tables in memory, made as a `DeltaSink` is."""
     paths = LakePaths(config.lake_path.absolute(), source)
     tables = MemoryTables(paths, lake, has_catalog=config.catalog is not None)
-    return LakeSink(paths, tables=tables, cut_retention=config.cut_retention)
+    return Sink(paths, tables=tables, cut_retention=config.cut_retention)
 
 
 def _changed(table: str, paths: LakePaths, what: str) -> LakeStateError:

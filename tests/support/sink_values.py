@@ -25,7 +25,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.target import Target
 
 Image = dict[str, Any]

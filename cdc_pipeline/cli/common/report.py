@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cdc_pipeline.pipeline.report import CaptureReport, TableReport
-    from cdc_pipeline.schema.evolution.decisions import DdlDecision
+    from cdc_pipeline.schema.evolution.steps import DdlDecision
 
 
 def show_report(report: CaptureReport, *, run_id: str = "") -> None:

@@ -64,7 +64,7 @@ from cdc_pipeline.position.failback import (
 )
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.history.history import LogPosition
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.protocol import Source
 
 

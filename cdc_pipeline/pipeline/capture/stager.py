@@ -27,7 +27,7 @@ from cdc_pipeline.lake.records import Cut, DdlDecision, Note
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.schema.evolution.changes import TableChange
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.staging.staging import StagedBatch
 

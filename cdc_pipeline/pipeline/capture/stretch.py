@@ -33,7 +33,7 @@ from cdc_pipeline.pipeline.wiring import build_store
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.history.history import LogPosition
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore

@@ -37,7 +37,7 @@ def _journals(context: Context) -> Iterator[Verdict]:
 
 
 def _end(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.archive.ends import scan
+    from cdc_pipeline.source.archive.archive import scan
     from cdc_pipeline.source.archive.files import journal_files, read_head
 
     context.source  # noqa: B018  (its check has passed)

@@ -21,7 +21,7 @@ from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.text.table_names import TablePattern
 
 if TYPE_CHECKING:

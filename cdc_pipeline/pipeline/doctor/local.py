@@ -16,8 +16,7 @@ from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, war
 from cdc_pipeline.pipeline.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
 from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
-from cdc_pipeline.sink.spark.java import find_java_home, java_version
-from cdc_pipeline.sink.spark.spark_home import find_spark_home
+from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home, java_version
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)

@@ -49,7 +49,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.same_log import check_same_log
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.protocol import Source
 
 Direction = Literal["first", "same", "back", "forward", "back_and_forward"]

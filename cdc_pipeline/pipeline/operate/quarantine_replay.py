@@ -34,7 +34,7 @@ from cdc_pipeline.pipeline.targets.table_filter import tables_named
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.text.table_names import split_table_name
 
 _REPLAYED_NOTE = "quarantine_replayed"

@@ -43,10 +43,8 @@ from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
-from cdc_pipeline.schema.evolution.decisions import DdlDecision
-from cdc_pipeline.schema.evolution.shadows import Shadow
-from cdc_pipeline.schema.evolution.statement_context import Arrival
-from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn
+from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
+from cdc_pipeline.schema.evolution.steps import AddColumn, DdlDecision, RenameColumn, WidenColumn
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed

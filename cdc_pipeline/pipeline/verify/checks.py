@@ -29,7 +29,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.delta.row_count import row_count
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
-from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
+from cdc_pipeline.sink.verify.compare import duplicate_keys, history_intervals
 
 CheckName = Literal[
     "count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention", "readable"

@@ -50,8 +50,8 @@ from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
-from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
 from cdc_pipeline.sink.verify.sides import Sides
 

@@ -30,7 +30,7 @@ _WRITES_NOTHING: Final = frozenset({"SELECT", "DO", "VALUES", "TABLE"})
 
 
 def reached(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
-    """Return the captured tables whose rows a statement may have changed: first those it names."""
+    """The captured tables whose rows a statement may have changed: first those it names."""
     if statement.kind is _K.UNKNOWN:
         return _reached_by_unknown(context, statement)
     if statement.kind is _K.CREATE_TABLE_SELECT:
@@ -45,7 +45,7 @@ def reached(context: StatementContext, statement: Statement) -> tuple[TableName,
 
 
 def _created(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
-    """Return the table that CREATE TABLE ... SELECT fills; one that exists is left as it is."""
+    """The table that CREATE TABLE ... SELECT fills; one that exists is left as it is."""
     table = context.touched(statement)
     known = context.known(*table[0]) if table else None
     exists = statement.if_not_exists and known is not None and not known.source.gone
@@ -62,7 +62,7 @@ def _reached_by_unknown(context: StatementContext, statement: Statement) -> tupl
 
 
 def _listed(context: StatementContext) -> tuple[TableName, ...]:
-    """Return the captured tables with rows in the lake, in the databases that the event lists."""
+    """Tables with rows in the lake, in the databases that the event lists."""
     listed = context.databases
     names = context.modes.names
     compared = None if listed is None else {names.fold(name) for name in listed}
@@ -76,7 +76,6 @@ def _listed(context: StatementContext) -> tuple[TableName, ...]:
 def _through_programs(
     context: StatementContext, statement: Statement, named: tuple[TableName, ...]
 ) -> tuple[TableName, ...]:
-    """Return tables that triggers, views, routines or foreign keys may have led a statement to."""
     others = tuple(table for table in _listed(context) if table not in named)
     if not others or (
         statement.tables and all(context.accepted(*table) for table in statement.tables)

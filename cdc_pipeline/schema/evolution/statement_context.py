@@ -1,4 +1,12 @@
-"""Plain values: the context of a statement that `changes` receives, and the decision it returns."""
+"""Plain values: the context of a statement that `changes` receives, and the decision it returns.
+
+Rules:
+- A shadow's rows are never captured: they are copies of its table's rows. Only the statements that
+  made it differ from its table are kept.
+- At the swap these statements are decided as if they had run on the table itself. Whatever the copy
+  could have lost (a renamed column, rows that a new unique key refuses) counts as uncertain.
+- These are plain values that outlive a run: the cursor stores them.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +17,45 @@ from typing import Final, Literal, TypedDict
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.decisions import DdlDecision
-from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
-from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
 from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
+
+_STATEMENTS_MAX = 100
+
+
+class ShadowStatement(FrozenModel):
+    """A statement that changed a shadow, with the context its meaning depends on."""
+
+    sql: str
+    database: str
+    modes: SqlModes
+    place: str = ""
+
+
+class Shadow(FrozenModel):
+    """A shadow of the table `of`, ``schema.table``; `doubt` says why its columns are uncertain."""
+
+    of: str
+    statements: tuple[ShadowStatement, ...] = ()
+    doubt: str = ""
+
+    def then(self, statement: ShadowStatement) -> Shadow:
+        if any(statement.place == known.place for known in self.statements if known.place):
+            return self  # read again
+        if len(self.statements) >= _STATEMENTS_MAX:
+            return self.model_copy(
+                update={"doubt": f"it was altered more than {_STATEMENTS_MAX} times"}
+            )
+        return self.model_copy(update={"statements": (*self.statements, statement)})
+
 
 RELOAD: Final = (
     "exclude the table (tables.exclude) or take a new snapshot of it: remove its target, and "

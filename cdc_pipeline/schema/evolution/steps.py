@@ -113,3 +113,17 @@ def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[Target
             for column in columns
         )
     return columns
+
+
+class DdlDecision(FrozenModel):
+    """Shown in the run's metadata."""
+
+    journal: str
+    offset: int
+    sql: str
+    kind: str  # create_table, alter_table, create_index, ...
+    tables: tuple[str, ...]
+    decision: Literal["applied", "recorded", "ignored"]
+    reason: str
+    # the policies that decided, as ``drop_column=keep``; "" if there was no choice
+    policy: str = ""

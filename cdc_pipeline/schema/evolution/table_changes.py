@@ -26,13 +26,14 @@ from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
-from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
     CreateTarget,
     Decision,
     KnownTable,
+    Shadow,
     ShadowChange,
+    ShadowStatement,
     StatementContext,
     TableChange,
     TableState,

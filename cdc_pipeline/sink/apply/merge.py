@@ -38,17 +38,22 @@ from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
-from cdc_pipeline.sink.delta.data_file import CODEC
-from cdc_pipeline.sink.delta.failures import failure_of
-from cdc_pipeline.sink.delta.log import TableLog, commit_note, newest_change, read_table_log
-from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
-from cdc_pipeline.sink.delta.table_owner import check_owner
-from cdc_pipeline.sink.delta.transactions import (
+from cdc_pipeline.sink.delta.commit import (
     MERGE_STEP,
     STEPS_PER_BATCH,
     run_once,
     transaction_version,
 )
+from cdc_pipeline.sink.delta.data_file import CODEC
+from cdc_pipeline.sink.delta.failures import failure_of
+from cdc_pipeline.sink.delta.log import (
+    TableLog,
+    check_owner,
+    commit_note,
+    newest_change,
+    read_table_log,
+)
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES

@@ -5,7 +5,7 @@ Rules:
   are looked up among them, and only the steps after that point are done. Columns that no step
   touches do not matter.
 - Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n``
-  (`sink/delta/transactions.py`).
+  (`sink/delta/commit.py`).
 - A check only reads, and stops the target for good if a row fails it. It runs before any change.
 - Delta's features (column mapping, type widening, TIMESTAMP_NTZ) are switched on by the first step
   that needs them.
@@ -35,9 +35,9 @@ from cdc_pipeline.schema.evolution.steps import (
     columns_after,
 )
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH, run_once, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import TableLog, read_table_log
-from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, run_once, transaction_version
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at

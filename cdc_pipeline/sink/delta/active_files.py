@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.half_made import LOG_FOLDER
-from cdc_pipeline.sink.delta.log import commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
 from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
 
 _FILES_MAX: Final = 1_000

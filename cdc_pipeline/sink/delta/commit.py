@@ -1,4 +1,5 @@
-"""Build one Delta commit directly: rows marked as deleted and rows added, under one transaction id.
+"""Build one Delta commit directly: rows marked as deleted and rows added, under one transaction id;
+or run one DML statement under an id (`run_once`), unless the table has it (K2).
 
 Delta's own MERGE reads the target three times (which files, which rows to write, which rows to
 mark) and joins it each time. If the new rows need nothing of the old ones, one read is enough, and
@@ -11,6 +12,10 @@ Rules:
   with a plain model.
 - A commit carries its transaction id as an action, never by a setting of the session.
 - A file's statistics stay true: bounds become wide when rows are marked (`tightBounds`).
+- The id is ``16 * batch + step``; a batch has at most 16 DML statements for a target, in the order
+  of their numbers.
+- The id is a setting of a separate session and is always unset afterwards: a second statement under
+  the same id would be skipped silently.
 
 Source: Delta's protocol: "Add File and Remove File", "Deletion Vectors", "Per-file Statistics",
 "Transaction Identifiers".
@@ -20,14 +25,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.sink.delta.active_files import DataFile
 from cdc_pipeline.sink.delta.data_file import json_text, read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
@@ -263,3 +270,36 @@ class TableCommit:
             "MODULE$"
         )
         return store.createWriter(path), str(descriptors.encodeUUID(identity, ""))
+
+
+STEPS_PER_BATCH: Final = 16
+MERGE_STEP: Final = 0
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+
+
+def transaction_version(batch_number: int, step: int) -> int:
+    return STEPS_PER_BATCH * batch_number + step
+
+
+def run_once(
+    session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int
+) -> None:
+    """Run a DML statement as one step of a batch, unless the table has it already."""
+    version = transaction_version(record.batch_number, step)
+    if there.transaction_version >= version:
+        return
+    with _transaction_id(session, there.app_id, version):
+        session.sql(statement).collect()
+
+
+@contextmanager
+def _transaction_id(session: SparkSession, app_id: str, version: int) -> Iterator[None]:
+    session.conf.set(_APP_ID, app_id)
+    session.conf.set(_APP_VERSION, str(version))
+    try:
+        yield
+    finally:
+        session.conf.unset(_APP_ID)
+        session.conf.unset(_APP_VERSION)

@@ -1,33 +1,40 @@
 """Read Delta tables from their logs without a JVM: versions, properties, transaction ids, commits
-(K3).
+(K3); who owns a table (K16: one writer per target); what an interrupted CREATE leaves (K22).
 
 Rules:
 - deltalake is used for versions, metadata and transaction ids only: it cannot read rows under
   deletion vectors.
 - Commits are read from the log's own JSON files: only they say which transaction ids a commit
   carries.
+- A log in which nothing was ever committed is no table: it cannot have been read, and it holds no
+  row.
+- The holder of the source's lock removes what such a CREATE left before the table is created.
+  Anything else in the folder may belong to a user: it stays, and the table is not created.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
+from cdc_pipeline.lake.paths import TEMPORARY_PREFIX
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.lake.storage.store_answers import answer_of
-from cdc_pipeline.sink.delta.half_made import LOG_FOLDER as LOG_FOLDER
-from cdc_pipeline.sink.delta.half_made import is_half_made
 from cdc_pipeline.sink.delta.plain_table import is_plain, takes_plain_commits
 from cdc_pipeline.text.hide import hide
 from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 SOURCE_PROPERTY: Final = "cdc.source"
@@ -80,7 +87,7 @@ class Commit:
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
     """At `version` or now; None if there is no table, or only the beginning of one
-    (`half_made`).
+    (`is_half_made`).
 
     Raises LakeStateError: its log cannot be read; LakeUnreachableError: its object store does
     not answer.
@@ -266,3 +273,78 @@ def is_maintenance(commit: Commit, *, app_id: str) -> bool:
 
 def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
     return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}
+
+
+def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
+    """Raises LakeStateError: the table belongs to another source, was created again, or was not
+    made by the pipeline.
+    """
+    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
+        return
+    owner = there.properties.get(SOURCE_PROPERTY)
+    of = (
+        f"source {owner}, table {there.properties.get(TABLE_PROPERTY)}, {there.app_id}"
+        if owner
+        else "another program"
+    )
+    raise LakeStateError(
+        f"the Delta table in {path} is not the one that was created for this target",
+        table=table,
+        expected=f"application id {app_id}",
+        got=f"a table of {of}",
+        next_step="move that table away and restore the target from a backup, or use a separate "
+        "lake for this source",
+    )
+
+
+LOG_FOLDER: Final = "_delta_log"
+
+# Files on their way to another name (a leading dot), checksums, and folders that Delta makes before
+# the first commit.
+_NO_COMMIT: Final = re.compile(r"\..*|.*\.(crc|tmp)|_commits|_staged_commits|_sidecars")
+_FIRST_COMMIT: Final = f"{0:020d}.json"
+
+
+def is_half_made(path: Path) -> bool:
+    """Whether a log has no commit. An empty first commit counts as none: a power cut leaves one
+    if the file was never flushed to the disk.
+    """
+    log = path / LOG_FOLDER
+    if not log.is_dir():
+        return False
+    others = [name for name in storage_of(log).names(log) if not _NO_COMMIT.fullmatch(name)]
+    return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)
+
+
+def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> None:
+    """Empty the folder of a new table, but for the names in `known`. Raises LakeStateError: it
+    holds more than an interrupted CREATE.
+    """
+    left, others = [], []
+    if path.exists() and not path.is_dir():
+        others = [path.name]
+    else:
+        names = [name for name in storage_of(path).names(path) if name not in known]
+        left = [name for name in names if _is_left(path, name)]
+        others = sorted(set(names) - set(left))
+    if others:
+        raise LakeStateError(
+            f"the folder of a new table is not empty, but holds no Delta table: {path}",
+            table=table,
+            got=", ".join(others[:5]),
+            next_step="move its contents away, or choose another sink.lake_path",
+        )
+    for name in left:
+        if name.startswith(TEMPORARY_PREFIX):
+            storage_of(path).remove(path / name)
+        else:
+            storage_of(path).remove_tree(path / name)
+
+
+def _is_left(path: Path, name: str) -> bool:
+    if name == LOG_FOLDER:
+        return is_half_made(path)
+    if name.startswith(TEMPORARY_PREFIX):
+        return True
+    at = path / name
+    return not is_object(at) and at.is_dir() and not any(files for _, _, files in os.walk(at))

@@ -9,25 +9,30 @@ Rules:
 - A commit is based on exactly one version: it is put as the next one, whole and only if no other
   commit is there (a link of a synced file). So whatever was read of that version still holds when
   the commit counts, and no rule about which commits conflict is needed: if another writer was
-  first, the work is repeated from the version that it made (`conflicts`).
+  first, the work is repeated from the version that it made (`failures`).
 - The transaction id is one of the commit's actions: a repeated batch finds it.
 - A file's statistics stay true: bounds become wide when rows are marked (`tightBounds`).
 - A checkpoint is due when as many commits as the table's interval have no checkpoint, whoever made
   them: one that a kill or an error prevented is written after the next commit. If that fails for
   three intervals, `can_commit` refuses, and Spark takes over.
+- `create_plain` says what Delta's own CREATE TABLE says: protocol, columns and properties are the
+  same, field by field. Only columns of plain types, of which Delta accepts every name; no layout,
+  no defaults of the session. Everything else is created by Spark (`can_create`).
 - Files are written before the commit that names them. A kill in between leaves files that a vacuum
   removes.
 
 Source: Delta's protocol: "Delta Log Entries", "Add File and Remove File", "Deletion Vectors",
-"Transaction Identifiers", "Commit Provenance Information", "Checkpoints".
+"Transaction Identifiers", "Commit Provenance Information", "Checkpoints", "Change Metadata",
+"Protocol Evolution", "Table Features", "Schema Serialization Format".
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,15 +43,16 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.active_files import DataFile
-from cdc_pipeline.sink.delta.conflicts import VersionTakenError
-from cdc_pipeline.sink.delta.data_file import json_text
+from cdc_pipeline.sink.delta.data_file import json_text, plain_type
 from cdc_pipeline.sink.delta.deletion_vectors import (
     bitmap_bytes,
     is_readable,
     rows_of_vector,
     write_vectors,
 )
+from cdc_pipeline.sink.delta.failures import VersionTakenError
 from cdc_pipeline.sink.delta.log import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
@@ -191,3 +197,84 @@ def _write_checkpoint(path: Path, version: int) -> None:
     (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
     with suppress(DeltaError, OSError):
         open_delta(path, version=version).create_checkpoint()
+
+
+_JSON_NAMES: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+# Delta refuses some other characters in names, or needs column mapping for them.
+_NAME: Final = re.compile(r"\w+")
+_DEFAULTS: Final = "spark.databricks.delta.properties.defaults."
+_NTZ: Final = "timestamp_ntz"
+
+
+def can_create(
+    path: Path,
+    columns: Sequence[TargetColumn],
+    properties: Mapping[str, str],
+    *,
+    fixed: Mapping[str, str],
+) -> bool:
+    """Whether `create_plain` may make the table; `fixed` are the configuration's own settings of
+    the session.
+    """
+    return (
+        not is_object(path)
+        and properties.get("delta.enableDeletionVectors") == "true"
+        and not any(name.startswith(_DEFAULTS) for name in fixed)
+        and len({column.name.lower() for column in columns}) == len(columns)
+        and all(
+            _NAME.fullmatch(column.name) and plain_type(column.delta_type) is not None
+            for column in columns
+        )
+    )
+
+
+def create_plain(
+    path: Path, columns: Sequence[TargetColumn], properties: Mapping[str, str], *, note: str
+) -> None:
+    """The folder is empty or absent; `note` is the commit's user metadata. Raises
+    VersionTakenError: another writer has created it; SinkError: the disk refuses the file.
+    """
+    now_ms = int(time.time() * 1000)
+    fields = [
+        {
+            "name": column.name,
+            "type": _JSON_NAMES.get(column.delta_type, column.delta_type),
+            "nullable": True,
+            "metadata": {},
+        }
+        for column in columns
+    ]
+    features = ["deletionVectors"]
+    if any(column.delta_type == _NTZ for column in columns):
+        features.append("timestampNtz")
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": [*features, "invariants", "appendOnly"],
+    }
+    schema = {"type": "struct", "fields": fields}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema, ensure_ascii=False, separators=(",", ":")),
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": now_ms,
+    }
+    info = {
+        "timestamp": now_ms,
+        "operation": "CREATE TABLE",
+        "operationParameters": {
+            "partitionBy": "[]",
+            "clusterBy": "[]",
+            "description": None,
+            "isManaged": "false",
+            "properties": json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":")),
+        },
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "userMetadata": note,
+    }
+    put_commit(path, 0, info, [{"metaData": metadata}, {"protocol": protocol}])

@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.half_made import LOG_FOLDER
-from cdc_pipeline.sink.delta.log import commit_file, damaged_log, json_lines, read_commit_lines
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    commit_file,
+    damaged_log,
+    json_lines,
+    read_commit_lines,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

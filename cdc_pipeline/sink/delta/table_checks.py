@@ -1,5 +1,41 @@
+"""Compare the Delta tables of a cut with what the cut says of them, without a JVM (K3).
+
+Rules:
+- After a cut's version a target holds only commits of the batch to finish, and maintenance.
+  Anything else (RESTORE above all, which keeps transaction ids so that a replay would be skipped)
+  stops that target.
+- A table whose content the batch to finish replaces (`replace`) is not checked here but when it is
+  replaced.
+- A suspended target may also hold commits that no cut names: those of the batches since it failed
+  (K4), as far as their records have the target. Under a number whose record does not have it, the
+  commit was made before the lake's state was restored from a backup.
+- A commit that the log's retention has removed is not checked: the runs since then have checked it.
+
+An untouched table costs one stat (`ComparedTables`): a table's log changes only by a name that
+comes, goes or is replaced in its folder, also if the table is dropped, created again, moved, or put
+back from a backup. Each of these changes the folder's time of change, which no program can set, or
+puts another folder (device, inode) in its place. So while the folder is what it was before the last
+comparison, that comparison's answer holds.
+
+- Only the answer "as the cut says" is remembered, with what the cut said. Another cut, another
+  answer and a suspended table are compared in full.
+- What was seen before the comparison is remembered, so that a change during it shows.
+- A clock has ticks: a second change within one tick of the first leaves no trace. A folder that has
+  changed within the last seconds is not remembered.
+- A file that is overwritten in place is not noticed: Delta's protocol forbids it, and the table's
+  next commit reads the log in full.
+- After a restart of the machine every table is compared in full: a power cut may have taken back
+  what the folder said.
+- Only on a local disk, and only the holder of the source's lock writes or uses the file. It may be
+  removed at any time.
+"""
+
 from __future__ import annotations
 
+import json
+import os
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -9,17 +45,18 @@ from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.suspensions import new_snapshot
-from cdc_pipeline.sink.delta.compared_tables import ComparedTables
+from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH
 from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
     TableLog,
+    check_owner,
     is_maintenance,
     is_of_batch,
     read_commit,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.table_owner import check_owner
-from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
 
 _REQUESTS_AT_A_TIME: Final = 16
 
@@ -30,7 +67,7 @@ def failing_targets(
     """The targets of a cut whose tables differ from it, suspended ones included.
 
     `boot`, for the holder of the source's lock alone, identifies this boot of the machine: logs
-    to which nothing has happened since the last comparison are not read (`compared_tables`).
+    to which nothing has happened since the last comparison are not read (`ComparedTables`).
     """
     compared = None
     if boot and pending is None and not is_object(paths.lake):
@@ -179,3 +216,58 @@ def _check_commits(
             got=there.transaction_version,
             next_step=way_out,
         )
+
+
+_SETTLED_NS: Final = 2_000_000_000
+
+
+class ComparedTables:
+    """The tables of one source that are as a cut says, since the boot of the machine."""
+
+    def __init__(self, paths: LakePaths, *, boot: str) -> None:
+        self._paths = paths
+        self._boot = boot
+        self._known = _read(_file(paths))
+        self._now: dict[str, str] = {}
+
+    def is_known(self, name: str, table: CutTable, app_id: str) -> bool:
+        """Whether nothing has happened to a table since it was compared with the cut; if not,
+        note what its folder looks like before it is.
+        """
+        seen = _seen(self._paths.table(name))
+        if not seen:
+            return False
+        said = f"{table.table_version} {table.transaction_version} {app_id}"
+        entry = f"{self._boot} {seen} {said}"
+        self._now[name] = entry
+        return self._known.get(name) == entry
+
+    def remember(self, failures: Mapping[str, object]) -> None:
+        """Remember the tables that `is_known` was asked for, but for `failures`."""
+        found = {name: entry for name, entry in self._now.items() if name not in failures}
+        if found != self._known:
+            file = _file(self._paths)
+            storage_of(file).replace(file, json.dumps(found, separators=(",", ":")).encode())
+
+
+def _file(paths: LakePaths) -> Path:
+    return paths.state / "compared_tables.json"
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found = json.loads(storage_of(file).read(file))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _seen(table: Path) -> str:
+    """What identifies the state of a table's log folder; "" if it is gone or has just changed."""
+    try:
+        found = os.stat(table / LOG_FOLDER)
+    except OSError:
+        return ""
+    if time.time_ns() - found.st_ctime_ns < _SETTLED_NS:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}:{found.st_ctime_ns}"

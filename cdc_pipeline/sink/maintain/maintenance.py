@@ -15,6 +15,13 @@ Rules:
 - Only one maintenance of a source runs at a time; ``_cdc/<source>/maintenance.json`` records which
   table was vacuumed when.
 - Spark starts only if something is due, or if tables are to be registered in a catalog.
+- A file that was replaced at t can be removed from t + retention on. A vacuum at v removes what was
+  replaced until v - retention.
+- Only the first and the last of the changes that no vacuum has covered are kept. There may be
+  others in between, so a vacuum is due again as soon as the retention of any of them could be over.
+- Earlier changes are not known at first, so the first vacuum is due at once.
+- A time in the future is of a clock that was ahead; it is as good as none. VACUUM itself goes by
+  the table's own retention, so one too many removes nothing that is young.
 """
 
 from __future__ import annotations
@@ -25,9 +32,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
@@ -39,27 +47,27 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.conflicts import TRIES, is_conflict
-from cdc_pipeline.sink.delta.failures import reading_failed
+from cdc_pipeline.sink.delta.failures import TRIES, is_conflict, reading_failed
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     maintenance_note,
+    open_delta,
     read_commit_lines,
     read_table_log,
+    unreadable_log,
 )
-from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.row_count import log_files, row_count
 from cdc_pipeline.sink.delta.table_checks import log_of_cut
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.durable.retention import differing_properties
-from cdc_pipeline.sink.maintain.table_shape import TableShape, table_shape
-from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
 from cdc_pipeline.sink.spark.catalog import register_all
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
 from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 LOCK_WAIT_S: Final = 30.0
 _LOCK_POLL_S: Final = 0.5
@@ -387,3 +395,98 @@ def _remembered(paths: LakePaths) -> _Memory:
     except (LakeStateError, ValidationError):
         # A convenience: without it every table is checked as if for the first time.
         return _Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """The newest version of a table, by its active files. `rows` include deleted ones, -1 if a
+    file has no statistics; `deleted_rows` are those that deletion vectors mark, 0 if not known.
+    """
+
+    version: int
+    files: int
+    small_files: int
+    size_bytes: int
+    rows: int
+    deleted_rows: int
+
+    @property
+    def deleted_share(self) -> float:
+        return self.deleted_rows / self.rows if self.rows > 0 else 0.0
+
+
+def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
+    """Raises LakeStateError: its log cannot be read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = open_delta(path)
+        files = pa.table(table.get_add_actions(flatten=True))
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreadable_log(path, error) from None
+    sizes, counts = files["size_bytes"], files["num_records"]
+    rows = -1 if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
+    living = None if rows < 0 else row_count(path, version=table.version())
+    return TableShape(
+        version=table.version(),
+        files=len(files),
+        small_files=int(pc.sum(pc.less(sizes, small_file_bytes), min_count=0).as_py()),
+        size_bytes=int(pc.sum(sizes, min_count=0).as_py()),
+        rows=rows,
+        deleted_rows=0 if living is None else rows - living,
+    )
+
+
+class VacuumState(BaseModel):
+    """The stored state of one table: the last batch that was seen to have changed it, the first
+    and last change that no vacuum has covered yet, the last vacuum and the last that listed the
+    folder (or the first vacuum); 0: none.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    app_id: str
+    applied_batch: int
+    changed_first_us: int | None = 0
+    changed_last_us: int
+    vacuum_us: int = 0
+    full_vacuum_us: int = 0
+
+    def changed(self, now_us: int, *, applied_batch: int | None = None) -> Self:
+        first = now_us if self.changed_first_us is None else self.changed_first_us
+        batch = self.applied_batch if applied_batch is None else applied_batch
+        return self.model_copy(
+            update={"applied_batch": batch, "changed_first_us": first, "changed_last_us": now_us},
+        )
+
+    def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:
+        """Whether a vacuum may find something, and the last one was long enough ago."""
+        first = self.changed_first_us
+        return (
+            first is not None
+            and _past(first, now_us) + retention_us <= now_us
+            and _past(self.vacuum_us, now_us) + every_us <= now_us
+        )
+
+    def is_full_due(self, now_us: int, *, every_us: int) -> bool:
+        """Whether that vacuum is to list the folder. The first of a table never is."""
+        return self.vacuum_us > 0 and _past(self.full_vacuum_us, now_us) + every_us <= now_us
+
+    def vacuumed(self, now_us: int, *, retention_us: int, is_full: bool) -> Self:
+        passed_us = now_us - retention_us
+        first = self.changed_first_us
+        if first is not None:
+            first = None if self.changed_last_us <= passed_us else max(first, passed_us)
+            if first is not None and self.changed_first_us == self.changed_last_us:
+                first = self.changed_first_us
+        full = now_us if is_full or not self.full_vacuum_us else self.full_vacuum_us
+        return self.model_copy(
+            update={"changed_first_us": first, "vacuum_us": now_us, "full_vacuum_us": full}
+        )
+
+
+def _past(at_us: int, now_us: int) -> int:
+    """0 if the clock was ahead when it was noted."""
+    return at_us if at_us <= now_us else 0

@@ -3,9 +3,21 @@
 Rules:
 - With a key a batch is reduced to the last row of each key (`sink/modes/reduce.py`), and one MERGE
   applies it. It changes a row only if the change is newer than the row.
-- Without a key rows are found by all of their values (`sink/modes/row_hash.py`).
+- Without a key it has as many equal rows as the source, found by all of their values (K13).
 - After a load the target has the loaded rows; columns that the side table lacks come from the old
   row of the same key.
+
+Without a key:
+- Every change is a row that goes and a row that comes. Of a batch only the difference counts: equal
+  rows that come and go cancel out, so that the order of changes does not matter.
+- (``_cdc_seq``, ``_cdc_row_number``) distinguishes a row of the target from its equals: the seq of
+  the change that made it, and 0; rows of a load share a seq and are numbered. Nothing derived from
+  values is stored, so it stays valid after DDL. Of equal rows the newest goes.
+- Images must be complete: the row that goes is identified by all columns (`expand` stops
+  otherwise).
+- A row that goes but does not exist contradicts the lake: the MERGE fails, unless the target is
+  partial (K19).
+- Equal means the same bits: -0.0 is not 0.0.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
@@ -17,11 +29,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes import row_hash
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import (
     CDC_COLUMNS,
@@ -31,8 +44,10 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TS_COLUMN,
 )
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
-from cdc_pipeline.sink.spark.sql import quoted, table_at
+from cdc_pipeline.sink.modes.versions import operation
+from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +55,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
+
 
 _KEYLESS: Final = (TargetColumn(name=ROW_NUMBER_COLUMN, delta_type="bigint"),)
 
@@ -72,7 +88,7 @@ class Mirror(SinkMode):
         key_facts: KeyFacts | None,
     ) -> str:
         if key_facts is None:
-            return row_hash.merge_sql(session, path, target, files)
+            return merge_sql(session, path, target, files)
         session.sql(
             reduced_sql(session, target, target_table=table_at(path))
         ).createOrReplaceTempView("reduced")
@@ -118,3 +134,68 @@ def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
         WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
         WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES
             ({", ".join(inserted)})"""
+
+
+_ENDS = f"({DELETE}, {LEAVE})"
+
+
+def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
+    """The MERGE of the view ``staged``; makes further views in `session`."""
+    staged = {
+        name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names
+    }
+    if target.spec.shape is not None:
+        names = [column.name for column in target.spec.columns]
+        staged |= {f"c{names.index(column.name)}" for column in target.spec.shape.computed}
+    # Columns that the source has dropped and the target keeps do not help to identify a row.
+    at = [position for position in range(len(target.spec.columns)) if f"c{position}" in staged]
+    columns = [target.spec.columns[position] for position in at]
+    exacts = [exact(f"c{position}", target.spec.columns[position].delta_type) for position in at]
+    listed = ", ".join(
+        f"first(c{position}) AS c{position}, {e} AS e{position}"
+        for position, e in zip(at, exacts, strict=True)
+    )
+    session.sql(f"""
+        SELECT {listed}, count_if(_op NOT IN {_ENDS}) - count_if(_op IN {_ENDS}) AS _more,
+            sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END),
+                false) AS _new
+        FROM staged GROUP BY {", ".join(exacts)}""").createOrReplaceTempView("net")
+    values = [f"c{position}" for position in at]
+    same = " AND ".join(
+        f"{exact(f't.{quoted(column.name)}', column.delta_type)} <=> n.e{position}"
+        for position, column in zip(at, columns, strict=True)
+    )
+    rank = f"PARTITION BY {', '.join(f'e{position}' for position in at)}"
+    lacking = text_literal(f"{target.table}: the log deletes a row that the table does not hold")
+    missing = "_seq IS NOT NULL" if target.partial else f"CAST(raise_error({lacking}) AS boolean)"
+    session.sql(f"""
+        SELECT false AS _there, _row._seq AS _seq, 0L AS _number, _row._ts AS _ts, _row._op AS _op,
+            {", ".join(values)}
+        FROM (SELECT *, explode(slice(_new, 1, CAST(_more AS int))) AS _row FROM net WHERE _more >
+            0)
+        UNION ALL
+        SELECT true, _seq, _number, NULL, NULL, {", ".join("NULL" for _ in values)} FROM (
+            SELECT *, row_number() OVER ({rank} ORDER BY _seq DESC NULLS LAST, _number DESC) AS
+                _rank,
+                count(_seq) OVER ({rank}) AS _found
+            FROM (SELECT n.*, t.{SEQ_COLUMN} AS _seq, t.{ROW_NUMBER_COLUMN} AS _number
+                FROM (SELECT * FROM net WHERE _more < 0) AS n LEFT JOIN {table_at(path)} AS t ON
+                    {same}))
+        WHERE CASE WHEN _found < - _more THEN {missing} ELSE _rank <= - _more END
+        """).createOrReplaceTempView("difference")
+    values_of = {
+        **{
+            quoted(column.name): f"s.c{position}"
+            for position, column in zip(at, columns, strict=True)
+        },
+        OP_COLUMN: operation("s._op"),
+        SEQ_COLUMN: "s._seq",
+        TS_COLUMN: "s._ts",
+        ROW_NUMBER_COLUMN: "s._number",
+    }
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING difference AS s
+        ON s._there AND t.{SEQ_COLUMN} = s._seq AND t.{ROW_NUMBER_COLUMN} = s._number
+        WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED AND NOT s._there THEN
+            INSERT ({", ".join(values_of)}) VALUES ({", ".join(values_of.values())})"""

@@ -1,8 +1,8 @@
 """Create a target's Delta table, or create it again, idempotently (K13).
 
 Rules:
-- Repeating it does nothing. What an interrupted CREATE left is removed first (`half_made`). How a
-  table changes afterwards is `sink/apply/schema_steps.py`.
+- Repeating it does nothing. What an interrupted CREATE left is removed first
+  (`log.clear_half_made`). How a table changes afterwards is `sink/apply/schema_steps.py`.
 - Its properties show that a table is ours: source, source table, and the transaction application id
   that it was created with. Anything else in its place stops (K16: a target belongs to one source).
 - New tables have deletion vectors if they are permitted (`features`), and no other reader feature
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta import plain_create
-from cdc_pipeline.sink.delta.half_made import clear_half_made
 from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
+    check_owner,
+    clear_half_made,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.delta.plain_commit import can_create, create_plain
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql
@@ -61,10 +61,10 @@ def create_without_spark(
     columns, settings = _columns(target), _properties(target, source, properties)
     if (
         shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target))
-    ) or not plain_create.suits(path, columns, settings, fixed=fixed):
+    ) or not can_create(path, columns, settings, fixed=fixed):
         return False
     clear_half_made(path, table=target.table)
-    plain_create.create(path, columns, settings, note=note)
+    create_plain(path, columns, settings, note=note)
     return True
 
 

@@ -8,11 +8,15 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cdc_pipeline.errors import CutNotFoundError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.read.cuts import (
     AsOf,
     check_readable,
@@ -21,11 +25,14 @@ from cdc_pipeline.sink.read.cuts import (
     source_of,
     version_in,
 )
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
+from cdc_pipeline.text.table_names import split_table_name
 
 if TYPE_CHECKING:
     # The package itself uses these names too, since it may not import Spark.
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
+
 
 REFUSE_OLD_COMMITS: Final = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
@@ -70,3 +77,55 @@ def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) 
     if version is not None:
         reader = reader.option("versionAsOf", version)
     return reader.load(str(path))
+
+
+_SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
+
+
+def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) -> list[str]:
+    """Spark SQL that makes a view for each table of a cut but suspended ones: lasting ones in
+    `schema`, else temporary.
+
+    A view is named after its table, with the schema before it (``shop_orders``) if the tables
+    are of several schemas, and with a hash after it if several tables would have one name. The
+    first statement lets Delta read versions that were committed longer ago than its retention:
+    each session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds
+    ``${``.
+    """
+    statements = [_SET]
+    if schema is not None:
+        # These may run with Spark's variable substitution, which is on by default.
+        if "${" in schema:
+            raise CutNotFoundError(
+                "the views' schema has a name that Spark reads as a variable",
+                got=schema,
+                next_step="name another schema with --schema",
+            )
+        statements.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+    views = view_names([name for name in cut.tables if name not in cut.cursor.suspended])
+    for table, view in views.items():
+        kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
+        name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
+        version = cut.tables[table].table_version
+        statements.append(
+            f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} "  # noqa: S608
+            f"VERSION AS OF {version}"
+        )
+    return statements
+
+
+def view_names(tables: list[str]) -> dict[str, str]:
+    """By table ``schema.table``, in a form that catalogs accept.
+
+    Catalogs ignore case and punctuation: a name that several tables would share belongs to none
+    of them, and each gets a hash of its own name as a suffix. So a view never changes to another
+    table when a second one is added.
+    """
+    parts = {name: split_table_name(name) for name in tables}
+    is_one = len({schema for schema, _ in parts.values()}) == 1
+    names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
+    times = Counter(name.lower() for name in names.values())
+    return {
+        table: name if times[name.lower()] == 1 else unique_name(name, table)
+        for table, name in names.items()
+    }

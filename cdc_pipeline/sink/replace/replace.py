@@ -16,7 +16,7 @@ Rules:
   that the rerun finds and reuses, and that a vacuum removes if there is no rerun (`forget`).
 - A file's age counts from when it got its name here: a vacuum spares files that no commit names for
   the table's retention, of a day or more, and a rerun resets the age.
-- If another writer commits between read and commit, the work is tried again (`conflicts`): the
+- If another writer commits between read and commit, the work is tried again (`delta.failures`): the
   commit has read everything.
 - The target's place must hold a table of this source and target, or nothing (K16).
 - The rows of another target whose table was renamed are taken over the same way (K28), from the
@@ -41,28 +41,30 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.commit import TableCommit, make_active
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, TableCommit, make_active, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
-from cdc_pipeline.sink.delta.half_made import clear_half_made
 from cdc_pipeline.sink.delta.log import (
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
+    check_owner,
+    clear_half_made,
     maintenance_note,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.table_owner import check_owner
-from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
+from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.modes.replaced import ReplacedRows
+from cdc_pipeline.sink.modes.rescue import with_rescued_column
 from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replace.replaced_metadata import mapping_mode, replaced_metadata
-from cdc_pipeline.sink.replace.replaced_rows import replaced_rows
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _NAMES_AT_A_TIME: Final = 16  # each is a copy in an object store
 _COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
@@ -404,3 +406,16 @@ class ContentCommit(TableCommit):
 
     def _each(self, items: Any) -> list[Any]:
         return [items.apply(index) for index in range(items.size())]
+
+
+def replaced_rows(
+    session: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    loaded: DataFrame,
+    there: DataFrame,
+) -> DataFrame:
+    target, mode = with_rescued_column(target), SINK_MODES[target.spec.mode]
+    own_columns = mode.own_columns(target.spec.columns, target.spec.key)
+    rows = ReplacedRows(session, record, target, loaded, there, own_columns=own_columns)
+    return session.sql(mode.replaced_sql(rows))

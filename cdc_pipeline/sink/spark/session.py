@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
 import tempfile
 import threading
@@ -37,16 +38,22 @@ from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_storage
-from cdc_pipeline.sink.spark import class_archive, log_store
+from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.jars import jar_paths
-from cdc_pipeline.sink.spark.java import find_java_home
-from cdc_pipeline.sink.spark.master import check_master
+from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home
 from cdc_pipeline.sink.spark.own_session import users_session
-from cdc_pipeline.sink.spark.spark_home import find_spark_home
 from cdc_pipeline.text.hide import hide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The log store by which Spark commits to S3: `ConditionalLogStore.java`, compiled by
+# `tools/log_store.py`. Delta 4.4 ships none that uses conditional puts: with
+# `S3SingleDriverLogStore` the later of two drivers that commit one version replaces the earlier.
+LOG_STORE_JAR: Final = Path(__file__).with_name("conditional_log_store.jar")
+_LOG_STORE: Final = {"spark.delta.logStore.s3a.impl": "cdcpipeline.delta.ConditionalLogStore"}
+
 
 _log = logging.getLogger(__name__)
 
@@ -277,7 +284,7 @@ def session_settings(
     stored = jar_paths(storage.jar_set) if storage is not None else []
     is_s3 = storage is not None and storage.jar_set == "s3"
     if is_s3:
-        stored = [*stored, log_store.JAR]
+        stored = [*stored, LOG_STORE_JAR]
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
@@ -326,9 +333,46 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_REMEMBERED,
-        **(log_store.SETTINGS if is_s3 else {}),
+        **(_LOG_STORE if is_s3 else {}),
         **_hadoop_settings(storage),
         **config.settings,
         **jars,
         **SQL_SETTINGS,
     }
+
+
+_STANDALONE: Final = "spark://"
+_HADOOP_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_CONNECT_S: Final = 10.0
+
+
+def check_master(master: str) -> None:
+    """Connect to a master of a standalone cluster; look for YARN's settings; pass other kinds.
+    Raises RuntimeSetupError: no master answers, or YARN's settings are not named.
+    """
+    if master == "yarn" and not any(os.environ.get(name) for name in _HADOOP_VARIABLES):
+        raise RuntimeSetupError(
+            "YARN cannot be found",
+            setting="sink.spark.master",
+            expected=f"{' or '.join(_HADOOP_VARIABLES)}, the folder of the cluster's settings",
+            got="neither is set",
+            next_step='export HADOOP_CONF_DIR="/etc/hadoop/conf", or where the cluster\'s settings '
+            "are",
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    refusals = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+                return
+        except (OSError, OverflowError) as error:
+            refusals.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+    raise RuntimeSetupError(
+        "no Spark master answers",
+        setting="sink.spark.master",
+        expected="a Spark master that this machine can connect to",
+        got=", ".join(refusals),
+        next_step="correct sink.spark.master, or start the master; local[*] merges on this machine",
+    )

@@ -13,7 +13,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,7 @@ from cdc_pipeline.lake.records import (
     QuarantineFile,
     RecordedContent,
     RecordedTarget,
+    StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.lake.staged_file import StagedFileWriter
@@ -39,7 +42,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
+from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import (
     RESCUED,
@@ -49,9 +52,68 @@ from cdc_pipeline.sink.modes.rescue import (
     with_rescued,
 )
 from cdc_pipeline.sink.staging.fitting import fitted
-from cdc_pipeline.sink.staging.staged_parts import StagedPart, StagedTarget
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.transaction.savepoints import is_undone
+
+
+@dataclass
+class StagedPart:
+    """Files and counts of a target, of the batch or of the open transaction."""
+
+    closed: list[StagedFile] = field(default_factory=list)
+    writer: StagedFileWriter | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    partial: bool = False
+    partial_key_updates: int = 0
+    gone: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+    rescued_rows: int = 0
+
+    @property
+    def staged_bytes(self) -> int:
+        written = self.writer.staged_bytes if self.writer else 0
+        return sum(file.size_bytes for file in self.closed) + written
+
+    @property
+    def staged_rows(self) -> int:
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0)
+
+    def count(self, staged: StagedRows) -> None:
+        self.inserted += staged.rows_inserted
+        self.updated += staged.rows_updated
+        self.deleted += staged.rows_deleted
+        self.partial |= staged.partial
+        self.partial_key_updates += staged.partial_key_updates
+        self.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+
+    def join(self, other: StagedPart) -> None:
+        self.closed += other.closed
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.deleted += other.deleted
+        self.partial |= other.partial
+        self.partial_key_updates += other.partial_key_updates
+        self.gone += other.gone
+        self.rescued += other.rescued
+        self.rescued_rows += other.rescued_rows
+
+
+@dataclass
+class StagedTarget:
+    """The change of a target's table, its rows, and those of the open transaction."""
+
+    target: Target
+    create: bool = False
+    changed: bool = False
+    before: tuple[TargetColumn, ...] = ()
+    steps: tuple[Step, ...] = ()
+    content: RecordedContent | None = None
+    restores: int = -1
+    part: StagedPart = field(default_factory=StagedPart)
+    open: StagedPart | None = None
+
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a space before its first dot
 

@@ -27,9 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.failures import reading_failed
+from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
@@ -39,6 +40,7 @@ from cdc_pipeline.sink.verify.sides import Sides, checksums, make_sides
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_out"]
 
@@ -426,3 +428,52 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
         if value is not None
     ]
     return max(found, default=None)
+
+
+def duplicate_keys(
+    spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]
+) -> int:
+    """How many keys occur in more than one row that represents a row of the source; 0 for a
+    changelog.
+    """
+    live = SINK_MODES[mode].live_rows
+    if live is None:
+        return 0
+    listed = ", ".join(map(quoted, key))
+    rows = _session(spark, path, version).sql(
+        f"SELECT count(*) FROM (SELECT 1 FROM lake_rows WHERE {live or 'true'} GROUP BY {listed} "
+        "HAVING count(*) > 1)"
+    )
+    return int(rows.collect()[0][0])
+
+
+def history_intervals(
+    spark: SparkSession, path: Path, version: int, *, key: Sequence[str]
+) -> dict[str, int]:
+    """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
+    begin), not_ended (current versions that another follows), gaps (versions that end before the
+    next begins).
+    """
+    partition = ", ".join(map(quoted, key))
+    # Of two that begin at the same place the current one comes last.
+    order = f"PARTITION BY {partition} ORDER BY {START_COLUMN}, {END_COLUMN} NULLS LAST"
+    row = (
+        _session(spark, path, version)
+        .sql(f"""
+        SELECT count(*) AS versions, count_if(_first = 1) AS keys,
+            count_if({END_COLUMN} > _next OR {END_COLUMN} < {START_COLUMN} OR {START_COLUMN} IS NULL
+                OR _next = {START_COLUMN}) AS overlaps,
+            count_if({END_COLUMN} IS NULL AND _next IS NOT NULL) AS not_ended,
+            count_if({END_COLUMN} < _next) AS gaps
+        FROM (SELECT {START_COLUMN}, {END_COLUMN}, lead({START_COLUMN}) OVER ({order}) AS _next,
+            row_number() OVER ({order}) AS _first FROM lake_rows)""")
+        .collect()[0]
+    )
+    return {name: int(row[name]) for name in ("versions", "keys", "overlaps", "not_ended", "gaps")}
+
+
+def _session(spark: SparkSession, path: Path, version: int) -> SparkSession:
+    session = new_session(spark)
+    with old_commits_readable(session):
+        table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
+    return session

@@ -33,8 +33,7 @@ from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.position.start.start import locate_gtid_set
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.source.archive.archive import ArchiveSource
-from cdc_pipeline.source.archive.ends import preceding_set, scan
+from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
 from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo, PlacedCatalog, Source
 

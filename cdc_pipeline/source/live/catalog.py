@@ -50,8 +50,6 @@ _ALL: Final = ("", "")  # of statements that may concern any table
 
 
 def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
-    """Return the columns, keys and charsets of the captured tables that the account can see, as
-    they are now."""
     names = {name for name in map(split_table_name, server.tables()) if captured(*name)}
     databases = sorted({database for database, _ in names})
     if not databases:
@@ -100,8 +98,9 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
 
 
 def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
-    """Return a table without a primary key with the key that the log names instead: the first
-    unique one, in the server's order, whose columns are whole and never NULL."""
+    """With the key that the log names for want of a primary key: the first unique one, in the
+    server's order, whose columns are whole and never NULL.
+    """
     with contextlib.suppress(StatementError):  # gone meanwhile
         rows = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
         parts: dict[str, list[int] | None] = {}
@@ -124,12 +123,7 @@ def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSche
 
 
 def column_rows(server: ServerConnection, databases: Sequence[str]) -> Sequence[AnswerRow]:
-    """Return the rows of information_schema.COLUMNS of some databases, one or more: by table, in
-    the order of the columns.
-
-    Raises:
-        ServerAnswerError: a name or a type is none.
-    """
+    """By table, in the order of the columns. Raises ServerAnswerError: a name or a type is none."""
     marks = ", ".join(["%s"] * len(databases))
     rows = server.rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME "  # noqa: S608
@@ -153,11 +147,8 @@ def placed_catalog(
     *,
     since: Position,
 ) -> PlacedCatalog:
-    """Return the catalog, and which tables had DDL between `since` and its reading.
-
-    Raises:
-        SourceError, BinlogError: what reading the log raises; the server refuses to return its
-            catalog.
+    """The catalog, and which tables had DDL between `since` and its reading. Raises what reading
+    the log raises: SourceError, BinlogError; the server refuses to return its catalog.
     """
     try:
         return _placed_catalog(server, source, captured, since=since)
@@ -204,7 +195,7 @@ def _placed_catalog(
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
-    """Open tables, which waits for a DDL of them that is in the log but has not ended."""
+    """Opening a table waits for a DDL of it that is in the log but has not ended."""
     for database, table in tables:
         if database and table:
             # Gone, renamed, or no SELECT on it: then the catalog shows that too. Or its DDL still
@@ -222,7 +213,7 @@ def _scan(
     *,
     is_mariadb: bool,
 ) -> None:
-    """Add the DDL of captured tables from `start` to `end`, keeping the last of each table."""
+    """Add the DDL of captured tables, keeping the last of each table."""
     transactions = TransactionPass()
     with closing(cast(Any, source.chunks(start, end))) as chunks:
         for chunk in chunks:

@@ -47,8 +47,7 @@ from cdc_pipeline.source.live.answers import (
     text_of,
     unexpected,
 )
-from cdc_pipeline.source.live.login import LoginPlugins
-from cdc_pipeline.source.live.tls import tls_arguments
+from cdc_pipeline.source.live.login import LoginPlugins, tls_arguments
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.text.table_names import NameRule, table_name
 

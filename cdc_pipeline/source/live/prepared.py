@@ -19,10 +19,8 @@ _XAER_RMERR: Final = 1401
 
 
 def prepared_xids(server: ServerConnection) -> frozenset[str] | None:
-    """Return the canonical xids of all prepared transactions; None if the account may not ask.
-
-    Raises:
-        ServerUnreachableError, ServerAnswerError: no answer, or none that can be read.
+    """None if the account may not ask. Raises ServerUnreachableError, ServerAnswerError: no
+    answer, or none that can be read.
     """
     is_mysql = server.flavor == "mysql"
     statement = "XA RECOVER CONVERT XID" if is_mysql else "XA RECOVER FORMAT='SQL'"
@@ -38,7 +36,6 @@ def prepared_xids(server: ServerConnection) -> frozenset[str] | None:
 
 
 def _of_hex(row: AnswerRow) -> str:
-    """Return the xid of a row of MySQL: both parts as one hexadecimal number."""
     text, length = row.text("data"), row.number("gtrid_length")
     try:
         data = bytes.fromhex(text.removeprefix("0x"))

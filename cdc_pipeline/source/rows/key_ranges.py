@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError, StatementError
-from cdc_pipeline.source.rows.table_errors import table_error
+from cdc_pipeline.source.live.server_errors import table_error
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.rows.table_reader import TableReader
@@ -44,12 +44,8 @@ _MOMENTS: Final = {"date": "DATE", "datetime": "TIMESTAMP", "time": "TIME"}
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The rows with after < key <= upto.
-
-    Attributes:
-        after, upto: an SQL literal for each column of the key; None if the range is open.
-        key: names of the key's columns; () for the primary key of the schema that the range is used
-            with.
+    """The rows with after < key <= upto: an SQL literal for each column of the key, None if
+    open. `key` is () for the primary key of the schema that the range is used with.
     """
 
     after: tuple[str, ...] | None
@@ -57,8 +53,7 @@ class KeyRange:
     key: tuple[str, ...] = ()
 
     def condition(self, key: Sequence[str]) -> str:
-        """Return the range as an SQL condition over columns `key`, in parentheses; "" for all
-        rows."""
+        """As SQL over the columns `key`, in parentheses; "" for all rows."""
         parts = []
         if self.after is not None:
             parts.append(_beyond(key, self.after, ">", ">"))
@@ -67,7 +62,6 @@ class KeyRange:
         return f"({' AND '.join(parts)})" if parts else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; `from_dict` is the inverse."""
         return {
             "after": None if self.after is None else list(self.after),
             "upto": None if self.upto is None else list(self.upto),
@@ -76,8 +70,7 @@ class KeyRange:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> KeyRange:
-        """Return a range from the result of `as_dict`. Raise KeyError or TypeError on anything
-        else."""
+        """From the result of `as_dict`. Raises KeyError or TypeError on anything else."""
         after, upto = plain["after"], plain["upto"]
         return cls(
             None if after is None else tuple(after),
@@ -90,8 +83,9 @@ ALL_ROWS: Final = KeyRange(None, None)
 
 
 def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
-    """Return the row comparison ``key <strict> bound``, spelled out so that an index over the key
-    is used; `last` compares the last column."""
+    """``key <strict> bound``, spelled out so that an index over the key is used; `last` compares
+    the last column.
+    """
     if len(key) != len(bound) or not key:
         raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
     name, literal = quoted(key[-1]), bound[-1]
@@ -107,8 +101,7 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
 
 
 def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns of the primary key; else of the shortest unique key without a nullable
-    column; else ()."""
+    """Of the primary key; else of the shortest unique key without a nullable column; else ()."""
     if schema.primary_key:
         return schema.key_names
     rows = reader.rows(
@@ -141,23 +134,22 @@ def plan_ranges(
     after: tuple[str, ...] | None = None,
     where: str = "",
 ) -> Iterator[KeyRange]:
-    """Yield the ranges of about `rows_per_range` rows each that cover all keys above `after`, in
-    key order; the last one is open.
+    """Yield the ranges of about `rows_per_range` rows each that cover all keys above `after`
+    (the `upto` of the last range that is done), in key order; the last one is open.
 
     Each range is found when it is needed, by one statement on `reader`'s session, in its view if
     there is one; no result may be open there at that time.
 
     Args:
-        key: names of the key's columns, from `usable_key`; () yields one range of all rows.
-        after: the `upto` of the last range that is done; None for the table's start.
+        key: from `usable_key`; () yields one range of all rows.
         where: the user's own condition (see `TableReader.select`): only rows that satisfy it are
             counted.
 
     Raises:
         SchemaError: a column of the key does not exist, or the server does not report its
-            collation, or compares a bound otherwise than the column. TableChangedError,
-            MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
-        ServerUnreachableError, TableReadError: as the server answered.
+            collation, or compares a bound otherwise than the column.
+        TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
+            ServerUnreachableError, TableReadError: as the server answered.
     """
     if rows_per_range < 1:
         raise ValueError("a range has at least one row")
@@ -259,8 +251,9 @@ class _Literals:
         return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"
 
     def _checked(self, column: Column, form: re.Pattern[str], text: str) -> str:
-        """Return `text`, which goes into SQL unquoted, if it has the form of its kind; raise
-        otherwise."""
+        """`text`, which goes into SQL unquoted, if it has the form of its kind; raises
+        otherwise.
+        """
         if not form.fullmatch(text):
             raise self._unusable(column, f"a text of {len(text)} characters in another format")
         return text
@@ -276,7 +269,7 @@ class _Literals:
 
 
 def _expression(column: Column) -> str:
-    """Return what to select for a literal of the column's value."""
+    """What to select for a literal of the column's value."""
     name, form = quoted(column.name), column.type.key
     if form in ("bits", "labels"):
         return f"CAST({name} AS UNSIGNED)"
@@ -288,7 +281,6 @@ def _expression(column: Column) -> str:
 
 
 def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
-    """Return the names of the columns' collations by lower-case column name."""
     rows = reader.rows(
         "SELECT COLUMN_NAME AS column_name, COLLATION_NAME AS collation "
         "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",

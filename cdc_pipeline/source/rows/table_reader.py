@@ -32,9 +32,9 @@ from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import AnswerRow, first_value, named
 from cdc_pipeline.source.live.connection import Row
+from cdc_pipeline.source.live.server_errors import table_error
 from cdc_pipeline.source.rows.key_ranges import KeyRange
 from cdc_pipeline.source.rows.row_stream import RowConnection
-from cdc_pipeline.source.rows.table_errors import table_error
 
 
 class TableReader:

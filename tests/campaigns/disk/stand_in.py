@@ -29,6 +29,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink import delta_sink
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
     LAST_CHECKPOINT,
@@ -40,7 +41,6 @@ from cdc_pipeline.sink.delta.log import (
     commit_note,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES

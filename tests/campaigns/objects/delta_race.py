@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.storage import opened, storage_of
-from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.campaigns.objects.faulty_store import FaultyStore, Request

@@ -12,7 +12,7 @@ import pytest
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.spark import log_store
+from cdc_pipeline.sink.spark import session
 from tests.campaigns.objects.delta_race import race
 from tests.campaigns.objects.faulty_store import KINDS
 from tests.campaigns.objects.judge import Judge
@@ -101,4 +101,4 @@ def test_k16_of_two_drivers_that_commit_one_version_the_second_is_refused(tmp_pa
 
 def test_the_log_stores_jar_is_made_from_its_source() -> None:
     """``python -m tools.log_store`` makes it again."""
-    assert recorded_digest(log_store.JAR) == source_digest()
+    assert recorded_digest(session.LOG_STORE_JAR) == source_digest()

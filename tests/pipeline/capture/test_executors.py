@@ -21,7 +21,7 @@ from cdc_pipeline.pipeline.capture.segments import survey
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.apply import executors, mirror_files
+from cdc_pipeline.sink.apply import append, executors
 from cdc_pipeline.sink.apply.executors import lack_of_executors
 from tests.servers import Server
 from tests.support.captures import SPARK, live
@@ -270,8 +270,8 @@ def test_k5_what_a_server_has_purged_is_read_on_executors_and_the_rest_from_it(
 def test_k2_executors_write_the_same_delta_tables(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror_files, "_EXECUTORS_BYTES_MIN", 0)
-    monkeypatch.setattr(mirror_files, "_TASK_BYTES", 1)
+    monkeypatch.setattr(append, "_EXECUTORS_BYTES_MIN", 0)
+    monkeypatch.setattr(append, "_TASK_BYTES", 1)
     monkeypatch.setattr(survey, "SEGMENT_BYTES", 1)
     ways = {}
     for way in ("driver", "executors"):

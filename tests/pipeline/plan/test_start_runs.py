@@ -27,7 +27,7 @@ from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.plan.starting import counted
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.schema.evolution.shadows import Shadow
+from cdc_pipeline.schema.evolution.statement_context import Shadow
 from tests.servers import Server
 from tests.servers.pair import ReplicaPair
 

@@ -11,8 +11,7 @@ from cdc_pipeline.schema.ddl.alter import alter_actions
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
-from cdc_pipeline.schema.evolution.shadows import Shadow
-from cdc_pipeline.schema.evolution.statement_context import KnownTable
+from cdc_pipeline.schema.evolution.statement_context import KnownTable, Shadow
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 

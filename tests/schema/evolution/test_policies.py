@@ -21,8 +21,7 @@ from cdc_pipeline.schema.evolution.changes import (
     TableState,
     decide,
 )
-from cdc_pipeline.schema.evolution.shadows import Shadow
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, TableChange
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Shadow, TableChange
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
 from cdc_pipeline.schema.history.apply_ddl import generated_columns, resolved_column
 from cdc_pipeline.schema.target_spec import RecordedSource

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta.half_made import clear_half_made, is_half_made
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.log import clear_half_made, is_half_made, read_table_log
 
 COMMIT = "00000000000000000000.json"
 

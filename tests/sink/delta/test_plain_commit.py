@@ -18,8 +18,8 @@ from cdc_pipeline.errors import LakeStateError, SinkError
 from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink.apply import merge
 from cdc_pipeline.sink.delta import plain_commit
-from cdc_pipeline.sink.delta.conflicts import VersionTakenError
 from cdc_pipeline.sink.delta.deletion_vectors import rows_of_vector, vector_path
+from cdc_pipeline.sink.delta.failures import VersionTakenError
 from cdc_pipeline.sink.delta.log import TableLog, last_checkpoint, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta_sink import DeltaSink

@@ -13,7 +13,8 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import TargetState
-from cdc_pipeline.sink.delta import compared_tables, table_checks
+from cdc_pipeline.sink.delta import table_checks
+from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH, transaction_version
 from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
@@ -22,7 +23,6 @@ from cdc_pipeline.sink.delta.log import (
     read_table_log,
 )
 from cdc_pipeline.sink.delta.table_checks import check_target, failing_targets
-from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, transaction_version
 from tests.support.sink_values import cursor_at, interval_of
 
 NAME, APP_ID = "shop.orders", "cdc_pipeline/shop/shop.orders/1"
@@ -132,7 +132,7 @@ def _settled(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return read_table_log(path)
 
     monkeypatch.setattr(table_checks, "read_table_log", counted)
-    monkeypatch.setattr(compared_tables, "_SETTLED_NS", 0)
+    monkeypatch.setattr(table_checks, "_SETTLED_NS", 0)
     return read
 
 
@@ -182,7 +182,7 @@ def test_k3_a_folder_that_has_just_changed_is_not_known(
     """A second change in the same tick of the clock would leave no trace."""
     write(paths)
     cut, read = cut_at(0), _settled(paths, monkeypatch)
-    monkeypatch.setattr(compared_tables, "_SETTLED_NS", 10**12)
+    monkeypatch.setattr(table_checks, "_SETTLED_NS", 10**12)
     for _ in range(2):
         assert failing_targets(paths, cut, None, boot="a") == {}
     assert len(read) == 2

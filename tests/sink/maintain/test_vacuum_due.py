@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
+from cdc_pipeline.sink.maintain.maintenance import VacuumState
 
 RETENTION, EVERY = 7, 1
 

@@ -15,8 +15,8 @@ from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.read.cut_sql import view_statements
 from cdc_pipeline.sink.read.cuts import find_cut
+from cdc_pipeline.sink.read.read import view_statements
 from tests.servers import Server
 from tests.support.captures import here, live
 

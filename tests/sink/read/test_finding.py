@@ -18,8 +18,8 @@ from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.sink.read.cut_sql import view_names, view_statements
 from cdc_pipeline.sink.read.cuts import find_cut, parse_as_of, version_in
+from cdc_pipeline.sink.read.read import view_names, view_statements
 from tests.sink.read.conftest import UUID
 
 PutCut = Callable[..., Cut]

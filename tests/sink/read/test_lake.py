@@ -21,15 +21,14 @@ from cdc_pipeline.errors import (
     MergeError,
     TableNotInCutError,
 )
-from cdc_pipeline.sink.delta.conflicts import again_on_conflict
+from cdc_pipeline.sink.delta.failures import again_on_conflict
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_RETENTION
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.maintain.materialize import materialize
-from cdc_pipeline.sink.read.cut_sql import view_statements
 from cdc_pipeline.sink.read.cuts import find_cut
-from cdc_pipeline.sink.read.read import table_frame
+from cdc_pipeline.sink.read.read import table_frame, view_statements
 from cdc_pipeline.sink.spark.catalog import register
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at

@@ -19,9 +19,9 @@ from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.spark.java import find_spark_home
 from cdc_pipeline.sink.spark.own_session import users_session
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
-from cdc_pipeline.sink.spark.spark_home import find_spark_home
 from tests.sink.spark import users_session as module
 from tests.sink.spark.in_a_child import run_in_a_child
 from tests.support.project import ROOT

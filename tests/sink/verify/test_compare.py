@@ -15,14 +15,15 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE, StagedRows
-from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     Changed,
     ComparisonResult,
     Wanted,
     compare,
+    duplicate_keys,
     highest_seq,
+    history_intervals,
     read_differences,
 )
 from cdc_pipeline.sink.verify.scratch import Scratch

@@ -14,7 +14,7 @@ from cdc_pipeline.errors import CdcError, InsecureLoginError, SourceError
 from cdc_pipeline.source.live import login
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, ReplicaName, open_dump
-from cdc_pipeline.source.live.tls import tls_arguments
+from cdc_pipeline.source.live.login import tls_arguments
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from tests.source.live.login_server import LoginServer, make_certificate
 

@@ -16,7 +16,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ServerUnreachableError, SizeLimitError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.spark.time_limit import time_limit
+from cdc_pipeline.sink.delta_sink import time_limit
 from cdc_pipeline.source.live import live
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
