@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.common.output import (
+    count_of,
+    emit_json,
+    quiet_streams,
+    results,
+    show_result,
+    table,
+)
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -50,10 +57,7 @@ if TYPE_CHECKING:
     "--from", "begin", metavar=POSITION, help="Where to begin; default: the oldest journal."
 )
 @click.option(
-    "--until",
-    "end",
-    metavar=POSITION,
-    help="Where to end; default: the current end of the log.",
+    "--until", "end", metavar=POSITION, help="Where to end; default: the current end of the log."
 )
 @click.option(
     "--archive",
@@ -129,9 +133,7 @@ def command(
             counts = ", ".join(
                 f"{name} {count_of(rows, 'change')}" for name, rows in filled.rows.items()
             )
-            results().print(
-                f"{filled.source}: {filled.reason}: {counts}", markup=False, soft_wrap=True
-            )
+            results().print(f"{filled.source}: {filled.reason}: {counts}", soft_wrap=True)
         return
     if into is None:
         rebuilt = _rebuild(
@@ -143,10 +145,7 @@ def command(
             parallel=side_by_side,
             restart=restart,
         )
-        if settings.as_json:
-            emit_json(rebuilt.model_dump(mode="json"))
-        else:
-            _show_rebuilt(rebuilt)
+        show_result(settings, rebuilt, _show_rebuilt)
         return
     with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
         report = backfill(
@@ -159,10 +158,7 @@ def command(
             parallel=side_by_side,
             observer=progress,
         )
-    if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
-    else:
-        _show(report)
+    show_result(settings, report, _show)
 
 
 def _rebuild(
@@ -230,7 +226,6 @@ def _fill_gap(
 def _show(report: BackfillReport) -> None:
     out = results()
     rows = table(f"Backfill of {report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.show_header = False
     rows.add_row("reason", report.reason)
     rows.add_row("lake", report.lake)
     rows.add_row("tables", ", ".join(report.tables))
@@ -253,7 +248,6 @@ def _show(report: BackfillReport) -> None:
 def _show_rebuilt(report: RebuildReport) -> None:
     out = results()
     rows = table(f"Rebuild of {report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.show_header = False
     rows.add_row("reason", report.reason)
     rows.add_row("tables", ", ".join(report.tables))
     for name, target in report.targets.items():
@@ -265,7 +259,7 @@ def _show_rebuilt(report: RebuildReport) -> None:
     out.print(rows)
     for note in report.notes:
         if note.kind != "loaded":
-            out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
+            out.print(f"{note.table}: {note.text}", soft_wrap=True)
 
 
 def _add_parallel(rows: Table, done: ParallelReport | None) -> None:

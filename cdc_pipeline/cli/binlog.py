@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, note
+from cdc_pipeline.cli.common.output import emit_json, note, show_result
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -390,10 +390,7 @@ def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[
     from cdc_pipeline.cli.common.binlog_summary import show_summary
 
     summary = inspection.summary(chunks)
-    if settings.as_json:
-        emit_json(summary.model_dump(mode="json"))
-    else:
-        show_summary(summary)
+    show_result(settings, summary, show_summary)
     if summary.error is not None:
         raise click.exceptions.Exit(1)
 

@@ -16,6 +16,7 @@ from cdc_pipeline.cli.common.output import (
     quiet_streams,
     results,
     table,
+    waiting_note,
 )
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import (
@@ -171,13 +172,7 @@ def _change(
                 yes=yes,
             )
         with quiet_streams(quiet=not settings.debug) as stream:
-            waiting = notes(stream)
-            runs = access.runs(
-                kind,
-                on_waiting=lambda runs: waiting.print(
-                    f"waiting for the runs that hold this source: {', '.join(runs)}"
-                ),
-            )
+            runs = access.runs(kind, on_waiting=waiting_note(stream))
 
             def applied(cursors: CursorStore, run_id: str) -> str:
                 work(cursors, change, run_id)
@@ -206,7 +201,6 @@ def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
 
 def _show_change(change: CursorChange) -> None:
     rows = table(f"{change.kind} the cursor of {change.source}", "", "")
-    rows.show_header = False
     rows.add_row("now", _described(change.old))
     rows.add_row("then", _described(change.new))
     for number, reason in enumerate(change.reasons):
@@ -218,7 +212,6 @@ def _show_change(change: CursorChange) -> None:
 
 def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
     rows = table(f"Cursor of {view.source}", "", "")
-    rows.show_header = False
     rows.add_row("cursor", _described(view.cursor))
     if view.cursor is not None:
         rows.add_row("server", str(view.cursor.identity))
@@ -233,9 +226,7 @@ def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
     else:
         rows.add_row("last cut", "none")
     rows.add_row("they agree", "yes" if view.agrees else "no")
-    rows.add_row(
-        "will stop: {view.next_run}", f"stops: {view.next_run}" if view.stops else view.next_run
-    )
+    rows.add_row("next run", f"stops: {view.next_run}" if view.stops else view.next_run)
     if view.oldest_needed is not None:
         rows.add_row(
             "needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}"

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.output import (
+    count_of,
+    emit_json,
+    notes,
+    quiet_streams,
+    results,
+    show_result,
+    table,
+)
 from cdc_pipeline.cli.common.report import ddl_table
 from cdc_pipeline.cli.common.settings import (
     CommandGroup,
@@ -89,10 +97,7 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
     CUT is a number, a time with a zone, or a GTID set; the newest cut by default.
     """
     _, found = _cut(settings.config_of(source), cut)
-    if settings.as_json:
-        emit_json(found.model_dump(mode="json"))
-    else:
-        _show(found)
+    show_result(settings, found, _show)
 
 
 @command.command("sql")
@@ -174,7 +179,6 @@ def _show(cut: Cut) -> None:
     from cdc_pipeline.sink.read.cuts import time_of
 
     rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
-    rows.show_header = False
     rows.add_row("position", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
     if cut.cursor.gtid_set:
         rows.add_row("executed", cut.cursor.gtid_set)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, note, quiet_streams, results, table
+from cdc_pipeline.cli.common.output import note, quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.cli.common.source_access import LakeAccess, SourceAccess, has_dagster, open_source
 from cdc_pipeline.cli.init import complete_demo_project
@@ -38,10 +38,7 @@ def command(settings: Settings) -> None:
     """
     next_step = _choose_project(settings)
     report = _run(settings, next_step)
-    if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
-    else:
-        _show(report)
+    show_result(settings, report, _show)
 
 
 def _choose_project(settings: Settings) -> str:
@@ -137,5 +134,5 @@ def _show(report: DemoReport) -> None:
     now = report.status
     out.print(f"cursor: {now.journal}:{now.offset}, batch {now.batch_number}", soft_wrap=True)
     if now.gtid_set:
-        out.print(f"gtids:  {now.gtid_set}", markup=False, soft_wrap=True)
+        out.print(f"gtids:  {now.gtid_set}", soft_wrap=True)
     out.print(report.next_step, soft_wrap=True)

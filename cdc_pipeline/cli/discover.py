@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, results, table
+from cdc_pipeline.cli.common.output import count_of, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def command(settings: Settings, *, source: str) -> None:
     from cdc_pipeline.pipeline.operate.discover import discover
 
     found = discover(config)
-    if settings.as_json:
-        emit_json(found.model_dump(mode="json"))
-    else:
-        _show(found)
+    show_result(settings, found, _show)
 
 
 def _show(found: Discovery) -> None:

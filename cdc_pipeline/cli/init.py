@@ -75,12 +75,12 @@ def command(
         emit_json({"directory": str(directory), "files": made, "next": steps})
         return
     out = results()
-    out.print(f"{directory}: {count_of(len(made), 'new file')}", markup=False, soft_wrap=True)
+    out.print(f"{directory}: {count_of(len(made), 'new file')}", soft_wrap=True)
     for name in made:
-        out.print(f"  {name}", markup=False, soft_wrap=True)
+        out.print(f"  {name}", soft_wrap=True)
     out.print("\nnext:")
     for step in steps:
-        out.print(f"  {step}", markup=False, soft_wrap=True)
+        out.print(f"  {step}", soft_wrap=True)
 
 
 def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool) -> list[str]:

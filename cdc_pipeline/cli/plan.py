@@ -58,7 +58,6 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
 
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
-    rows.show_header = False
     rows.add_row("server", plan.identity)
     rows.add_row("start", f"{plan.start_journal}:{plan.start_offset}")
     for number, reason in enumerate(plan.start_reasons):

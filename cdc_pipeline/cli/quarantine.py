@@ -11,11 +11,11 @@ from cdc_pipeline.cli.common.output import (
     confirm,
     count_of,
     emit_json,
-    notes,
     operator,
     quiet_streams,
     results,
     table,
+    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -81,7 +81,6 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
     out = results()
     for entry in entries:
         rows = table(f"{entry.id}: {entry.table}", "", "")
-        rows.show_header = False
         for name, value in _document(entry, whole=True).items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             rows.add_row(name, text)
@@ -216,12 +215,8 @@ def _settle(
             open_source(settings, config) as access,
             quiet_streams(quiet=not settings.debug) as stream,
         ):
-            waiting = notes(stream)
             access.runs(
-                "replay" if what == "replayed" else "discard",
-                on_waiting=lambda runs: waiting.print(
-                    f"waiting for the runs that hold this source: {', '.join(runs)}"
-                ),
+                "replay" if what == "replayed" else "discard", on_waiting=waiting_note(stream)
             ).change(work)
     _report(settings, source, what, settled)
     if settled.left:
@@ -246,7 +241,7 @@ def _report(settings: Settings, source: str, what: str, settled: SettleResult) -
         "left in quarantine"
     )
     for name, why in settled.left.items():
-        out.print(f"  {name}: {why}", markup=False, soft_wrap=True)
+        out.print(f"  {name}: {why}", soft_wrap=True)
 
 
 def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:

@@ -9,11 +9,11 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
-    emit_json,
-    notes,
     operator,
     quiet_streams,
     results,
+    show_result,
+    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -54,23 +54,14 @@ def command(
         yes=yes,
     )
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
-        waiting = notes(stream)
 
         def work(cursors: CursorStore, run_id: str) -> ResetReport:
             return reset(
                 config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
             )
 
-        report = access.runs(
-            "reset",
-            on_waiting=lambda runs: waiting.print(
-                f"waiting for the runs that hold this source: {', '.join(runs)}"
-            ),
-        ).change(work)
-    if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
-    else:
-        _show(report)
+        report = access.runs("reset", on_waiting=waiting_note(stream)).change(work)
+    show_result(settings, report, _show)
 
 
 def _show(report: ResetReport) -> None:

@@ -101,7 +101,7 @@ def _show(settings: Settings, report: LoadReport) -> None:
         out.print(f"  the snapshot {load_id} continued where it was stopped")
     for name, why in report.restarted.items():
         for one in why:
-            out.print(f"  {name} was read from scratch: {one}", markup=False, soft_wrap=True)
+            out.print(f"  {name} was read from scratch: {one}", soft_wrap=True)
     if report.targets:
         numbers = ("rows", "chunks", "Delta version")
         rows = table("", "table", *numbers, "low mark", "complete from", numbers=numbers)
@@ -113,10 +113,10 @@ def _show(settings: Settings, report: LoadReport) -> None:
     for name, target in report.targets.items():
         if target.rows_quarantined:
             waiting = count_of(target.rows_quarantined, "row")
-            out.print(f"{name}: {waiting} in quarantine", markup=False, soft_wrap=True)
+            out.print(f"{name}: {waiting} in quarantine", soft_wrap=True)
     for note in report.notes:
         if note.kind != "loaded":
-            out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
+            out.print(f"{note.table}: {note.text}", soft_wrap=True)
     out.print(
         f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU "
         "apart from Spark"

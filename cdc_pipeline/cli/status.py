@@ -158,7 +158,7 @@ def _show(status: SourceStatus) -> None:
         f"{status.batch_number}, server {status.identity}"
     )
     if status.gtid_set:
-        out.print(f"  gtids   {status.gtid_set}", markup=False, soft_wrap=True)
+        out.print(f"  gtids   {status.gtid_set}", soft_wrap=True)
     if status.oldest_needed is not None and status.oldest_needed.consumer != "cursor":
         oldest = status.oldest_needed
         out.print(
@@ -166,13 +166,13 @@ def _show(status: SourceStatus) -> None:
             soft_wrap=True,
         )
     for xa in status.open_xa:
-        out.print(f"  xa      {xa_line(xa)}", markup=False, soft_wrap=True)
+        out.print(f"  xa      {xa_line(xa)}", soft_wrap=True)
     if status.source_time_us >= 0:
         when = f"{datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S}"
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
         out.print(f"  until   the last applied transaction was committed at {when} UTC{behind}")
     for load in status.snapshots:
-        out.print(f"  snapshot  {load_line(load)}", markup=False, soft_wrap=True)
+        out.print(f"  snapshot  {load_line(load)}", soft_wrap=True)
     rows = table(
         "",
         "table",
@@ -203,7 +203,7 @@ def _show(status: SourceStatus) -> None:
         out.print(rows)
         out.print()
     for name, number in sorted(status.quarantine.items()):
-        out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
             out.print(
@@ -213,10 +213,8 @@ def _show(status: SourceStatus) -> None:
             )
         held = of_table.suspended
         if held is not None:
-            out.print(sentence(name, held), markup=False, soft_wrap=True)
-            out.print(
-                f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True
-            )
+            out.print(sentence(name, held), soft_wrap=True)
+            out.print(f"  {way_out(name, held, source=status.source)}", soft_wrap=True)
     for why, names in by_reason(
         {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):
@@ -228,4 +226,4 @@ def _show(status: SourceStatus) -> None:
     needing = [one.next_step for one in status.tables.values() if one.needs_snapshot]
     if needing:
         command = needing[0] if len(needing) == 1 else f"cdc-pipeline snapshot {status.source}"
-        out.print(f"  {command}", markup=False, soft_wrap=True)
+        out.print(f"  {command}", soft_wrap=True)

@@ -10,11 +10,7 @@ import click
 from cdc_pipeline.cli.common.output import count_of, emit_json, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
-from cdc_pipeline.config.pipeline_config import (
-    ConfigMistakes,
-    Mistake,
-    read_document,
-)
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, read_document
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.pipeline.plan.possible import impossible_settings
 
@@ -116,4 +112,4 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
             styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True
         )
         for mistake in mistakes:
-            out.print(f"    {mistake}", markup=False, soft_wrap=True)
+            out.print(f"    {mistake}", soft_wrap=True)

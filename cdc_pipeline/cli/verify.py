@@ -18,6 +18,7 @@ from cdc_pipeline.cli.common.output import (
     quiet_streams,
     results,
     table,
+    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -143,12 +144,7 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
     config = settings.config_of(source)
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
         console = notes(stream)
-        runs = access.runs(
-            "repair",
-            on_waiting=lambda held: console.print(
-                f"waiting for the runs that hold this source: {', '.join(held)}"
-            ),
-        )
+        runs = access.runs("repair", on_waiting=waiting_note(stream))
         status = (
             console.status("")
             if console.is_terminal and not console.quiet and not settings.as_json
@@ -195,7 +191,7 @@ def _show(report: VerifyReport) -> None:
     out.print(rows)
     for name, found in report.tables.items():
         for line in lines_of(found):
-            out.print(f"{name}: {line}", markup=False, soft_wrap=True)
+            out.print(f"{name}: {line}", soft_wrap=True)
     out.print(f"{count_of(len(report.tables), 'table')} in {report.seconds:,.1f} s")
 
 

@@ -60,7 +60,7 @@ def _show_journals(out: Console, summary: JournalSummary) -> None:
         journals.add_row(info.journal, *(f"{count:,}" for count in counts), ends)
     out.print(journals)
     for info in summary.journals:
-        out.print(f"\n{info.journal}: {_described(info)}", soft_wrap=True, markup=False)
+        out.print(f"\n{info.journal}: {_described(info)}", soft_wrap=True)
 
 
 def _described(info: JournalInfo) -> str:
@@ -88,7 +88,7 @@ def _show_error(error: dict[str, object]) -> None:
     console.print("The counts end at this error:", style="bold red")
     for name, value in error.items():
         if name != "retryable":
-            console.print(f"  {name.replace('_', ' ')}: {value}", markup=False, soft_wrap=True)
+            console.print(f"  {name.replace('_', ' ')}: {value}", soft_wrap=True)
 
 
 def _time(timestamp_s: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
 
@@ -23,12 +23,16 @@ from cdc_pipeline.text.server_messages import said_by
 _WIDTH_IN_FILES: Final = 160
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from cdc_pipeline.lake.loads import LoadStatus
     from cdc_pipeline.position.cursor import OpenXa
+
+
+R = TypeVar("R", bound="BaseModel")
 
 
 def emit_json(document: object) -> None:
@@ -39,6 +43,14 @@ def emit_json(document: object) -> None:
     """
     lines = json.dumps(document, indent=2, ensure_ascii=False, default=str).split("\n")
     click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
+
+
+def show_result(settings: Settings, result: R, show: Callable[[R], None]) -> None:
+    """As the one JSON document with ``--json``, else by `show`."""
+    if settings.as_json:
+        emit_json(result.model_dump(mode="json"))
+    else:
+        show(result)
 
 
 def json_escaped(line: str) -> str:
@@ -86,6 +98,14 @@ def notes(stream: TextIO | None = None) -> Console:
 
     return PlainConsole(
         file=stream or sys.stderr, no_color=_no_color(), quiet=current_settings().quiet
+    )
+
+
+def waiting_note(stream: TextIO) -> Callable[[list[str]], None]:
+    """What tells on `stream` which runs hold the source."""
+    console = notes(stream)
+    return lambda runs: console.print(
+        f"waiting for the runs that hold this source: {', '.join(runs)}"
     )
 
 
@@ -149,7 +169,7 @@ def load_line(load: LoadStatus) -> str:
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    """The columns in `numbers` are right-aligned."""
+    """The columns in `numbers` are right-aligned; without any name there is no header."""
     from rich import box
     from rich.table import Table
 
@@ -159,6 +179,7 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
         title_style="bold",
         box=box.SIMPLE_HEAD,
         show_edge=False,
+        show_header=any(columns),
         pad_edge=False,
     )
     for column in columns:

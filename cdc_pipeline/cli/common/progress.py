@@ -37,10 +37,10 @@ class Bars:
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
         self._console = notes(stream)
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.description}"),
             BarColumn(),
             *columns,
-            TextColumn("{task.fields[counts]}", markup=False),
+            TextColumn("{task.fields[counts]}"),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
@@ -53,7 +53,7 @@ class Bars:
         return self
 
     def _print_log(self, line: str) -> None:
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def __exit__(
         self,
@@ -133,7 +133,7 @@ class LoadProgress(Bars, RunObserver):
 
     def load_stepped(self, text: str) -> None:
         if text != self._last_step:
-            self._console.print(f"  {text}", markup=False, soft_wrap=True)
+            self._console.print(f"  {text}", soft_wrap=True)
         self._last_step = text
 
     def load_progressed(self, state: LoadState, progress: LoadedSoFar) -> None:

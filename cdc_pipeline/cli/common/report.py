@@ -22,7 +22,6 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out = results()
     interval = report.interval
     rows = table(f"{report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.show_header = False
     rows.add_row("reason", report.reason)
     rows.add_row(
         "interval",
@@ -59,9 +58,9 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     if report.tables:
         show_tables(report.tables)
     for name, number in sorted(report.quarantine.items()):
-        out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
-        out.print(sentence(name, held), markup=False, soft_wrap=True)
+        out.print(sentence(name, held), soft_wrap=True)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()
@@ -96,7 +95,7 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
                 f"{name}: rescued in {of_table.rescued_rows:,} rows: "
                 f"{rescued_text(of_table.rescued)}"
             )
-            out.print(text, markup=False, soft_wrap=True)
+            out.print(text, soft_wrap=True)
     out.print()
 
 

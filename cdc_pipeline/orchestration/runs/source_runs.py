@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.orchestration.assets.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
@@ -202,15 +202,13 @@ def execute_cursor_change(
     return result.run_id
 
 
-class PastRun(BaseModel):
+class PastRun(FrozenModel):
     """One Dagster run of a source: a capture, a snapshot, a change by hand, maintenance.
 
     Attributes:
         status: as Dagster names it, in lower case: ``success``, ``failure``, ``started`` ...
         started_at, seconds: None for a run that has not begun; `seconds` to the end, or to now.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: str
     job: str

@@ -16,13 +16,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
 from cdc_pipeline.binlog.event_types import EventType, event_name
 from cdc_pipeline.binlog.events import gtid, rotate
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.pipeline.inspect.change_log import LogPiece, TableRows
 
 ENDS_ROTATED: Final = "rotated"
@@ -33,10 +34,8 @@ ENDS_OPEN: Final = "no end mark"
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
-class LargestTransaction(BaseModel):
+class LargestTransaction(FrozenModel):
     """The transaction that takes the most bytes of its journal."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journal: str
     offset: int
@@ -45,7 +44,7 @@ class LargestTransaction(BaseModel):
     rows: int
 
 
-class JournalInfo(BaseModel):
+class JournalInfo(FrozenModel):
     """One journal.
 
     Attributes:
@@ -56,8 +55,6 @@ class JournalInfo(BaseModel):
             written, or a part of one).
         packed_bytes, unpacked_bytes: of compressed transactions in it.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journal: str
     size_bytes: int
@@ -77,10 +74,8 @@ class JournalInfo(BaseModel):
     unpacked_bytes: int = 0
 
 
-class TableChanges(BaseModel):
+class TableChanges(FrozenModel):
     """Over all journals."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     inserts: int = 0
     updates: int = 0
@@ -88,10 +83,8 @@ class TableChanges(BaseModel):
     event_bytes: int = 0
 
 
-class JournalSummary(BaseModel):
+class JournalSummary(FrozenModel):
     """`error`: what ended the reading early; the counts are of what came before."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journals: list[JournalInfo] = Field(default_factory=list)
     transactions: int = 0

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
 from cdc_pipeline.errors import (
@@ -30,6 +28,7 @@ from cdc_pipeline.errors import (
     PositionError,
     SourceIdentityError,
 )
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
 from cdc_pipeline.pipeline.capture.commit import cursor_state
@@ -55,7 +54,7 @@ from cdc_pipeline.source.protocol import Source
 Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
 
 
-class CursorChange(BaseModel):
+class CursorChange(FrozenModel):
     """Plan of a `set` or `rebuild`.
 
     Attributes:
@@ -63,8 +62,6 @@ class CursorChange(BaseModel):
         consequences: what it means, one sentence each.
         nothing_to_do: `new` is where it is already.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     kind: Literal["set", "rebuild"]

@@ -5,10 +5,9 @@ No server is queried, no JVM started.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import NeededPosition, ReportPosition, needed_position
@@ -17,10 +16,8 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
 
 
-class CutSummary(BaseModel):
+class CutSummary(FrozenModel):
     """The last cut."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     batch_number: int
     kind: BatchKind
@@ -30,7 +27,7 @@ class CutSummary(BaseModel):
     notes: tuple[Note, ...]
 
 
-class CursorView(BaseModel):
+class CursorView(FrozenModel):
     """The cursor of a source.
 
     Attributes:
@@ -40,8 +37,6 @@ class CursorView(BaseModel):
         stops: the next run would stop on it; `next_run` holds the error.
         unfinished_batch: a recorded batch that the next run finishes first.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     cursor: StoredCursor | None

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.pipeline.targets.keys import identity_of
 from cdc_pipeline.pipeline.targets.routes import Routes
@@ -32,7 +31,7 @@ _UNSAFE_ENGINES: Final = frozenset({"MEMORY", "BLACKHOLE", "MYISAM", "ARIA"})
 _SAME: Final = frozenset({("datetime", "timestamp_ntz"), ("text", "string"), ("year", "smallint")})
 
 
-class DiscoveredTable(BaseModel):
+class DiscoveredTable(FrozenModel):
     """One table, view or sequence of a server.
 
     Attributes:
@@ -45,8 +44,6 @@ class DiscoveredTable(BaseModel):
         how: in words: the targets with mode and key, or why not.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     table: str
     kind: str
     engine: str
@@ -58,10 +55,8 @@ class DiscoveredTable(BaseModel):
     how: str
 
 
-class Discovery(BaseModel):
+class Discovery(FrozenModel):
     """By name; of what the account can see."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     server: str

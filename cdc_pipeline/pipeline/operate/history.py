@@ -6,10 +6,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchKind, Cut
@@ -25,7 +24,7 @@ _WHAT: Final[dict[BatchKind, str]] = {
 }
 
 
-class PastBatch(BaseModel):
+class PastBatch(FrozenModel):
     """One published batch.
 
     Attributes:
@@ -35,8 +34,6 @@ class PastBatch(BaseModel):
         changed: row changes by table; tables without any are left out.
         notes: what was decided or done by hand, in words.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     kind: BatchKind

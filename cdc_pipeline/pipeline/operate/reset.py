@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.targets.table_filter import tables_named
@@ -24,12 +23,10 @@ from cdc_pipeline.position.cursor import CursorStore, TargetState
 RESET_NOTE: Final = "reset"
 
 
-class ResetReport(BaseModel):
+class ResetReport(FrozenModel):
     """`targets`: of the named tables, that need a snapshot now; `cut`: the one that records the
     reset, None if all of them needed a snapshot already.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     tables: tuple[str, ...]

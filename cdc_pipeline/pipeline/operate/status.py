@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.loads import LoadStatus, loads_of
 from cdc_pipeline.lake.paths import LakePaths
@@ -25,9 +26,7 @@ from cdc_pipeline.pipeline.report import NeededPosition, needed_position, quaran
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
 
-class TableStatus(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class TableStatus(FrozenModel):
     delta_version: int
     applied_batch: int
     columns: int
@@ -41,7 +40,7 @@ class TableStatus(BaseModel):
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
-class SourceStatus(BaseModel):
+class SourceStatus(FrozenModel):
     """State of a source according to its lake, or to lake and cursor.
 
     Attributes:
@@ -56,8 +55,6 @@ class SourceStatus(BaseModel):
         lag_s: since the commit time of the last applied transaction at the source; -1 unknown, or
             the source is an archive, which is as old as its journals.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     kind: Literal["live", "archive"]

@@ -20,13 +20,12 @@ from functools import partial
 from shlex import quote
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import UnfinishedBatchError
 from cdc_pipeline.pipeline.load.rows import ReadPosition, RowPath
@@ -45,12 +44,10 @@ from cdc_pipeline.source.rows.table_reader import TableReader
 _ROUNDS_MAX: Final = 5
 
 
-class RepairReport(BaseModel):
+class RepairReport(FrozenModel):
     """`rows_deleted` is 0: rows that the server does not have stay. `rows_left` could not be
     written in any round: they are as the log has them.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     table: str
