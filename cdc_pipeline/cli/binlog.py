@@ -330,11 +330,7 @@ def _standard_input() -> BinaryIO:
 
 @contextmanager
 def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
-    """Let Ctrl-C and SIGTERM end following between two transactions; a second signal ends at
-    once.
-
-    Yields what waits a number of seconds and returns False once a signal has arrived.
-    """
+    """Ctrl-C ends between two transactions, a second one at once; yields what waits, or False."""
     stop = threading.Event()
     if not is_on:
         yield lambda _seconds: False

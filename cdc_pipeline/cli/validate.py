@@ -68,9 +68,7 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
 
 
 def _impossible(document: PipelineDocument) -> list[Mistake]:
-    """Settings that no source could carry out, and what other files write as well; raises
-    ConfigMistakes for those wrong by themselves.
-    """
+    """And what other files write as well; ConfigMistakes for those wrong by themselves."""
     from cdc_pipeline.pipeline.targets.known_tables import newest_cut
     from cdc_pipeline.pipeline.targets.shared import shared_targets
 

@@ -21,9 +21,7 @@ from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTrans
 def build_broken(
     file: Path, error: Exception, *, name: str, translator: CdcTranslator
 ) -> dg.Definitions:
-    """An asset and a job that name the error of the source, which is written in `file`, and fail
-    with it.
-    """
+    """Both name the error of the source in `file`, and fail with it."""
     source = identifier(name)
     text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
     description = (

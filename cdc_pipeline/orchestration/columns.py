@@ -57,11 +57,7 @@ def column_schema(
     rescues: bool = False,
     described: Mapping[str, SourceColumn] | None = None,
 ) -> dg.TableSchema:
-    """All columns of the Delta table: the source's, then the pipeline's; key columns are never
-    null.
-
-    `described`: what the source says of columns, by their names in the Delta table.
-    """
+    """The source's, then the pipeline's; `described`: by the source, under the names here."""
     columns = (*columns, RESCUED) if rescues else columns
     described = described or {}
 
@@ -114,9 +110,7 @@ def column_origins(table: str, spec: TargetSpec) -> dict[str, list[tuple[str, st
 def described_columns(
     table: str, spec: TargetSpec, at_source: SourceColumns
 ) -> dict[str, SourceColumn]:
-    """What the source says of the columns of the target that come from one column of their own
-    type, by their names in the target.
-    """
+    """Of columns that come from one column of their own type, by their names in the target."""
     computed = {column.name for column in spec.shape.computed} if spec.shape is not None else set()
     return {
         name: found

@@ -64,11 +64,7 @@ class DagsterCursorStore:
         self.skipped: tuple[str, ...] = ()
 
     def read(self) -> StoredCursor | None:
-        """The latest valid cursor, else that of `before`; `skipped` then names the events passed
-        over.
-
-        Raises CursorError if the newest cursor is of a version that this program does not know.
-        """
+        """Else that of `before`; `skipped`: events passed over. CursorError: a newer version's."""
         found, self.skipped = self._latest()
         self._guard.saw(found)
         return self._before() if found is None else found
@@ -89,11 +85,7 @@ class DagsterCursorStore:
         self._guard.saw(cursor)
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest valid cursors, newest first, each with its event's metadata as plain
-        values.
-
-        Raises CursorError if one of them is of a version that this program does not know.
-        """
+        """Newest first, with the event's metadata. CursorError: of a newer version."""
         entries: list[CursorEntry] = []
         for event in self._events() if limit > 0 else ():
             cursor = self._cursor_of(event)
@@ -124,9 +116,7 @@ class DagsterCursorStore:
         return None, tuple(skipped)
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
-        """Newest first by the storage: the clock may have been set back. Includes that of a
-        deleted run.
-        """
+        """Newest first by the storage: clocks may be set back. With that of a deleted run."""
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:

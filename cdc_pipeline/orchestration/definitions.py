@@ -260,9 +260,7 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 
 def load_checked(file: Path) -> PipelineConfig:
-    """As a run loads it, with what only Dagster can check; ConfigMistakes: all that is wrong
-    with it.
-    """
+    """As a run loads it, with what only Dagster can check; ConfigMistakes: all its mistakes."""
     document = read_document(file)
     return _checked(document, document.resolve)
 
@@ -272,10 +270,7 @@ def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
 
 
 def outline_checked(document: PipelineDocument) -> PipelineConfig:
-    """As far as definitions need it, with what only Dagster can check.
-
-    Raises ConfigMistakes: everything that is wrong with it, except for unset variables.
-    """
+    """As definitions need it; ConfigMistakes: all its mistakes but for unset variables."""
     return _checked(document, document.outline)
 
 

@@ -63,9 +63,7 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
 
 
 def data_version(table_version: int) -> dict[str, str]:
-    """The tag that tells Dagster the version of an asset's data: the Delta table's. It stays the
-    same in events of a run that changed nothing.
-    """
+    """The Delta table's version, which is the same if a run changed nothing."""
     return {"dagster/data_version": str(table_version)}
 
 
@@ -89,10 +87,7 @@ def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
 def cursor_event_metadata(
     cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]
 ) -> Metadata:
-    """Where reading resumes, and the batch's counts if its cut is known.
-
-    `given`: what the capture adds, unchanged; it never replaces an entry built here.
-    """
+    """With the batch's counts if its cut is known; `given` never replaces an entry built here."""
     metadata: Metadata = {
         "position": dg.MetadataValue.text(str(cursor.position)),
         "gtid_set": dg.MetadataValue.text(cursor.gtid_set),

@@ -36,11 +36,7 @@ class CdcResource(dg.ConfigurableResource[Any]):
         super().__init__(environment=named, **more)
 
     def run(self, context: dg.AssetExecutionContext) -> Iterator[Any]:  # noqa: ARG002
-        """Capture what the run selects. Events are logged as they happen; nothing is yielded.
-
-        Raises:
-            ConfigError: called outside the body of `cdc_assets`.
-        """
+        """Capture what the run selects; events are logged as they happen, nothing is yielded."""
         step = current_step()
         if step is None:
             raise ConfigError(

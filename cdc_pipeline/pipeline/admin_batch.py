@@ -38,10 +38,7 @@ class UnfinishedBatchError(LakeStateError):
 
 
 class AdminBatch:
-    """A batch of a locked source, before it is recorded.
-
-    `cursor`: of the source; it may be later in the log than the cut.
-    """
+    """A batch of a locked source, not recorded yet; `cursor` may be later in the log than `cut`."""
 
     def __init__(
         self,
@@ -121,11 +118,7 @@ class AdminBatch:
         dropped: Sequence[str] = (),
         notes: Sequence[Note] = (),
     ) -> Cut:
-        """Publish a batch that only changes some targets' state, and return its cut.
-
-        `suspended`: new suspensions by target, None ends one; `dropped`: targets that leave the
-        cursor.
-        """
+        """Publish a batch that only changes targets' state; a suspension of None ends one."""
         states = {
             name: state.model_copy(update={"suspended": suspended.get(name, state.suspended)})
             for name, state in self.last_cut().cursor.targets.items()

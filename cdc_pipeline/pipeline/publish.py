@@ -27,11 +27,7 @@ def publish(
     metadata: Mapping[str, object] | None = None,
     ack: Callable[[], None] = lambda: None,
 ) -> Cut:
-    """Bring a cut that was just written to its end, and return it.
-
-    `metadata`: what people see beside the cursor, besides what the cut tells; `ack` is called
-    when the cursor is written.
-    """
+    """Bring a cut that was just written to its end; `ack` is called behind the cursor."""
     observer.published(cut)
     move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata, ack=ack)
     return cut
@@ -59,10 +55,7 @@ def cursor_metadata(
     ddl: tuple[DdlDecision, ...] = (),
     notes: tuple[Note, ...] = (),
 ) -> dict[str, object]:
-    """What people see beside a cursor, as plain values: interval, decisions, cut, versions.
-
-    `cut`: the cursor's; None if it moves without one, with `ddl` and `notes` of its own.
-    """
+    """As plain values; without a `cut` of its own, a cursor has `ddl` and `notes`."""
     if cut is not None:
         ddl, notes = cut.ddl, cut.notes
     metadata: dict[str, object] = {"interval": interval.model_dump()}

@@ -30,10 +30,8 @@ class ReportPosition(FrozenModel):
 
 
 class NeededPosition(ReportPosition):
-    """The oldest place that a consumer still needs: the source must not purge what follows it
-    (SPEC P2).
-
-    `consumer`: ``cursor``, or the suspended table whose place it is.
+    """What the source must not purge yet (SPEC P2); `consumer`: ``cursor``, or a suspended
+    table.
     """
 
     consumer: str
@@ -161,11 +159,7 @@ class TableReport(FrozenModel):
 
 
 class ParallelReport(FrozenModel):
-    """What was read on executors, segment by segment.
-
-    `tasks`, `batches`: of the parallel part; `one_after_the_other`: why parts were not decoded
-    in parallel, each with the place where it ends.
-    """
+    """What was read on executors; `one_after_the_other`: why the rest was not, with its end."""
 
     bytes_parallel: int = 0
     bytes_sequential: int = 0

@@ -30,10 +30,8 @@ from cdc_pipeline.text.table_names import exact_pattern
 
 
 class SideLake:
-    """One side lake.
-
-    `config`: see `beside`; `begin`: the cursor that it begins with, None if its first capture
-    resolves the start.
+    """One side lake of a `beside` configuration; `begin`: None if its first capture resolves
+    that.
     """
 
     def __init__(
@@ -68,9 +66,7 @@ class SideLake:
     def capture(
         self, bound: Bound | None = None, *, parallel: Parallel | None = None
     ) -> CaptureReport:
-        """Up to the configuration's bound by default. For `parallel` and errors see
-        `capture.capture`.
-        """
+        """To the configuration's bound by default; see `capture.capture`."""
         return capture(
             self.config,
             cursors=self.cursors,

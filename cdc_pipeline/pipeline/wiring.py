@@ -27,9 +27,7 @@ from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns
 
 
 def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str], bool]:
-    """Whether the patterns of a pipeline match a table, by database and name, on a server that
-    compares names so.
-    """
+    """By database and name, on a server that compares names so."""
     included, excluded = (
         TablePatterns(TablePattern.parse(text, names) for text in patterns)
         for patterns in (config.tables.include, config.tables.exclude)
@@ -71,10 +69,7 @@ class _FileOptions(TypedDict):
 
 
 def build_store(config: PipelineConfig) -> EventStore:
-    """The event store between reader and drain.
-
-    A store that uses files is emptied when it starts and when it stops.
-    """
+    """Files of a store are removed when it starts and when it stops."""
     store = config.store
     if store.kind == "memory":
         return MemoryEventStore(
@@ -127,9 +122,7 @@ def build_sink(config: PipelineConfig) -> DeltaSink:
 def build_lake_cursors(
     config: PipelineConfig, *, before: Callable[[], StoredCursor | None] = lambda: None
 ) -> DeltaCursorStore:
-    """In the lake itself, for runs without Dagster; `before` is called if it has no cursor yet:
-    what it returns is taken over.
-    """
+    """For runs without Dagster; `before` is asked if there is no cursor yet."""
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     return DeltaCursorStore(paths.cursors, source=config.name, before=before)
 

@@ -263,9 +263,7 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
 
 
 def folded(text: str, *, width: int | None) -> list[str]:
-    """Fold a text between words; what stands in backticks stays on one line, so that it can be
-    copied.
-    """
+    """Between words; what stands in backticks stays on one line, so that it can be copied."""
     lines: list[str] = []
     for whole in printable_lines(text).splitlines() or [""]:
         if width is None or len(whole) <= width:

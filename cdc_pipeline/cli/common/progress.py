@@ -30,17 +30,15 @@ def holders_text(holders: list[str]) -> str:
 
 
 class Bars:
-    """Bars with counts during the context if the console is a terminal; `columns` stand between
-    them.
-    """
+    """If the console is a terminal; `columns` stand between the bar and the counts."""
 
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
         self._console = notes(stream)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             *columns,
-            TextColumn("{task.fields[counts]}"),
+            TextColumn("{task.fields[counts]}", markup=False),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Settings:
-    """Global options, and whether the command prints JSON.
-
-    `cursor`: where cursors are kept (see `source_access`); `quiet`: no progress and no notes.
-    """
+    """`cursor`: where cursors are kept (`source_access`); `quiet`: no progress and no notes."""
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False

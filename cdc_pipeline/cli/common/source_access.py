@@ -74,10 +74,7 @@ def log_level(settings: Settings) -> str:
 
 
 def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:
-    """Raise RuntimeSetupError if Dagster is not installed.
-
-    `what`: why it is needed; `otherwise`: what a user who does not want it can do.
-    """
+    """RuntimeSetupError unless installed; `what` needs it, `otherwise`: what else can be done."""
     if not has_dagster():
         raise RuntimeSetupError(
             f"{what}, and Dagster is not installed",

@@ -20,9 +20,7 @@ from cdc_pipeline.text.printable import printable, printable_lines
 
 
 class PlainConsole(Console):
-    """Without markup, emoji codes and highlighting; shows control characters instead of sending
-    them.
-    """
+    """Without markup, emoji codes and highlighting; control characters are shown, not sent."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)

@@ -112,10 +112,7 @@ class CaptureStep:
     retry_wait_s: float
 
     def run(self, context: dg.AssetExecutionContext, environment: Mapping[str, str]) -> None:
-        """Capture up to the bound of the run's settings.
-
-        Variables in `environment` come before those of the pipeline and of the process.
-        """
+        """`environment` comes before the variables of the pipeline and of the process."""
         translator = self.translator
         try:
             pipeline = self.pipeline.resolved(environment)
@@ -358,10 +355,7 @@ def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
 
 @dataclass
 class Listener:
-    """The caller's callbacks, and the result: the report, or the error of the last attempt.
-
-    `waits` is called with the holder of the source's lock while the capture waits for it.
-    """
+    """The caller's callbacks, and report or error; `waits` gets who holds the source's lock."""
 
     observer: RunObserver = field(default_factory=RunObserver)
     waits: Callable[[str], None] = lambda _: None

@@ -23,9 +23,7 @@ _NAMED_MAX: Final = 20
 
 @dataclass(frozen=True)
 class Joined:
-    """`passed`: None if there are fewer than two events to compare; `text`: one sentence;
-    `values`: figures and the gaps, for people.
-    """
+    """`passed`: None if there are fewer than two events; `values`: figures and the gaps."""
 
     passed: bool | None
     text: str

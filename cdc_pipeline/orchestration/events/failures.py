@@ -13,10 +13,7 @@ from cdc_pipeline.text.server_messages import said_by
 
 
 def resolved(pipeline: PipelineConfig) -> PipelineConfig:
-    """The configuration that a run needs: definitions hold an outline, without secrets.
-
-    Raises `dg.Failure` if a variable is unset, or what it stands for is wrong.
-    """
+    """With secrets, which definitions have not; `dg.Failure`: a variable is unset, or wrong."""
     try:
         return pipeline.resolved()
     except CdcError as error:

@@ -49,9 +49,7 @@ def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | Non
 
 
 class MaterializationRecorder(RunObserver):
-    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as
-    a writer.
-    """
+    """Logs in the run of `context`: tables as an observer, the cursor as a writer."""
 
     def __init__(
         self,
@@ -158,9 +156,7 @@ class MaterializationRecorder(RunObserver):
         self._context.log_event(event)
 
     def _log_loaded(self, cut: Cut) -> None:
-        """Source tables whose rows a load has put into the cut: partitions of the snapshot
-        asset, which only live servers have.
-        """
+        """Partitions of the snapshot asset, which only live servers have."""
         if not isinstance(self._config.source, LiveSourceConfig):
             return
         loaded = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})

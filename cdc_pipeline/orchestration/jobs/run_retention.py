@@ -30,11 +30,7 @@ def delete_old_runs(
     retention: timedelta | None,
     translator: CdcTranslator,
 ) -> int:
-    """Delete the finished runs of a source whose last change is older than the retention (None
-    keeps all).
-
-    Returns how many. Raises CursorError if the cursor is of an unknown version.
-    """
+    """Those unchanged for longer than the retention (None keeps all); returns how many."""
     if retention is None:
         return 0
     old = instance.get_run_ids(

@@ -67,10 +67,7 @@ class LoadedSource:
 
 @dataclass(frozen=True)
 class CaptureRun:
-    """A finished run: its id in Dagster, and the capture's report or the error.
-
-    A run that succeeds and leaves tables suspended has the error that names them.
-    """
+    """Id in Dagster, and report or error; a run that left tables suspended may have both."""
 
     run_id: str
     succeeded: bool
@@ -79,10 +76,7 @@ class CaptureRun:
 
 
 def open_instance(home: Path | None = None) -> dg.DagsterInstance:
-    """Dagster's instance in `home` or DAGSTER_HOME, to be used as a context manager.
-
-    Raises ConfigError if there is no such directory, or its dagster.yaml is wrong.
-    """
+    """A context manager; ConfigError: no such home, or a wrong dagster.yaml."""
     if home is not None:
         os.environ["DAGSTER_HOME"] = str(home.resolve())
     directory = os.environ.get("DAGSTER_HOME", "")
@@ -122,11 +116,7 @@ def _is_no_advice(record: logging.LogRecord) -> bool:
 
 
 def load_source(jobs_directory: Path, source: str) -> LoadedSource:
-    """The job and keys of one source, without reading the other sources' files.
-
-    Raises:
-        ConfigError: no such source, mistakes in its file, or a definitions.py that cannot be used.
-    """
+    """Only this source's files are read. ConfigError: no such source, or mistakes."""
     with only_source(source) as loading:
         file = jobs_directory / "definitions.py"
         if file.is_file():

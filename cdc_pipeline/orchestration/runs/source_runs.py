@@ -35,11 +35,7 @@ ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair", "r
 
 
 class SourceRuns:
-    """Starts runs of one source (see `pipeline.runs.Runs`).
-
-    `kind`: name of a change of the lake; `on_waiting`: called with the ids of the runs that hold
-    the source.
-    """
+    """Starts runs of one source; `kind`: of its changes. See `pipeline.runs.Runs`."""
 
     def __init__(
         self,
@@ -147,10 +143,7 @@ def execute_cursor_change(
     log_level: str = "CRITICAL",
     on_waiting: Callable[[list[str]], None] | None = None,
 ) -> str:
-    """Run `work` as the job ``<source>_cursor_<kind>`` and return the run's id.
-
-    Raises the CdcError of `work`; the run has failed with it.
-    """
+    """As the job ``<source>_cursor_<kind>``; returns the run's id, raises what `work` raises."""
     caught: list[BaseException] = []
 
     @dg.op(name=f"{kind}_cursor_of_{loaded.source}", pool=pool_name(loaded.source))

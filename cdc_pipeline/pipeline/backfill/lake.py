@@ -124,10 +124,7 @@ class BackfillLake:
         return self._read(self.done_file, BackfillDone)
 
     def begin(self, record: BackfillRecord) -> BackfillRecord:
-        """Record the definition unless there is one; return the recorded one.
-
-        Raises LakeStateError if the folder holds a lake of this source that is no backfill.
-        """
+        """Record the definition if there is none; LakeStateError if the lake is no backfill."""
         there = self.record()
         if there is not None:
             return there
@@ -286,10 +283,7 @@ def _described(setting: str) -> str:
 def fill_in_parallel(
     lake: SideLake, *, tables: Sequence[str], parallel: Parallel
 ) -> ParallelReport:
-    """The lake's start and end are fixed; a capture after it finds what is left.
-
-    Raises ConfigError if the range is not that of an archive.
-    """
+    """Start and end are fixed; a capture after it finds what is left. ConfigError: no archive."""
     config = lake.config
     if not isinstance(config.source, ArchiveSourceConfig):
         raise ConfigError(

@@ -155,9 +155,7 @@ class _LeftBehindError(CdcError):
 
 
 class CatchUp:
-    """Catch-up of suspended targets, one after the other; `server`: the pipeline with the chosen
-    server.
-    """
+    """Catch-up of suspended targets, one after the other, from the `server` that was chosen."""
 
     def __init__(
         self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState
@@ -170,10 +168,7 @@ class CatchUp:
         self._server = server
 
     def run(self, tables: Sequence[str]) -> RunSummary:
-        """Try each of `tables` once, unless it is not suspended; return what was published.
-
-        Raises an error that a retry may clear (the server, Spark).
-        """
+        """Try each of `tables` that is suspended once; raises only what a retry may clear."""
         for name in tables:
             state = self._cursor.targets.get(name)
             if state is None or state.suspended is None:
@@ -250,9 +245,7 @@ class CatchUp:
             self._publish({name: made})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
-        """Of the target's own stretch of the log; SourceError if the log does not reach back to
-        it.
-        """
+        """Of the target's own part of the log; SourceError if that is gone."""
         cursor = self._cursor
         if held.epoch == cursor.epoch:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
@@ -364,10 +357,7 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
 
 
 class _CatchUpMoves:
-    """Moves of one suspended target, without the source's cursor (see `commit.Moves`).
-
-    `cursor`: of the source, at which the catch-up ends.
-    """
+    """Moves of one suspended target, up to the source's cursor, which stays (`commit.Moves`)."""
 
     kind: BatchKind = "catch_up"
     moves_cursor: bool = False

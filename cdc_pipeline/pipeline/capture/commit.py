@@ -67,9 +67,7 @@ class Moves(Protocol):
         """Whether the position alone makes a batch due, without work for any target."""
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
-        """Take the interval since the last call; `created` are targets that batch `number`
-        makes.
-        """
+        """Take the interval since the last call; `created`: targets that batch `number` makes."""
 
     def published(self, cut: Cut) -> None:
         pass
@@ -107,11 +105,7 @@ class CursorMoves:
 
 
 class Committer:
-    """Committer of a stretch's batches.
-
-    Attributes:
-        done: what was published, and the intervals at the run's end that changed no target.
-    """
+    """Committer of a stretch's batches; `done` counts intervals without a batch, too."""
 
     def __init__(
         self,
@@ -143,10 +137,8 @@ class Committer:
         )
 
     def commit(self, *, final: bool = False) -> None:
-        """Record, merge, publish, write the cursor, ack.
-
-        Without work this does nothing, except that at a run's end the cursor moves. After a
-        SinkError the record stays and the next run finishes it.
+        """Without work, at most the cursor moves. After a SinkError the next run finishes the
+        batch.
         """
         if self._stretch.stager.is_in_doubt:
             return

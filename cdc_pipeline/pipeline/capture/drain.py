@@ -44,9 +44,7 @@ _GET_TIMEOUT_S = 1.0
 
 
 class Drain:
-    """Reader and drain of a stretch, two threads around its store.
-
-    `on_position` receives, in the reader's thread, how far the log was read and stored (SPEC
+    """Two threads around a store; in the reader's, `on_position` hears how far was stored (SPEC
     T3).
     """
 
@@ -100,10 +98,7 @@ class Drain:
         self._transactions = 0
 
     def run(self) -> ReadResult:
-        """If this fails, the source is closed: its reader may wait for a server.
-
-        Raises CdcError from reading, decoding or merging; what came before it is committed.
-        """
+        """If this fails, what came before is committed, and the source is closed."""
         store, reader = self._stretch.store, self._reader
         store.start()
         reader.start()
@@ -187,11 +182,7 @@ class Drain:
                 self._committer.commit()
 
     def _instead(self, unit: Unit, error: CdcError) -> list[Unit]:
-        """What to interpret instead of a unit that failed: its halves, or it without a table.
-
-        Raises the error if it stops the run; suspensions in the same transaction are then
-        undone.
-        """
+        """The halves of a unit that failed, or it without a table; else its error is raised."""
         parts = halves(unit)
         if parts is not None:
             return parts
@@ -253,9 +244,8 @@ class Drain:
             stager.decided(decision.ddl)
 
     def _end(self, changes: Changes) -> None:
-        """End the transaction that came in pieces, if these were its last changes.
-
-        Of a prepared one nothing is staged.
+        """End the transaction that came in pieces, if it ends; of a prepared one nothing is
+        staged.
         """
         if changes.ending is Ending.COMMITTED:
             self._stretch.stager.undo_open(changes.undone)

@@ -143,19 +143,15 @@ class Interpreter:
         self._is_open_applied = False  # the open transaction has rows of a captured table
 
     def is_alone(self, unit: Unit) -> bool:
-        """Whether a unit is a statement that changes a target: a batch of its own. Raises as
-        `read`.
-        """
+        """Whether a unit is a statement that changes a target: a batch of its own. As `read`."""
         piece = unit[0]
         return piece.kind is SliceKind.STATEMENT and bool(
             self._decision(piece, piece.stop - 1)[1].changes
         )
 
     def read(self, unit: Unit) -> Changes:
-        """What a unit changes.
-
-        Raises CdcError, with journal and offset, if it cannot be decoded or applied; nothing was
-        learned.
+        """Raises CdcError, with its place, if a unit cannot be applied; nothing was learned
+        then.
         """
         targets = self._targets.snapshot()
         maps = self._decoder.mark()
@@ -249,11 +245,7 @@ class Interpreter:
     def _learn(
         self, piece: EventSlice, row: int, query: Query, decision: Decision
     ) -> tuple[Suspend, ...]:
-        """Take over what a decision says of tables; return the suspensions that it calls for.
-
-        Raises ContentUnknownError if a target holds another table's rows, and cannot be
-        suspended.
-        """
+        """Take over what a decision says of tables; return the suspensions that it calls for."""
         suspensions = []
         for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
             found = suspension_for(error, self._stretch)

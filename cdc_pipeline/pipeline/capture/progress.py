@@ -90,9 +90,7 @@ class Progress:
         self._remember_event(slices)
 
     def reach(self, end: Position) -> None:
-        """Move to the end of the read: a GTID dump leaves out what the start's set already
-        holds.
-        """
+        """To the end of the read: a GTID dump leaves out what the start's set already holds."""
         if self.position.order < end.order:
             before, self.position = self.position, end
             # what the server left out does not change the state before it
@@ -123,9 +121,7 @@ class Progress:
         self._last_gtid = ""
 
     def take_ack_position(self) -> Position | None:
-        """The last transaction's last event, by which the store is acked (SPEC S9); None if
-        there was none since the last call.
-        """
+        """Of the last transaction since the last call: by it the store is acked (SPEC S9)."""
         position, self._ack_position = self._ack_position, None
         return position
 

@@ -98,9 +98,7 @@ class Reader(threading.Thread):
 
     @property
     def bytes_expected(self) -> int:
-        """Journal bytes that the run reads in all, estimated: a limit that is not in bytes is
-        scaled by what was read so far.
-        """
+        """An estimate; a limit that is not in bytes is scaled by what was read so far."""
         most = self._run.plan.bytes_between
         if self._run.limit is None:
             return most
@@ -110,10 +108,7 @@ class Reader(threading.Thread):
         return min(most, int(self._bytes_put / share)) if share else most
 
     def take_notes(self, up_to: Position) -> list[Note]:
-        """Decisions of the reading up to a position, each once, in the order of the log.
-
-        The reader has written them before it puts what follows.
-        """
+        """Each once, in the order of the log; written before the reader puts what follows."""
         taken = []
         while (
             self._notes

@@ -34,9 +34,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A batch that is ready to be recorded; `staged`: None if no target is touched; `created`:
-    targets that it makes.
-    """
+    """A batch to be recorded; `staged`: None if it touches no target."""
 
     staged: StagedBatch | None
     created: frozenset[str]
@@ -45,10 +43,7 @@ class Collected:
 
 
 class Stager:
-    """Stager of rows, statements and notes, one batch after the other.
-
-    `number`: of the current batch; `names`: of the transactions that are staged.
-    """
+    """Stager of rows, statements and notes, one batch after the other."""
 
     def __init__(
         self,

@@ -146,10 +146,7 @@ def open_stretch(
     parking: XaParking,
     begin: Callable[[int], StagedBatch] | None = None,
 ) -> Stretch:
-    """A stretch of which nothing has been read; `begin`: begins a batch of a number.
-
-    Raises LakeStateError if the stored schema history is damaged.
-    """
+    """`begin` begins a batch of a number; LakeStateError if the schema history is damaged."""
     config, run, source, cursor = context.config, section.run, section.source, section.cursor
     identity = source.identity
     until_us = history = None
@@ -241,9 +238,7 @@ class Overlap:
             )
 
     def check_passed(self, place: Progress) -> None:
-        """Raise PositionError if the run would publish inside the overlap: the log has no
-        transaction yet that is later than what was applied before the switch.
-        """
+        """Publishing inside the overlap is a PositionError: the log has nothing later yet."""
         if self._until_us is None:
             return
         at = place.position

@@ -57,10 +57,7 @@ class Suspend:
 
 
 def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
-    """The suspension that a failure calls for; None if it stops the run.
-
-    The targets stay at the end of the last whole transaction.
-    """
+    """None if the failure stops the run. Targets stay at the last whole transaction."""
     if not _is_of_one_table(error, stretch):
         return None
     assert error.table is not None

@@ -90,9 +90,8 @@ XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
 
 
 class XaPlanner:
-    """Matches decoded prepares and XA statements with parked rows.
-
-    `accepted`: canonical xids of XA COMMITs that may be unknown.
+    """Matches decoded prepares and XA statements with parked rows; `accepted`: unknown XA
+    COMMITs.
     """
 
     def __init__(self, stretch: Stretch, *, accepted: Collection[str], source: str) -> None:

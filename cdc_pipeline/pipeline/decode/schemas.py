@@ -241,10 +241,7 @@ class Schemas:
     # -- the catalog -------------------------------------------------------------------------------
 
     def ask_catalog(self) -> bool:
-        """Install the catalog, once in a run; False if that was done before, or there is none.
-
-        Raises SourceError or BinlogError: reading it, or the log up to it, failed.
-        """
+        """Once in a run; False if that was done before, or there is none. Raises as reading it."""
         if self._has_read_catalog:
             return False
         placed = self._ask()

@@ -276,10 +276,7 @@ def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
 
 
 def _is_applied(decision: Decision, targets: Targets) -> bool:
-    """Whether the targets have all that a decision would make, with the same types.
-
-    A decision that makes nothing does not count.
-    """
+    """Whether the targets have all that a decision makes, which must be something."""
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)

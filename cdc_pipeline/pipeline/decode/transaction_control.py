@@ -66,9 +66,7 @@ class DecidedStatement:
 
 @dataclass(frozen=True, slots=True)
 class XaEnd:
-    """XA COMMIT or XA ROLLBACK, at `offset`; `tx_offset`: the place of the rows that it makes
-    effective.
-    """
+    """XA COMMIT or XA ROLLBACK; its rows count from `tx_offset`, where it begins."""
 
     xid: str
     is_commit: bool

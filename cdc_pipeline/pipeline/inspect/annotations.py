@@ -58,9 +58,8 @@ class Statements:
 
 
 class StatementReader:
-    """Reads annotations in consecutive runs of events; a statement may span chunks.
-
-    The events must have gone through the transaction pass (their `tx_offset` is read).
+    """Reader of consecutive runs of events, after the transaction pass; a statement may span
+    chunks.
     """
 
     def __init__(self) -> None:

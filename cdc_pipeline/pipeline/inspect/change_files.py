@@ -81,9 +81,7 @@ def _file_schema(schema: TableSchema) -> pa.Schema:
 def change_table(
     rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: Gtids
 ) -> pa.Table:
-    """Changes as rows of a file; `offsets` and `gtids` are of the decoded events, by
-    `rows.event_row`.
-    """
+    """`offsets` and `gtids` are of the decoded events, by `rows.event_row`."""
     count = len(rows)
     known = rows.commit_ts_us >= 0
     journals = pa.DictionaryArray.from_arrays(
@@ -155,9 +153,7 @@ class ChangeFiles:
             self._close(table)
 
     def add(self, piece: LogPiece, journal: str) -> None:
-        """Raises CdcError as the decoder, after writing what comes before the event that it
-        names.
-        """
+        """Raises as the decoder, after writing what comes before the event that it names."""
         offsets = piece.chunk.events["offset"]
         try:
             decoded = list(piece.decoded())

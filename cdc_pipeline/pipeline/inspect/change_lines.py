@@ -36,9 +36,7 @@ REPEATED_BYTES_MAX: Final = 64 << 20
 
 
 def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator[bytes]:
-    """The piece's lines as bytes with line ends. Raises CdcError as the decoder, after the lines
-    of everything before the event that it names.
-    """
+    """As bytes with line ends. Raises as the decoder, after the lines of what comes before."""
     try:
         tables = list(piece.decoded())
     except CdcError as error:

@@ -77,9 +77,7 @@ class LogPiece:
         return Gtids(self.gtids.keys, self.gtids.key[at], self.gtids.number[at])
 
     def decoded(self) -> Iterator[tuple[TableRows, DecodedRows]]:
-        """Changes, table by table; `event_row` counts through the table's rows. Raises as
-        `decode_rows`.
-        """
+        """Table by table; `event_row` counts through the table's rows. Raises as `decode_rows`."""
         for table in self.tables:
             yield table, decode_rows([RowsSelection(self.chunk, table.rows)], table.schema, epoch=1)
 

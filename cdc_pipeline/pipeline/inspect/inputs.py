@@ -28,9 +28,7 @@ _MYSQL_WITH_COMMIT_TIMES: Final = re.compile(r"(8|9|\d\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """A chunk and its origin; `name`: the journal's for people (`chunk.journal` has a number in
-    any case); `path`: None for standard input.
-    """
+    """`name`: for people (`chunk.journal` always has a number); `path`: None for standard input."""
 
     name: str
     path: Path | None
@@ -38,10 +36,7 @@ class FileChunk:
 
 
 def _expand_paths(paths: Sequence[Path]) -> list[Path]:
-    """Journals by number; directories are searched, "-" stays.
-
-    Raises JournalMissingError: a path that does not exist, or a directory without journals.
-    """
+    """By number; directories are searched, "-" stays. JournalMissingError if there are none."""
     files: list[Path] = []
     for path in paths:
         if path != STDIN and not path.exists():
@@ -58,11 +53,7 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
 def read_all(
     paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | None = None
 ) -> Iterator[FileChunk]:
-    """Chunks of all journals in order; those that cannot match are not opened. `stdin` is the
-    path "-".
-
-    Raises CdcError with the journal's name, after everything before it was delivered.
-    """
+    """In order; what cannot match is not opened. CdcError comes after everything before it."""
     files = _expand_paths(paths)
     for index, file in enumerate(files):
         if file != STDIN and _is_skipped(file, files[index + 1 :], selection):

@@ -80,9 +80,7 @@ class Inspection:
     def pieces(
         self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
     ) -> Iterator[tuple[str, LogPiece]]:
-        """Pieces of the log, with the journal's name for people; raises CdcError after
-        everything before it.
-        """
+        """With the journal's name for people; CdcError comes after everything before it."""
         for found in chunks:
             self._names[numbered(found.name)] = found.name
             with self._named_in_errors():

@@ -41,9 +41,7 @@ def numbered(name: str) -> str:
 
 
 class JournalStream:
-    """One journal from a binary stream, which is at its magic number, and unbuffered, so that a
-    pipe is read as it fills.
-    """
+    """One journal, from its magic number on; unbuffered: a pipe is read as it fills."""
 
     def __init__(
         self, handle: BinaryIO, name: str, *, chunk_bytes: int = _STREAM_CHUNK_BYTES
@@ -61,9 +59,7 @@ class JournalStream:
         return self._framer.offset + len(self._buffer) if self._magic else 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """What the stream has for now; may be called again. Raises BinlogError after everything
-        before it.
-        """
+        """What there is for now; may be called again. BinlogError comes after all before it."""
         while len(self._magic) < len(MAGIC):
             more = self._handle.read(len(MAGIC) - len(self._magic))
             if not more:
@@ -80,11 +76,7 @@ class JournalStream:
             yield from framed(self._framer, self._buffer)
 
     def finish(self) -> None:
-        """No more bytes come.
-
-        Raises TruncatedJournalError: the journal ends in the middle of an event, or before its
-        first.
-        """
+        """No more bytes come; TruncatedJournalError: inside of an event, or before the first."""
         if len(self._magic) < len(MAGIC):
             check_magic(self._magic, self._name)
         self._framer.finish(len(self._buffer))

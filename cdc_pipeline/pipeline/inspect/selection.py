@@ -130,11 +130,7 @@ class TransactionFilter:
         self._is_placed = selection.from_position is None
 
     def wanted(self, chunk: Chunk, events: np.ndarray, gtids: Gtids) -> NDArray[np.bool_]:
-        """bool (n,): of EVENT_DTYPE events (n,) of one chunk; marks outside transactions go by
-        position.
-
-        Raises PositionError if a GTID set is not of the journal's flavor.
-        """
+        """bool (n,), for EVENT_DTYPE events (n,); PositionError: a set of another flavor."""
         asked = self._selection
         keep = np.ones(len(events), bool)
         number = journal_number(chunk.journal)

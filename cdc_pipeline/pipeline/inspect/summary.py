@@ -146,10 +146,7 @@ class _Journal:
 
 @dataclass(slots=True)
 class SummaryBuilder:
-    """Collector of a summary; journals by their name for people.
-
-    `everything`: no selection: every event counts, even one that is dropped later.
-    """
+    """Collector of a summary; `everything`: no selection, so that every event counts."""
 
     everything: bool = True
     rolled_back: int = 0

@@ -50,10 +50,7 @@ class Started:
 
 
 class LoadBegin:
-    """Search for the place where a load begins.
-
-    `viewless`: source tables without an exact view, if the last `start` failed for that reason.
-    """
+    """Search for the place where a load begins; `viewless`: tables without an exact view."""
 
     def __init__(
         self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver
@@ -66,10 +63,8 @@ class LoadBegin:
 
     @contextmanager
     def start(self, chosen: LoadSelection) -> Iterator[Started]:
-        """The view is open within the context.
-
-        Raises:
-            LoadError: the tables change all the time, or XA transactions stay open.
+        """Its view is open inside; LoadError if the tables change, or XA stays open, all the
+        time.
         """
         with ExitStack() as stack:
             yield self._start(chosen, stack)

@@ -51,10 +51,8 @@ class MainLake:
         return build_sink(self.config).pending_record()
 
     def capture(self, *, loading: Collection[str] = ()) -> CursorState:
-        """Capture to the end of the log; return the cursor afterwards.
-
-        `loading`: targets to be reloaded: one that stops the source's runs is suspended.
-        Suspended tables are no error.
+        """To the end of the log; a target of `loading` that stops it is suspended, which is no
+        error.
         """
         self._observer.load_stepped("capturing the source")
         while True:
@@ -83,10 +81,7 @@ class MainLake:
             self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
-        """Run `act`, which takes the source's lock, once the lock is free.
-
-        Raises LockError if another run holds it for longer than `snapshot.lock_wait_s`.
-        """
+        """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
         return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
 
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:

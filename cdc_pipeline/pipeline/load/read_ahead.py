@@ -91,10 +91,7 @@ class ChunkReader:
         return max(1, min(self._snapshot.chunk_rows, by_bytes))
 
     def chunks(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Chunk]:
-        """The rest of some tables, one after the other, each in key order.
-
-        Raises TableChangedError if a table is not what its schema says.
-        """
+        """One table after the other, each in key order; TableChangedError: not as its schema."""
         work = self._work(tables)
         ahead: deque[Future[Chunk]] = deque()
         try:

@@ -35,9 +35,7 @@ class LoadedTarget(FrozenModel):
 
 
 class LoadReport(FrozenModel):
-    """`reason`: why these tables, or why none; `resumed`: ids of earlier processes' loads;
-    `restarted`: why tables were started again within this load, by target.
-    """
+    """`reason`: why these tables; `restarted`: why they were read again within this load."""
 
     source: str
     outcome: Literal["loaded", "nothing_to_load"]

@@ -119,10 +119,8 @@ class LoadLake(SideLake):
         return self.cursor.position.order == self.state.cursor.position.order
 
     def _find_leftover(self) -> None:
-        """Targets that no longer follow the source, or lost rows that were read.
-
-        The log itself creates the tables of a rebuild: they are checked for wholeness only at
-        its end.
+        """Targets without source, or without rows that were read; a rebuild is checked at its
+        end.
         """
         cut = self.cut
         if cut is None or self.state.kind == "rebuild":
@@ -168,9 +166,7 @@ class LoadLake(SideLake):
     # -- rows that are read ------------------------------------------------------------------------
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Publish the first batch: all targets, empty, with the source's columns at the low
-        mark.
-        """
+        """The first batch: all targets, empty, with the source's columns at the low mark."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
@@ -263,10 +259,7 @@ class SideBatch:
 
 
 def _comes_once(target: Target) -> bool:
-    """Whether each row of the source table, read once, is one row of the target.
-
-    The source's own key decides that.
-    """
+    """Whether a row of the source, read once, is one row here: the source's key decides."""
     spec = target.spec
     if MODES[spec.mode].keeps_past or len(spec.sources) != 1:
         return False

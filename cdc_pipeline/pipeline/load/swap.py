@@ -107,10 +107,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
 def given_up(
     config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
 ) -> list[Target]:
-    """Targets that follow loaded tables after a rename.
-
-    They are not loaded themselves: their source is the dropped table of their own name.
-    """
+    """Targets that follow loaded tables after a rename; the table of their own name is gone."""
     if cut is None:
         return []
     targets = Targets(config, cut)

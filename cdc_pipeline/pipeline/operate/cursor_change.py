@@ -362,10 +362,7 @@ def _describe(cursor: CursorPlace | None) -> str:
 
 
 def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> CursorChange:
-    """From the last cut, without querying a server.
-
-    Raises LakeStateError if there is no cut to check the stored cursor against.
-    """
+    """From the last cut, without a server; LakeStateError if there is none."""
     sink = build_sink(config)
     cut, stored = sink.last_cut(), cursors.read()
     direction: Direction = "same"

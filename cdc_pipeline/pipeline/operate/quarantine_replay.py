@@ -43,10 +43,7 @@ _DISCARDED_NOTE = "quarantine_discarded"
 
 @dataclass
 class SettleResult:
-    """Result for rows that were to be settled.
-
-    `done`: ids of those that were replayed or discarded; `left`: why each of the others stays.
-    """
+    """`done`: ids that were replayed or discarded; `left`: why each of the others stays."""
 
     done: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)

@@ -24,9 +24,7 @@ RESET_NOTE: Final = "reset"
 
 
 class ResetReport(FrozenModel):
-    """`targets`: of the named tables, that need a snapshot now; `cut`: the one that records the
-    reset, None if all of them needed a snapshot already.
-    """
+    """`targets` need a snapshot now; `cut` records it, None if they needed one already."""
 
     source: str
     tables: tuple[str, ...]
@@ -35,10 +33,7 @@ class ResetReport(FrozenModel):
 
 
 def targets_to_reset(config: PipelineConfig, tables: tuple[str, ...]) -> dict[str, TargetState]:
-    """Of source tables, or of targets' own names, in the last cut. Locks and writes nothing.
-
-    Raises ConfigError if the lake has no such table.
-    """
+    """Of source tables or targets; nothing is locked. ConfigError: the lake has no such table."""
     cut = build_sink(config).last_cut()
     return _targets(config, cut, tables)
 

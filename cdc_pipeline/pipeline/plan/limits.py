@@ -192,9 +192,7 @@ class _GtidLimit(Limit):
 
 
 def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
-    """None if the bound's end is a known position; PositionError if it is not a GTID of this
-    flavor.
-    """
+    """None if the bound's end is a known position; PositionError: no GTID of this flavor."""
     text = bound_text(bound)
     if isinstance(bound, TransactionsBoundConfig):
         return _TransactionsLimit(bound.transactions, text=text)
@@ -212,10 +210,7 @@ def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
 def executed_before(
     bound: GtidBoundConfig, *, start: Position, log_end: Position, flavor: Flavor
 ) -> bool:
-    """Whether the bound's transaction lies before `start`: there is nothing to read.
-
-    Raises PositionError: not the GTID of one transaction, or the log does not hold it yet.
-    """
+    """Whether nothing is to be read. PositionError: not one transaction, or not in the log yet."""
     wanted = parse_single_gtid(bound.gtid, flavor)
     if not log_end.gtid_set:
         raise PositionError(

@@ -83,11 +83,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
 
 
 def why_parted(config: PipelineConfig, state: TargetState) -> str:
-    """Why a target does not show the table of its name (K28); "" if it does, or if the policy
-    wants it so.
-
-    It follows another one if the policy has changed since.
-    """
+    """Why it does not show the table of its name (K28), against the policy; "" if it does."""
     if state.origin is None:
         return ""
     source, target = state.origin
@@ -121,9 +117,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 
 def suspended_still(cursor: CursorState | None) -> str:
-    """Which suspended tables do not need a load, since something else may bring them on, and the
-    command that loads one of them; "" without any.
-    """
+    """Which tables may go on without a load, and the command that loads one; "" without any."""
     suspended = cursor.suspended if cursor is not None else {}
     names = sorted(name for name, held in suspended.items() if not held.needs_reload)
     if cursor is None or not names:

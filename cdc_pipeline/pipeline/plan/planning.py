@@ -51,11 +51,7 @@ from cdc_pipeline.source.protocol import Source
 def plan(
     config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None
 ) -> CapturePlan:
-    """What a run would do now, without writing anything.
-
-    Reads the cursor, the lake's state and the source's list of journals. Raises CdcError for
-    whatever would keep the run from starting.
-    """
+    """Nothing is written; raises what would keep the run from starting."""
     sink = build_sink(config)
     cut = sink.last_cut()
     unfinished = sink.pending_record()
@@ -195,10 +191,7 @@ def resolve(
 
 
 def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[str, ...]:
-    """What a plan says of a server that compares names otherwise than the cursor's (K30).
-
-    Raises SourceIdentityError if names of the lake mean nothing to it.
-    """
+    """Of another name comparison than the cursor's (K30); SourceIdentityError if it cannot be."""
     before = identity.names if cursor is None else cursor.lower_case_table_names
     if cursor is None or identity.names.same_as(before):
         return ()

@@ -24,11 +24,7 @@ _LATER = {
 def planned_targets(
     config: PipelineConfig, captured: Sequence[str], cut: Cut | None
 ) -> tuple[PlannedTarget, ...]:
-    """Targets of the captured tables, by name.
-
-    Raises ConfigError: two rules give a table the same target, or a rule contradicts what is
-    recorded.
-    """
+    """By name; ConfigError: two rules with one target, or a rule against what is recorded."""
     routes = Routes(config)
     found: dict[str, PlannedTarget] = {}
     for source in captured:
@@ -48,10 +44,7 @@ def with_keys(
     targets: Sequence[PlannedTarget],
     known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
 ) -> tuple[PlannedTarget, ...]:
-    """With mode and key from the catalog if the log determines the key.
-
-    `known`: columns and key of source tables, by name. Others stay as they are.
-    """
+    """With mode and key from the catalog, of tables that are in `known`."""
     routes = Routes(config)
     return tuple(_with_key(routes, target, known) for target in targets)
 

@@ -53,11 +53,7 @@ class Reconciled(NamedTuple):
 
 
 def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
-    """Decide between the stored cursor and the cursor of the last cut.
-
-    Raises LakeStateError: the cursor is ahead of the lake, belongs to another one, or the two
-    belong to different servers.
-    """
+    """LakeStateError: the cursor is ahead, or of another lake or server."""
     if cut is None:
         if stored is None:
             return Reconciled(None, "no cursor and no cut: a first run", False)

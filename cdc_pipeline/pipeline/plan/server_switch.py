@@ -190,11 +190,7 @@ def overlap_of(
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState
 ) -> Callable[[Position], OverlapResult]:
-    """Return what compares the log of `source`, from a found position on, with the history up to
-    `cursor`.
-
-    That raises LakeStateError if the history is damaged, and what reading raises.
-    """
+    """Return what compares a log from a place on with the history; LakeStateError: damaged."""
 
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)

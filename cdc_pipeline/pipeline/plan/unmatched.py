@@ -41,10 +41,7 @@ def unmatched(
 def nothing_matched(
     config: PipelineConfig, known: Collection[str] | None, cursor: CursorState | None
 ) -> NothingMatchedError | None:
-    """The error that names unmatched patterns and similar names.
-
-    `known`: the source's tables; None if it cannot tell. `cursor`: after everything of the log.
-    """
+    """`known`: the source's tables; None if it cannot tell. `cursor`: at the log's end."""
     missing = (
         () if config.tables.allow_empty else unmatched(TableFilter(config), known or (), cursor)
     )

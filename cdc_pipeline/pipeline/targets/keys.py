@@ -84,9 +84,7 @@ def identity_of(
 
 
 def check_reserved(mode: Mode, columns: Iterable[str], *, source: str) -> None:
-    """Raise SchemaError if a column of a source table has a name that belongs to its target's
-    mode.
-    """
+    """Raise SchemaError if a source column has a name that belongs to the target's mode."""
     spec = MODES[mode]
     taken = [name for name in columns if name.lower() in spec.reserved_columns]
     if taken:
@@ -108,10 +106,7 @@ def check_recorded(
     source: str,
     source_key: tuple[str, ...],
 ) -> None:
-    """Raise ConfigError unless the configuration agrees with a target's recorded mode and key.
-
-    `source_key`: the key that the source table named when the target was made.
-    """
+    """ConfigError unless rule and record agree; `source_key`: of when the target was made."""
     has_key = MODES[mode].has_key
     # `keyless` may name a mode
     for_want_of_a_key = not has_key and not source_key and rule.keyless == mode

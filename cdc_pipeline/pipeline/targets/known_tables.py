@@ -21,9 +21,7 @@ from cdc_pipeline.text.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
-    """None if there is none or it is unreadable: Dagster's pages shall load, and the next run
-    stops and names it.
-    """
+    """None if it is unreadable, too: pages shall load, and the next run names the error."""
     if config.lake_unknown:
         return None
     paths = LakePaths(config.sink.lake_path, config.name)

@@ -39,19 +39,14 @@ _UNUSED: Final = Mask(kind="drop")
 
 
 class Masks:
-    """The masks of every captured table.
-
-    `routes_of`: the targets of a table; of a table that was renamed those that it had.
-    """
+    """The masks of every captured table, by its routes; a renamed one has those it had."""
 
     def __init__(self, routes_of: Callable[[str, str], tuple[Route, ...]]) -> None:
         self._routes_of = routes_of
         self._plans: dict[TableSchema, tuple[tuple[Route, ...], tuple[Mask | None, ...]]] = {}
 
     def apply(self, rows: DecodedRows) -> DecodedRows:
-        """Raises ConfigError if a mask does not fit its column, or two rules contradict each
-        other.
-        """
+        """ConfigError: a mask does not fit its column, or two rules contradict each other."""
         masks = self._masks(rows.schema)
         if not any(masks):
             return rows
@@ -115,9 +110,7 @@ class Masks:
 
 
 def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
-    """Of a source column, over all targets of its table; ConfigError if two rules contradict
-    each other.
-    """
+    """Over all targets of a table; ConfigError if two rules contradict each other."""
     # A target that leaves the column out does not matter: it never gets the column.
     masks = [
         (route, route.rule.mask_of(column)) for route in routes if route.rule.columns.takes(column)

@@ -93,9 +93,7 @@ def _not_merged(route: Route, others: list[str]) -> ConfigError:
 
 
 def check_recorded(routes: Routes, cut: Cut) -> None:
-    """Raise ConfigError for targets that continue without a load and whose mode or shape has
-    changed.
-    """
+    """ConfigError: mode or shape of targets that go on without a load have changed."""
     _raise_all(_changed(routes, cut))
 
 
@@ -246,10 +244,7 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
 
 
 def check_named_columns(config: PipelineConfig, known: Columns) -> None:
-    """Check that each column that a rule masks or gives a type is in one of the rule's tables.
-
-    Rules whose tables are not all known are not checked. Raises ConfigError with all mistakes.
-    """
+    """A masked or retyped column is in a table of its rule, if all are known; else ConfigError."""
     _raise_all(_unknown_columns(config, Routes(config), known))
 
 
@@ -271,10 +266,7 @@ def check_columns(config: PipelineConfig, known: Columns) -> None:
 def check_places(
     config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]
 ) -> None:
-    """Raise LakeStateError if another table is in the place of targets to be created.
-
-    `ours`: targets that the last cut or the recorded batch has.
-    """
+    """LakeStateError: another table is where a target that is not `ours` would be created."""
     routes = Routes(config)
     targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(
         ours

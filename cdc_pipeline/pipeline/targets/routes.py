@@ -27,9 +27,7 @@ from cdc_pipeline.text.table_names import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One target of a source table; `number`: of the rule in the file, -1 for the default
-    target.
-    """
+    """One target of a source table; `number`: of its rule, -1 for the default target."""
 
     source: str
     target: str

@@ -11,9 +11,7 @@ from cdc_pipeline.sink.target import Target
 
 
 def check_rows(target: Target, rows: DecodedRows) -> None:
-    """Raise IncompleteRowsError if the images, or the table, lack columns that the target finds
-    rows by.
-    """
+    """IncompleteRowsError: images or table lack columns that the target finds rows by."""
     if not MODES[target.spec.mode].has_key:
         return
     recorded = target.spec.sources.get(rows.schema.full_name)

@@ -260,11 +260,7 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
 
 
 def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) -> None:
-    """Check that the images hold what the rule's expressions read, with `both_images` also
-    before a change.
-
-    Raises IncompleteRowsError if they do not.
-    """
+    """IncompleteRowsError: images lack what expressions read, `both_images` if before as well."""
     rule = route.rule
     if rows.all_present or not rule.expressions:
         return

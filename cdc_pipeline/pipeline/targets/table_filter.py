@@ -21,9 +21,7 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_s
 
 
 def server_names(config: PipelineConfig) -> NameRule:
-    """How the source's server compares names (K30), as it said in this run or at the last cut; a
-    lake without a cut has no names to compare.
-    """
+    """As the server said in this run or at the last cut (K30); a lake without one has no names."""
     if config.names is not None:
         return config.names
     cut = last_cut(LakePaths(config.sink.lake_path.absolute(), config.name))
@@ -31,10 +29,7 @@ def server_names(config: PipelineConfig) -> NameRule:
 
 
 def names_of(config: PipelineConfig, written: Iterable[str]) -> NameRule:
-    """How to compare names that people have written with those of the source.
-
-    The lake is read only if that makes a difference to them.
-    """
+    """For names that people have written; the lake is read only if it matters to them."""
     if all(NameRule.LOWER.fold(text) == text for text in written):
         return NameRule.AS_GIVEN
     return server_names(config)

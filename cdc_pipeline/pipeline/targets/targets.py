@@ -168,10 +168,7 @@ class Targets(FollowedTargets):
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
-        """What a DDL does to a target, if it was judged with the source's columns unchanged.
-
-        Raises SchemaError: the statement and the target's rule contradict each other.
-        """
+        """If it was judged with the source's columns; SchemaError: it contradicts the rule."""
         target, source = self._targets[change.known.name], table_name(*change.table)
         others = [of for name, of in target.spec.sources.items() if name != source]
         if target.spec.shape is None and not others:
@@ -290,10 +287,7 @@ class Targets(FollowedTargets):
         return self._targets[name]
 
     def lose_exactness(self, sources: Collection[str] | None = None) -> None:
-        """Mark targets of some source tables, by default all, as no longer exact (K12).
-
-        From now on they may differ from the row events, or get one twice.
-        """
+        """Of some source tables, by default all: they may lack an event, or get one twice (K12)."""
         for name, target in self._targets.items():
             if target.state.exact and (
                 sources is None or not target.spec.sources.keys().isdisjoint(sources)
@@ -371,9 +365,7 @@ class Targets(FollowedTargets):
         )
 
     def placed(self, decision: Decision) -> Decision:
-        """If a table's old and new name lead to one target, no rows are moved: the target stays
-        with its table.
-        """
+        """If old and new name lead to one target, it stays with its table, and no rows move."""
         stay = {
             (change.table, change.known.name)
             for change in decision.changes
@@ -398,9 +390,8 @@ class Targets(FollowedTargets):
         )
 
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
-        """Move a renamed table's rows to a target of its new name, if one can take them over.
-
-        `before`: the targets before the statement: tables may have exchanged their names.
+        """To a target of the new name, if one can take them; `before`: tables may exchange
+        names.
         """
         origin = before[change.known.name]
         source = table_name(*change.table)
@@ -494,9 +485,7 @@ class Targets(FollowedTargets):
         )
 
     def _forget_unmade(self, statement: Statement) -> None:
-        """Forget suspensions for unknown contents of tables that are gone, and never had a
-        target.
-        """
+        """For unknown contents of tables that are gone, and never had a target."""
         gone = {old for old, _ in statement.renames} - {new for _, new in statement.renames}
         if statement.kind is StatementKind.DROP_TABLE and not statement.temporary:
             gone.update(statement.tables)
@@ -514,9 +503,7 @@ class Targets(FollowedTargets):
         return [target for target in self._targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
-        """Recreate the target in the next batch: another table has taken the source table's
-        name.
-        """
+        """In the next batch: another table has taken the source table's name."""
         _check_may_replace(target, source)
         spec = spec_of(self._route_to(source, target.name), recorded)
         self._allowed.check_types(
@@ -533,9 +520,7 @@ class Targets(FollowedTargets):
         return made
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
-        """A target's key after a DDL: the source's if that finds its rows, else its own, under
-        the columns' new names.
-        """
+        """The source's if that finds its rows, else its own, under the columns' new names."""
         spec = target.spec
         if _by_key(spec, spec.sources[table_name(*change.table)]):
             return tuple(
@@ -547,10 +532,7 @@ class Targets(FollowedTargets):
         return tuple(renamed.get(name, name) for name in spec.key)
 
     def created(self, sources: Collection[str]) -> None:
-        """All rows of these source tables come, as if created in the log.
-
-        Targets made of them are then not partial (K17, K19).
-        """
+        """All rows of these tables come: targets made of them are not partial (K17, K19)."""
         self._created_in_log.update(sources)
 
     def confirm(self, schema: TableSchema) -> list[Target]:
@@ -606,9 +588,8 @@ class Targets(FollowedTargets):
         )
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
-        """The targets of some rows, with the rescue column if values need it.
-
-        Raises IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        """With the rescue column if values need it; IncompleteRowsError: an image tells only in
+        part.
         """
         made = []
         for target in found:
@@ -650,9 +631,7 @@ def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:
 
 
 def _check_may_replace(target: Target, source: str) -> None:
-    """Raise SchemaError if the target keeps its past, and so cannot be recreated for another
-    table.
-    """
+    """SchemaError: the target keeps its past, and cannot be made again for another table."""
     mode = target.spec.mode
     if MODES[mode].keeps_past:
         raise SchemaError(
@@ -666,10 +645,7 @@ def _check_may_replace(target: Target, source: str) -> None:
 
 
 def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
-    """What a new target of a source table is to be, by the rule of its route.
-
-    Raises ConfigError, KeylessTableError as `identity_of` and `shape_table`.
-    """
+    """By the rule of its route; raises as `identity_of` and `shape_table`."""
     found = identity_of(
         route.rule,
         source=route.source,
@@ -689,10 +665,7 @@ def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
 
 
 def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
-    """Whether a target may be exact (K12).
-
-    It must mirror by the source's own key, with a shape that keeps every row.
-    """
+    """K12: a mirror by the source's own key, with a shape that keeps every row."""
     is_plain = spec.shape is None or spec.shape.is_exact_possible(spec.key)
     return not MODES[spec.mode].keeps_past and spec.key == source.key and is_plain
 

@@ -15,10 +15,7 @@ from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 
 
 def watched(config: PipelineConfig, observer: RunObserver | None, *, run_id: str) -> RunObserver:
-    """The caller's observer, and those that the configuration asks for, of one capture.
-
-    Raises RuntimeSetupError if a client that the configuration asks for is not installed.
-    """
+    """With the observers that are configured; RuntimeSetupError: a client is not installed."""
     found = [] if observer is None else [observer]
     # Late: most captures need neither.
     if config.metrics is not None:

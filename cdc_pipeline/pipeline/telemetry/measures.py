@@ -98,9 +98,7 @@ def _now_s(connection: ServerConnection) -> float:
 
 
 def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> Retention:
-    """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's own
-    clock.
-    """
+    """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's clock."""
     journals = [info.journal for info in source.journals()]
     oldest = journals[0] if journals else ""
     if needed.journal not in journals:

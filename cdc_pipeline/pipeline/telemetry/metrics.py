@@ -33,10 +33,7 @@ _OPERATIONS: Final = ("inserted", "updated", "deleted")
 
 
 class MetricsObserver(RunObserver):
-    """Counts what one capture does, and writes the file when it ends.
-
-    The file is replaced by a rename, so that no reader sees half of it.
-    """
+    """Counts one capture, and replaces the file when it ends, so that nobody sees half of it."""
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
         self._config = config

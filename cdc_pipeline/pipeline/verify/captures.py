@@ -104,9 +104,7 @@ class ChangeLog(RelayObserver):
 
 
 class Captures:
-    """Captures of one verification or repair; `on_waiting` gets the name of the run that holds
-    the lock.
-    """
+    """Captures of one verification or repair; `on_waiting` gets who holds the lock."""
 
     def __init__(
         self,
@@ -150,10 +148,7 @@ class Captures:
         return self.source_state()
 
     def recent(self) -> SourceState:
-        """After a capture of the last minute.
-
-        An earlier C0 is as good; only more keys may have changed since.
-        """
+        """After a capture of the last minute: an earlier C0 is as good, with more changed keys."""
         if self._captured_s is None or time.monotonic() - self._captured_s > _RECENT_S:
             return self.run()
         return self.source_state()
@@ -162,9 +157,7 @@ class Captures:
         return self._wait_for_lock(lambda: self._runs.change(work))
 
     def source_state(self) -> SourceState:
-        """Raises LakeStateError if nothing was captured yet, or cursor and lake contradict each
-        other.
-        """
+        """LakeStateError: nothing was captured yet, or cursor and lake contradict each other."""
         stored = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = self._sink.last_cut()
         cursor = reconcile(stored, cut).cursor

@@ -27,9 +27,7 @@ _NUMBERS: Final = frozenset({"number", "bits"})
 
 
 def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping[str, str]) -> bool:
-    """Whether values of these Delta types can select rows by these columns of the (masked)
-    source.
-    """
+    """Whether Delta values of these types can select rows by these (masked) columns."""
     by_name = {column.name: column for column in schema.columns}
     return bool(columns) and all(
         name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns

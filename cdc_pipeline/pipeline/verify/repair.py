@@ -75,9 +75,7 @@ class RepairBatch:
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
     def first_place(self, there: Iterable[int | None]) -> int:
-        """Number of the first free place, behind the last seqs that rows of the lake have at the
-        position.
-        """
+        """Behind the last seqs that rows of the lake have at the position."""
         return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
 
     def publish(self, text: str, *, table: str) -> Cut:
@@ -95,10 +93,7 @@ def repair_batch(
     observer: RunObserver | None = None,
     run_id: str = "",
 ) -> Iterator[RepairBatch | None]:
-    """Lock the source and begin a repair; None if the source has moved on from `proved_at`.
-
-    Raises as `admin_batch`.
-    """
+    """Locks the source; None if it has moved on from `proved_at`. Raises as `admin_batch`."""
     with admin_batch(
         sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
     ) as batch:
@@ -119,9 +114,7 @@ def check_room(first: int, count: int, *, table: str) -> None:
 
 @dataclass
 class Repaired:
-    """Repairs made to one target: `counts`: keys by action (inserted, updated, deleted);
-    `batches`: their numbers; `keys`: some of those that differed.
-    """
+    """Of one target: keys by action, numbers of batches, some of the keys that differed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     batches: list[int] = field(default_factory=list)
@@ -129,10 +122,7 @@ class Repaired:
 
 
 def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
-    """Why keys of these kinds cannot be repaired in a target of this mode; "" if they can.
-
-    `unread`: the table has no key, and some rows of the source cannot be compared.
-    """
+    """ "" if a target of this mode can be; `unread`: some rows have no key to compare by."""
     spec = MODES[mode]
     if spec.rows_are_changes:
         return (

@@ -40,9 +40,7 @@ _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
 @dataclass(frozen=True)
 class Piece:
-    """Keys that a round has settled, or could not settle; `kinds`: those of the folder that
-    count.
-    """
+    """Keys that a round has settled, or could not; `kinds`: those of the folder that count."""
 
     reading: Reading
     found: ComparisonResult

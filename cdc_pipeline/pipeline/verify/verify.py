@@ -330,9 +330,7 @@ class _Verification:
     def _repair(
         self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired
     ) -> None:
-        """Apply what is proved of these keys if the source has not moved on; else read them
-        again.
-        """
+        """What is proved of these keys, if the source has not moved on; else read them again."""
         for piece in pieces[-1:] if not by_key else pieces:
             reading, found = piece.reading, piece.found
             for _ in range(_REPAIRS_MAX):

@@ -81,10 +81,7 @@ def read_in_parallel(
     parallel: Parallel,
     in_sequence: ReadInSequence,
 ) -> tuple[RunState, ParallelReport]:
-    """Bring a run from its start to its end, on executors where that is possible.
-
-    `in_sequence` reads a part of the run in this process, and puts notes into its first record.
-    """
+    """On executors where that is possible; else `in_sequence` reads a part of the run."""
     config = context.config
     if run.plan.bytes_between < parallel.stretch_bytes_min:  # which starts no JVM for nothing
         return in_sequence(state, run, ()), ParallelReport(one_after_the_other=(TOO_LITTLE,))

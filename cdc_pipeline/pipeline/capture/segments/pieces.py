@@ -65,10 +65,7 @@ class _Gap(NamedTuple):
 
 
 def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[Piece]:
-    """The pieces of a range of journals, up to the last one's `end`.
-
-    A stretch smaller than `stretch_bytes_min`, or of a single journal, is read in sequence.
-    """
+    """Up to the last journal's `end`; a stretch that is too small is read in sequence."""
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
     begin = _At(journal_number(surveys[0].journal), surveys[0].start)

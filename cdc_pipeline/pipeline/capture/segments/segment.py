@@ -49,9 +49,7 @@ class SegmentTask(FrozenModel):
 
 
 class ObservedTable(FrozenModel):
-    """A table map that the schema history does not agree with; `table_schema`: a `TableSchema`
-    as JSON.
-    """
+    """A table map that the schema history does not agree with; the schema is JSON text."""
 
     table_schema: str
     journal: str
@@ -173,9 +171,7 @@ def _apart(what: str) -> TransactionError:
 
 
 class SegmentCommitter:
-    """Committer that keeps what was staged as a part; `result`: once the segment's end was
-    reached.
-    """
+    """Keeps what was staged as a part; `result` is set at the segment's end."""
 
     def __init__(self, stretch: Stretch, *, source: str) -> None:
         self.result: SegmentResult | None = None

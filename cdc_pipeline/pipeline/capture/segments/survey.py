@@ -48,9 +48,7 @@ class SurveyRange(FrozenModel):
 
 
 class Group(FrozenModel):
-    """A transaction: offsets of its first event, and behind its last one; `xid`: if XA prepares
-    or ends it.
-    """
+    """A transaction: offsets of its first event and behind its last; `xid` if XA ends it."""
 
     start: int
     stop: int
@@ -96,11 +94,7 @@ def survey(
     names: NameRule = NameRule.AS_GIVEN,
     followed: tuple[str, ...] = (),
 ) -> JournalSurvey:
-    """Survey one journal for the tables of `config`, the side lake's.
-
-    `names`: how the server that wrote it compares names; `followed`: tables that targets follow
-    after a rename.
-    """
+    """Of the tables of `config`, the side lake's, and those `followed` after a rename."""
     file = Path(part.path)
     try:
         head = read_head(file)
