@@ -67,18 +67,18 @@ def _begins(values: tuple[str, ...]) -> dict[str, Any]:
     from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
     from cdc_pipeline.pipeline.range_text import not_understood, start_of
 
-    found: dict[str, Any] = {}
+    conditions: dict[str, Any] = {}
     for text in values:
         start = start_of(text)
         if isinstance(start, PositionConfig):
-            found["from_position"] = _journal_position(start)
+            conditions["from_position"] = _journal_position(start)
         elif isinstance(start, TimeConfig):
-            found["from_us"] = _microseconds(start.time)
+            conditions["from_us"] = _microseconds(start.time)
         elif isinstance(start, GtidConfig):
-            found["exclude_gtids"] = start.gtid_set
+            conditions["exclude_gtids"] = start.gtid_set
         elif start == "latest":
             raise not_understood(text, "from", expected="a place in these journals")
-    return _one_of_each(found, values, "--from")
+    return _one_of_each(conditions, values, "--from")
 
 
 def _ends(values: tuple[str, ...]) -> dict[str, Any]:
@@ -90,18 +90,18 @@ def _ends(values: tuple[str, ...]) -> dict[str, Any]:
     from cdc_pipeline.config.pipeline_config import PositionConfig, TimeBoundConfig
     from cdc_pipeline.pipeline.range_text import end_of, not_understood
 
-    found: dict[str, Any] = {}
+    conditions: dict[str, Any] = {}
     for text in values:
         end = end_of(text)
         if isinstance(end, PositionConfig):
-            found["to_position"] = _journal_position(end)
+            conditions["to_position"] = _journal_position(end)
         elif isinstance(end, TimeBoundConfig):
-            found["to_us"] = _microseconds(end.time) + 1
+            conditions["to_us"] = _microseconds(end.time) + 1
         elif end != "end_of_log":
             raise not_understood(
                 text, "until", expected="a position or a time; a set of transactions is for --gtid"
             )
-    return _one_of_each(found, values, "--until")
+    return _one_of_each(conditions, values, "--until")
 
 
 def _one_of_each(found: dict[str, Any], values: tuple[str, ...], option: str) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def _operations(
 ) -> frozenset[str]:
     if value is None:
         return frozenset(_OPERATIONS)
-    found = frozenset(part.strip() for part in value.split(","))
-    if not found <= set(_OPERATIONS):
+    operations = frozenset(part.strip() for part in value.split(","))
+    if not operations <= set(_OPERATIONS):
         raise click.BadParameter(
             f"{value!r} is not one of {', '.join(_OPERATIONS)}", context, parameter
         )
-    return found
+    return operations
 
 
 @click.command("binlog", epilog=_EPILOG)

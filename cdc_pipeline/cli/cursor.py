@@ -256,8 +256,10 @@ def _show_history(source: str, entries: list[CursorEntry]) -> None:
 
 def _notes_of(entry: CursorEntry) -> str:
     said: list[str] = []
-    found: Any = entry.metadata.get("notes", [])
-    said += [f"{note.get('kind')}: {note.get('text')}" for note in found if isinstance(note, dict)]
+    entries: Any = entry.metadata.get("notes", [])
+    said += [
+        f"{note.get('kind')}: {note.get('text')}" for note in entries if isinstance(note, dict)
+    ]
     reason = entry.metadata.get("cursor_reason")
     if reason:
         said.append(f"recovered: {reason}")

@@ -80,10 +80,10 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
             ", ".join(cut.suspended) or "",
         )
     results().print(rows)
-    there = count_cuts(config.sink.lake_path, source)
-    if there > len(shown):
+    count = count_cuts(config.sink.lake_path, source)
+    if count > len(shown):
         notes().print(
-            f"{count_of(there - len(shown), 'older cut')} not shown; to see all: --limit {there}"
+            f"{count_of(count - len(shown), 'older cut')} not shown; to see all: --limit {count}"
         )
 
 
@@ -195,16 +195,16 @@ def _show(cut: Cut) -> None:
     listed = table("", "table", *numbers, "", numbers=numbers)
     suspended = cut.cursor.suspended
     for name in sorted({*cut.tables, *suspended}):
-        there, held = cut.tables.get(name), suspended.get(name)
+        state, held = cut.tables.get(name), suspended.get(name)
         counts = ["", "", "", ""]
-        if there is not None:
+        if state is not None:
             counts = [
                 f"{n:,}"
                 for n in (
-                    there.table_version,
-                    there.rows_inserted,
-                    there.rows_updated,
-                    there.rows_deleted,
+                    state.table_version,
+                    state.rows_inserted,
+                    state.rows_updated,
+                    state.rows_deleted,
                 )
             ]
         listed.add_row(name, *counts, "" if held is None else f"suspended at {held.position}")

@@ -125,8 +125,8 @@ def _show(report: DemoReport) -> None:
             numbers=("rows", "Delta version"),
         )
         for check in report.checks:
-            found = "differs: " + "; ".join(check.differences) if check.differences else "equal"
-            rows.add_row(check.table, f"{check.rows:,}", str(check.delta_version), found)
+            outcome = "differs: " + "; ".join(check.differences) if check.differences else "equal"
+            rows.add_row(check.table, f"{check.rows:,}", str(check.delta_version), outcome)
         out.print(rows)
         out.print()
     elif report.verified:

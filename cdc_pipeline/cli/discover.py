@@ -29,8 +29,8 @@ def command(settings: Settings, *, source: str) -> None:
     config = settings.config_of(source)
     from cdc_pipeline.pipeline.operate.discover import discover
 
-    found = discover(config)
-    show_result(settings, found, _show)
+    discovery = discover(config)
+    show_result(settings, discovery, _show)
 
 
 def _show(found: Discovery) -> None:

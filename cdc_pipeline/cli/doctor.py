@@ -114,18 +114,22 @@ def command(
         if status is not None:
             status.start()
         try:
-            made = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)
+            diagnosis = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)
         finally:
             if status is not None:
                 status.stop()
     if settings.as_json:
         emit_json(
-            {**made.model_dump(mode="json"), "worst": made.worst, "exit_code": made.exit_code}
+            {
+                **diagnosis.model_dump(mode="json"),
+                "worst": diagnosis.worst,
+                "exit_code": diagnosis.exit_code,
+            }
         )
     else:
-        _show(made, show_all=show_all, shown=("Spark",) if with_spark else ())
-    if made.exit_code:
-        raise click.exceptions.Exit(made.exit_code)
+        _show(diagnosis, show_all=show_all, shown=("Spark",) if with_spark else ())
+    if diagnosis.exit_code:
+        raise click.exceptions.Exit(diagnosis.exit_code)
 
 
 def _diagnose(

@@ -66,17 +66,17 @@ def command(
     if with_dagster is None:
         with_dagster = has_dagster()
     if add_dagster:
-        made = _write(directory, _dagster_files())
+        files = _write(directory, _dagster_files())
         steps = [f"cd {shlex.quote(str(directory))}", *_dagster_steps()]
     else:
-        made = make_project(directory, source=source, demo=demo, with_dagster=with_dagster)
+        files = make_project(directory, source=source, demo=demo, with_dagster=with_dagster)
         steps = _next_steps(directory, source=source, demo=demo, with_dagster=with_dagster)
     if settings.as_json:
-        emit_json({"directory": str(directory), "files": made, "next": steps})
+        emit_json({"directory": str(directory), "files": files, "next": steps})
         return
     out = results()
-    out.print(f"{directory}: {count_of(len(made), 'new file')}", soft_wrap=True)
-    for name in made:
+    out.print(f"{directory}: {count_of(len(files), 'new file')}", soft_wrap=True)
+    for name in files:
         out.print(f"  {name}", soft_wrap=True)
     out.print("\nnext:")
     for step in steps:
@@ -147,12 +147,12 @@ def _journals() -> dict[str, bytes]:
 
 
 def _write(directory: Path, files: dict[str, bytes]) -> list[str]:
-    there = [name for name in files if (directory / name).exists()]
-    if there:
+    existing = [name for name in files if (directory / name).exists()]
+    if existing:
         raise ConfigError(
             "a project would overwrite files, so nothing was written",
             expected=f"none of its files in {directory}",
-            got=", ".join(there),
+            got=", ".join(existing),
             next_step="name another directory, or move these files away",
         )
     for name, content in files.items():

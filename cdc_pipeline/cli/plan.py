@@ -44,12 +44,14 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     from cdc_pipeline.pipeline.plan.planning import plan
 
     with open_source(settings, config) as access:
-        made = plan(config, cursors=access.cursors, bound=bound)
+        capture_plan = plan(config, cursors=access.cursors, bound=bound)
         skipped = access.skipped
     if settings.as_json:
-        emit_json({**made.model_dump(mode="json"), "cursor_events_passed_over": list(skipped)})
+        emit_json(
+            {**capture_plan.model_dump(mode="json"), "cursor_events_passed_over": list(skipped)}
+        )
     else:
-        _show(made, skipped, is_live=config.source.kind == "live")
+        _show(capture_plan, skipped, is_live=config.source.kind == "live")
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
@@ -103,9 +105,9 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
     for load in plan.snapshots:
         rows.add_row("snapshot", load_line(load))
-    for name, held in sorted(plan.suspended.items()):
-        rows.add_row("suspended", sentence(name, held))
-        rows.add_row("", way_out(name, held, source=plan.source))
+    for name, suspension in sorted(plan.suspended.items()):
+        rows.add_row("suspended", sentence(name, suspension))
+        rows.add_row("", way_out(name, suspension, source=plan.source))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"finish batch {plan.unfinished_batch} from its own files")
     for name, number in sorted(plan.quarantine.items()):

@@ -51,34 +51,34 @@ def command(settings: Settings, *, source: str | None, with_cursor: bool) -> Non
     Exit codes: 0 no table is suspended; 1 a table is suspended, the lake's records are damaged, or
     the cursor contradicts them; 2 wrong usage or configuration.
     """
-    found: dict[str, SourceStatus | CdcError] = {}
+    statuses: dict[str, SourceStatus | CdcError] = {}
     names = [source] if source is not None else settings.source_names()
     if not names:
         raise settings.no_source_yet()
     for name in names:
         try:
-            found[name] = _status(settings, name, with_cursor=with_cursor)
+            statuses[name] = _status(settings, name, with_cursor=with_cursor)
         except CdcError as error:
             if source is not None:
                 raise
-            found[name] = error
+            statuses[name] = error
     if settings.as_json:
         documents = {
             name: error_document(value)
             if isinstance(value, CdcError)
             else value.model_dump(mode="json")
-            for name, value in found.items()
+            for name, value in statuses.items()
         }
         emit_json(documents[source] if source is not None else documents)
-    elif len(found) > 1:
-        _show_overview(found)
+    elif len(statuses) > 1:
+        _show_overview(statuses)
     else:
-        for value in found.values():
+        for value in statuses.values():
             if isinstance(value, CdcError):
                 show_error(value, as_json=False)
             else:
                 _show(value)
-    code = max(map(_exit_code, found.values()), key=(0, 2, 1).index)
+    code = max(map(_exit_code, statuses.values()), key=(0, 2, 1).index)
     if code:
         raise click.exceptions.Exit(code)
 
@@ -211,10 +211,10 @@ def _show(status: SourceStatus) -> None:
                 markup=False,
                 soft_wrap=True,
             )
-        held = of_table.suspended
-        if held is not None:
-            out.print(sentence(name, held), soft_wrap=True)
-            out.print(f"  {way_out(name, held, source=status.source)}", soft_wrap=True)
+        suspension = of_table.suspended
+        if suspension is not None:
+            out.print(sentence(name, suspension), soft_wrap=True)
+            out.print(f"  {way_out(name, suspension, source=status.source)}", soft_wrap=True)
     for why, names in by_reason(
         {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):

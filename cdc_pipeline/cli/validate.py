@@ -74,14 +74,14 @@ def _impossible(document: PipelineDocument) -> list[Mistake]:
 
     config = document.resolve()
     cut = newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
-    found = [
+    mistakes = [
         Mistake(
             path=str(error.setting),
             message=f"{error.what}: expected {error.expected}; {error.next_step}",
         )
         for error in (*impossible_settings(config), *shared_targets(config, cut))
     ]
-    return document.with_mistakes(found).mistakes if found else []
+    return document.with_mistakes(mistakes).mistakes if mistakes else []
 
 
 def _is_plain(path: str, value: str) -> bool:

@@ -176,21 +176,27 @@ def _show(report: VerifyReport) -> None:
         "cut",
         numbers=numbers,
     )
-    for name, found in report.tables.items():
-        differ = sum(found.counts.values()) + found.strays + found.stale
-        compared = found.status != "not_compared" and found.rounds
-        figures = (found.rows_source, found.rows_lake, found.rows_equal, differ, found.unsettled)
-        cut = f"{found.cut} at {found.place}" if found.place is not None else ""
+    for name, verified in report.tables.items():
+        differ = sum(verified.counts.values()) + verified.strays + verified.stale
+        compared = verified.status != "not_compared" and verified.rounds
+        figures = (
+            verified.rows_source,
+            verified.rows_lake,
+            verified.rows_equal,
+            differ,
+            verified.unsettled,
+        )
+        cut = f"{verified.cut} at {verified.place}" if verified.place is not None else ""
         rows.add_row(
             name,
-            found.status.replace("_", " "),
+            verified.status.replace("_", " "),
             *(f"{n:,}" if compared else "" for n in figures),
             cut,
         )
     out = results()
     out.print(rows)
-    for name, found in report.tables.items():
-        for line in lines_of(found):
+    for name, verified in report.tables.items():
+        for line in lines_of(verified):
             out.print(f"{name}: {line}", soft_wrap=True)
     out.print(f"{count_of(len(report.tables), 'table')} in {report.seconds:,.1f} s")
 

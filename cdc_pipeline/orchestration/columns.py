@@ -129,7 +129,7 @@ def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> Source
 
     names = [split_table_name(table) for table in tables]
     pairs = ", ".join(["(%s, %s)"] * len(names))
-    found: dict[str, dict[str, SourceColumn]] = {}
+    columns: dict[str, dict[str, SourceColumn]] = {}
     try:
         with closing(ServerConnection(config.source)) as server:
             rows = server.rows(
@@ -146,10 +146,10 @@ def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> Source
     for row in rows:
         table = of_name.get((str(row["table_schema"]), str(row["table_name"])))
         if table is not None:
-            found.setdefault(table, {})[str(row["column_name"])] = SourceColumn(
+            columns.setdefault(table, {})[str(row["column_name"])] = SourceColumn(
                 str(row["column_type"]), str(row["column_comment"] or "")
             )
-    return found
+    return columns
 
 
 def _reads(expression: str) -> tuple[str, ...]:

@@ -216,10 +216,10 @@ def _source_name(folder: Path) -> str:
 
 def _text_in(file: Path) -> YamlText:
     try:
-        found = read_yaml(file.read_text(encoding="utf-8"))
+        text = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return YamlText()
-    return found.below("attributes.pipeline")
+    return text.below("attributes.pipeline")
 
 
 def _translated(base: CdcTranslator, translation: TranslationFn[CdcTable]) -> CdcTranslator:
@@ -236,6 +236,6 @@ def _translated(base: CdcTranslator, translation: TranslationFn[CdcTable]) -> Cd
             spec = base.table_spec(config, table, cut, **given)
             return translation(spec, CdcTable(config.name, table))
 
-    made: Any = copy(base)
-    made.__class__ = Translated
-    return made  # type: ignore[no-any-return]
+    translator: Any = copy(base)
+    translator.__class__ = Translated
+    return translator  # type: ignore[no-any-return]

@@ -65,9 +65,9 @@ class DagsterCursorStore:
 
     def read(self) -> StoredCursor | None:
         """Else that of `before`; `skipped`: events passed over. CursorError: a newer version's."""
-        found, self.skipped = self._latest()
-        self._guard.saw(found)
-        return self._before() if found is None else found
+        cursor, self.skipped = self._latest()
+        self._guard.saw(cursor)
+        return self._before() if cursor is None else cursor
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
@@ -174,11 +174,11 @@ def _when(entry: dg.EventLogEntry) -> str:
 def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
     """The event's other entries; a value other than text, number or JSON becomes its text."""
     materialization = entry.asset_materialization
-    found: dict[str, object] = {}
+    metadata: dict[str, object] = {}
     for name, value in (materialization.metadata if materialization is not None else {}).items():
         plain = getattr(value, "value", None)
         if name != CURSOR_ENTRY and plain is not None:
-            found[name] = (
+            metadata[name] = (
                 plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
             )
-    return found
+    return metadata

@@ -42,7 +42,7 @@ def cdc_assets(
         translator: keys, groups and metadata; `CdcTranslator` by default.
         op_tags: tags of the step.
     """
-    found = translator or CdcTranslator()
+    translator_used = translator or CdcTranslator()
     source = config.name if isinstance(config, PipelineConfig) else Path(config).stem
 
     def outline() -> PipelineConfig:
@@ -52,16 +52,18 @@ def cdc_assets(
 
     def decorate(body: Body) -> dg.AssetsDefinition:
         file = Path(source if isinstance(config, PipelineConfig) else config)
-        if loads_one_source() and is_wanted(source, found):
+        if loads_one_source() and is_wanted(source, translator_used):
             # The command line captures without the project's resources.
-            build_source(outline, name=source, file=file, translator=found, cdc=CdcResource())
+            build_source(
+                outline, name=source, file=file, translator=translator_used, cdc=CdcResource()
+            )
         try:
             assets, _ = build_assets(
-                outline(), body=body, translator=found, name=name, op_tags=op_tags
+                outline(), body=body, translator=translator_used, name=name, op_tags=op_tags
             )
         except CdcError as error:
             _log.error("the assets of %s cannot be loaded: %s", file, error)
-            broken = build_broken(file, error, name=source, translator=found)
+            broken = build_broken(file, error, name=source, translator=translator_used)
             (stand_in,) = broken.assets or ()
             assert isinstance(stand_in, dg.AssetsDefinition)
             return stand_in

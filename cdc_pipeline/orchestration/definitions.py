@@ -115,10 +115,10 @@ def build_definitions(
     loading = _only_source.get()
     if loading is not None:
         loading.translator = translator
-    found: list[dg.Definitions] = []
+    definitions: list[dg.Definitions] = []
     cdc = resource or CdcResource()
     for file in _config_files(Path(jobs_directory)):
-        found.append(
+        definitions.append(
             build_source(
                 partial(outline_of, file, cdc),
                 name=file.stem,
@@ -132,7 +132,7 @@ def build_definitions(
                 retry_wait_s=retry_wait_s,
             )
         )
-    return dg.Definitions.merge(*found)
+    return dg.Definitions.merge(*definitions)
 
 
 def build_source(
@@ -322,10 +322,10 @@ def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.Schedu
 
 def refused_settings(document: PipelineDocument, config: PipelineConfig | None) -> list[Mistake]:
     """`config`: None if the document has other mistakes."""
-    found = list(_schedules(document))
-    if config is not None and not found:
-        found += _deadlines(config)
-    return found
+    mistakes = list(_schedules(document))
+    if config is not None and not mistakes:
+        mistakes += _deadlines(config)
+    return mistakes
 
 
 def _schedules(document: PipelineDocument) -> Iterator[Mistake]:
@@ -354,11 +354,17 @@ def _deadlines(config: PipelineConfig) -> Iterator[Mistake]:
         **{f"dagster.rules.{number}": rule for number, rule in enumerate(section.rules)},
     }
     for path, one in settings.items():
-        given = one.freshness
-        if given is None or given.deadline_cron is None or given.lower_bound_delta is None:
+        freshness = one.freshness
+        if (
+            freshness is None
+            or freshness.deadline_cron is None
+            or freshness.lower_bound_delta is None
+        ):
             continue
         try:
-            dg.FreshnessPolicy.cron(given.deadline_cron, given.lower_bound_delta, given.timezone)
+            dg.FreshnessPolicy.cron(
+                freshness.deadline_cron, freshness.lower_bound_delta, freshness.timezone
+            )
         except Exception:
             yield Mistake(
                 path=f"{path}.freshness.lower_bound_delta",

@@ -119,8 +119,8 @@ def cursor_event_metadata(
     if cursor.suspended:
         metadata["suspended_tables"] = dg.MetadataValue.json(
             {
-                table: suspended_entry(table, held, source=cursor.source)
-                for table, held in sorted(cursor.suspended.items())
+                table: suspended_entry(table, suspension, source=cursor.source)
+                for table, suspension in sorted(cursor.suspended.items())
             }
         )
     metadata["delta_versions"] = dg.MetadataValue.json(

@@ -50,9 +50,9 @@ class CdcResource(dg.ConfigurableResource[Any]):
     def variables(self) -> Variables:
         """Return the variables, each looked up when it is asked for."""
         names = {
-            name: found[1]
+            name: match[1]
             for name, given in self.environment.items()
-            if (found := VARIABLE.fullmatch(given))
+            if (match := VARIABLE.fullmatch(given))
         }
         lookups = {name: partial(os.environ.get, of) for name, of in names.items()}
         return Variables(lookups, names=names)

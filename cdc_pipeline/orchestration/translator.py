@@ -92,8 +92,8 @@ class CdcTranslator:
     ) -> str:
         """Return the description of an asset, as Markdown. Of a Delta table, `sources` are its
         source tables, and `mode` is how it is kept."""
-        if given := config.dagster.of_table(table).description:
-            return given
+        if description := config.dagster.of_table(table).description:
+            return description
         if table is None:
             return (
                 f"How far {config.name} has been applied. Each event is written after its "
@@ -120,23 +120,25 @@ class CdcTranslator:
     ) -> dg.FreshnessPolicy | None:
         """Return when an asset counts as late. One with a policy has a materialization of each run
         that it follows, changed or not (`signs.py`)."""
-        given = config.dagster.of_table(table).freshness
-        if given is None:
+        freshness = config.dagster.of_table(table).freshness
+        if freshness is None:
             return None
-        if given.fail_window is not None:
-            return dg.FreshnessPolicy.time_window(given.fail_window, given.warn_window)
-        assert given.deadline_cron is not None
-        assert given.lower_bound_delta is not None
-        return dg.FreshnessPolicy.cron(given.deadline_cron, given.lower_bound_delta, given.timezone)
+        if freshness.fail_window is not None:
+            return dg.FreshnessPolicy.time_window(freshness.fail_window, freshness.warn_window)
+        assert freshness.deadline_cron is not None
+        assert freshness.lower_bound_delta is not None
+        return dg.FreshnessPolicy.cron(
+            freshness.deadline_cron, freshness.lower_bound_delta, freshness.timezone
+        )
 
     def automation_condition(
         self, config: PipelineConfig, table: str | None
     ) -> dg.AutomationCondition[Any] | None:
         """Return when Dagster materializes an asset by itself."""
-        given = config.dagster.of_table(table).automation
-        if given is None:
+        automation = config.dagster.of_table(table).automation
+        if automation is None:
             return None
-        if given == "eager":
+        if automation == "eager":
             # Captures themselves observe the tables of the database, and loads bring their tables
             # up to date: nothing waits for either, or starts because of it.
             return dg.AutomationCondition.eager().ignore(
@@ -146,8 +148,8 @@ class CdcTranslator:
         # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
         # source, and nothing else writes them.
         tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
-        tick = dg.AutomationCondition.cron_tick_passed(given.on_cron, given.timezone)
-        label = f"on_cron({given.on_cron}, {given.timezone})"
+        tick = dg.AutomationCondition.cron_tick_passed(automation.on_cron, automation.timezone)
+        label = f"on_cron({automation.on_cron}, {automation.timezone})"
         return tick.since_last_handled().with_label(label)
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002

@@ -124,7 +124,11 @@ class AdminBatch:
             for name, state in self.last_cut().cursor.targets.items()
             if name not in dropped
         }
-        new = [note_of(name, held) for name, held in suspended.items() if held is not None]
+        new = [
+            note_of(name, suspension)
+            for name, suspension in suspended.items()
+            if suspension is not None
+        ]
         return self.publish(kind="catch_up", targets=states, notes=(*notes, *new), dropped=dropped)
 
     def finish(self, record: BatchRecord) -> Cut:

@@ -43,14 +43,14 @@ def start_of(text: str | None) -> Start:
         return "earliest"
     if text == "latest":
         return "latest"
-    found: Start = _read(
+    start: Start = _read(
         text,
         setting="from",
         position=PositionConfig,
         gtid=(GtidConfig, "gtid_set"),
         time=TimeConfig,
     )  # type: ignore[assignment]
-    return found
+    return start
 
 
 def end_of(text: str | None) -> Bound:
@@ -61,14 +61,14 @@ def end_of(text: str | None) -> Bound:
     """
     if text is None or text == "end_of_log":
         return "end_of_log"
-    found: Bound = _read(
+    end: Bound = _read(
         text,
         setting="until",
         position=PositionConfig,
         gtid=(GtidBoundConfig, "gtid"),
         time=TimeBoundConfig,
     )  # type: ignore[assignment]
-    return found
+    return end
 
 
 def _read(

@@ -38,11 +38,11 @@ class NeededPosition(ReportPosition):
 
 
 def needed_position(cursor: CursorState | None) -> NeededPosition | None:
-    found = oldest(consumers_of(cursor)) if cursor is not None else None
-    if found is None:
+    consumer = oldest(consumers_of(cursor)) if cursor is not None else None
+    if consumer is None:
         return None
     return NeededPosition(
-        consumer=found.name, **ReportPosition.from_position(found.position).model_dump()
+        consumer=consumer.name, **ReportPosition.from_position(consumer.position).model_dump()
     )
 
 

@@ -186,7 +186,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K3", "only commits after the cut are of batches since then", "sink/delta/table_checks.py",
         "    if there is None or there.version <= cut.tables[name].table_version:\n",
-        "    if there is None:\n",
+        "    if existing is None:\n",
         "sink/delta/test_batch_numbers.py::"
         "test_k3_a_table_that_has_lost_the_batch_of_the_cut_is_noticed",
     ),
@@ -415,10 +415,10 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K14", "both images are masked", "pipeline/targets/masks.py",
-        "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n            there = rows.op != without",
+        "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n            is_present = rows.op != without",
         "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n"
         "            if without == DELETE:\n                images.append(image)\n                continue\n"
-        "            there = rows.op != without",
+        "            is_present = rows.op != without",
         _MASKING + "test_k14_each_mask_in_both_images",
     ),
     Mutation(

@@ -317,7 +317,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K1", "the GTIDs of all segments are executed", "pipeline/capture/segments/join.py",
-        "    for result in results:\n        found =", "    for result in results[-1:]:\n        found =",
+        "    for result in results:\n        executed =",
+        "    for result in results[-1:]:\n        executed =",
         _EXECUTORS + "test_k1_k13_segments_end_in_the_lake_that_one_reader_makes",
     ),
     Mutation(
@@ -348,7 +349,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a changelog with changes of the range takes none", "pipeline/backfill/gap.py",
-        "        if found:\n", "        if False:\n",
+        "        if rows:\n", "        if False:\n",
         _GAP, spark=True,
     ),
     Mutation(
@@ -380,7 +381,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K19", "a shard that was not made in the log makes its target partial",
         "pipeline/targets/targets.py",
-        "partial=there.state.partial or partial,", "partial=partial,",
+        "partial=existing.state.partial or partial,", "partial=partial,",
         "pipeline/targets/test_partial.py::test_k19_a_target_is_partial_while_one_of_its_tables_is",
     ),
     Mutation(

@@ -173,7 +173,7 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(
+    rows = Table(
         title=title or None,
         title_justify="left",
         title_style="bold",
@@ -185,10 +185,10 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     for column in columns:
         # Numbers are never broken: on a narrow terminal, texts are folded instead.
         is_number = column in numbers
-        made.add_column(
+        rows.add_column(
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
         )
-    return made
+    return rows
 
 
 def count_of(number: int, noun: str) -> str:
@@ -215,10 +215,10 @@ def listed(names: Sequence[str], *, most: int = 20) -> str:
 
 def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """Group names by their shared reason, sorted, so that each reason appears once."""
-    found: dict[str, list[str]] = {}
+    by_reason_names: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
-        found.setdefault(reason, []).append(name)
-    return list(found.items())
+        by_reason_names.setdefault(reason, []).append(name)
+    return list(by_reason_names.items())
 
 
 def error_document(error: BaseException) -> dict[str, object]:

@@ -77,16 +77,16 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
             "--until-bytes": until_bytes,
             "--until-seconds": until_seconds,
         }
-        given = [name for name, value in amounts.items() if value is not None]
-        if len(given) + (until is not None) > 1:
-            names = ["--until"] * (until is not None) + given
+        amounts_given = [name for name, value in amounts.items() if value is not None]
+        if len(amounts_given) + (until is not None) > 1:
+            names = ["--until"] * (until is not None) + amounts_given
             raise click.UsageError(f"{' and '.join(names)} exclude each other: a run has one bound")
         bound: Bound | None = None
         if until is not None:
             from cdc_pipeline.pipeline.range_text import end_of
 
             bound = end_of(until)
-        elif given:
+        elif amounts_given:
             bound = _amount(until_transactions, until_bytes, until_seconds)
         return function(*args, bound=bound, **kwargs)
 

@@ -59,8 +59,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
         show_tables(report.tables)
     for name, number in sorted(report.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
-    for name, held in sorted(report.suspended.items()):
-        out.print(sentence(name, held), soft_wrap=True)
+    for name, suspension in sorted(report.suspended.items()):
+        out.print(sentence(name, suspension), soft_wrap=True)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()

@@ -60,10 +60,10 @@ def build_checks(
         for key, table in table_of.items()
         for name in _names(cut, table, is_live=is_live)
     ]
-    found = [_cursor_checks(pipeline, translator=translator, is_live=is_live)]
+    checks = [_cursor_checks(pipeline, translator=translator, is_live=is_live)]
     if specs:
-        found.append(_table_checks(pipeline, specs, table_of, translator=translator))
-    return found
+        checks.append(_table_checks(pipeline, specs, table_of, translator=translator))
+    return checks
 
 
 def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
@@ -141,13 +141,13 @@ def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
 
 
 def _checks(step: dg.OpDefinition, specs: Sequence[dg.AssetCheckSpec]) -> dg.AssetChecksDefinition:
-    made: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
+    definition: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
         node_def=step,
         keys_by_input_name={f"asset_{number}": key for number, key in enumerate(_assets(specs))},
         check_specs_by_output_name={f"check_{number}": spec for number, spec in enumerate(specs)},
         can_subset=True,
     )
-    return made
+    return definition
 
 
 def _assets(specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetKey]:
@@ -172,7 +172,7 @@ def _table_results(
     from cdc_pipeline.pipeline.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
-    found: list[CheckResult] = []
+    results: list[CheckResult] = []
     if compared:
         recorder = MaterializationRecorder(
             context.op_execution_context, pipeline, translator=translator
@@ -186,14 +186,14 @@ def _table_results(
                 f"{step.target}: {step.what}, {step.rows:,} rows read"
             ),
         )
-        found += [result for verified in report.tables.values() for result in checks_of(verified)]
+        results += [result for verified in report.tables.values() for result in checks_of(verified)]
     sink = build_sink(pipeline)
     for name, check in (
         ("key_uniqueness", check_key_uniqueness),
         ("interval_continuity", check_intervals),
     ):
-        found += [check(sink, table) for table in wanted.get(name, ())]
-    for result in found:
+        results += [check(sink, table) for table in wanted.get(name, ())]
+    for result in results:
         if result.table in wanted.get(result.check, ()):
             yield result.check, result.table, result.passed, result.text, dict(result.values)
 

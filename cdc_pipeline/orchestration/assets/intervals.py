@@ -42,27 +42,29 @@ class _Covered:
 def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) -> Joined:
     """Compare the newest `EVENTS_MAX` events of a cursor asset."""
     records = instance.fetch_materializations(cursor_key, limit=EVENTS_MAX).records
-    found = [
+    intervals = [
         covered
         for record in records
         if (covered := _covered(record.asset_materialization)) is not None
     ]
-    found.reverse()
-    if len(found) < 2:
+    intervals.reverse()
+    if len(intervals) < 2:
         return Joined(
-            None, "fewer than two batches have recorded what they covered", {"events": len(found)}
+            None,
+            "fewer than two batches have recorded what they covered",
+            {"events": len(intervals)},
         )
     gaps = [
         (
             f"batch {before.batch_number} ended at {before.end}, batch {after.batch_number} begins "
             f"at {after.start}"
         )
-        for before, after in pairwise(found)
+        for before, after in pairwise(intervals)
         if after.start != before.end and after.epoch == before.epoch and not after.is_moved
     ]
-    moved = sum(one.is_moved for one in found)
+    moved = sum(one.is_moved for one in intervals)
     values = {
-        "events": len(found),
+        "events": len(intervals),
         "gaps": len(gaps),
         "moved_by_a_person": moved,
         "named": gaps[:_NAMED_MAX],
@@ -70,11 +72,13 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
     if gaps:
         return Joined(
             False,
-            f"{len(gaps)} of {len(found)} batches do not begin where the previous one ended",
+            f"{len(gaps)} of {len(intervals)} batches do not begin where the previous one ended",
             values,
         )
     return Joined(
-        True, f"{len(found)} batches join, from {found[0].start} to {found[-1].end}", values
+        True,
+        f"{len(intervals)} batches join, from {intervals[0].start} to {intervals[-1].end}",
+        values,
     )
 
 

@@ -46,13 +46,13 @@ class Sign:
     headroom_s: float | None
 
     def metadata(self) -> Metadata:
-        found: Metadata = {"checked_up_to": dg.MetadataValue.text(str(self.cursor.position))}
+        entries: Metadata = {"checked_up_to": dg.MetadataValue.text(str(self.cursor.position))}
         if self.cursor.timestamp_s > 0:
             at = datetime.fromtimestamp(self.cursor.timestamp_s, tz=UTC)
-            found["source_time"] = dg.MetadataValue.timestamp(at)
+            entries["source_time"] = dg.MetadataValue.timestamp(at)
         if self.lag_s is not None:
-            found["lag_seconds"] = dg.MetadataValue.float(round(self.lag_s, 3))
-        return found | self._headroom()
+            entries["lag_seconds"] = dg.MetadataValue.float(round(self.lag_s, 3))
+        return entries | self._headroom()
 
     def suspended_metadata(self, held: Suspension) -> Metadata:
         return {"checked_up_to": dg.MetadataValue.text(str(held.position)), **self._headroom()}
@@ -93,10 +93,10 @@ def _headroom_s(config: PipelineConfig, cursor: CursorState) -> float | None:
     from cdc_pipeline.pipeline.verify.checks import check_retention
 
     try:
-        found = check_retention(config, cursor).values.get("headroom_s")
+        headroom_s = check_retention(config, cursor).values.get("headroom_s")
     except CdcError:
         return None  # the run has done its work: what a server does not tell is left out
-    return None if found is None else float(found)
+    return None if headroom_s is None else float(headroom_s)
 
 
 def events_of(

@@ -80,16 +80,16 @@ def _of_checks(context: dg.RunStatusSensorContext) -> Iterator[Alert]:
         run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
     )
     for entry in entries:
-        found = entry.get_dagster_event().event_specific_data
-        if not isinstance(found, dg.AssetCheckEvaluation) or found.passed:
+        evaluation = entry.get_dagster_event().event_specific_data
+        if not isinstance(evaluation, dg.AssetCheckEvaluation) or evaluation.passed:
             continue
-        if found.severity is not dg.AssetCheckSeverity.ERROR:
+        if evaluation.severity is not dg.AssetCheckSeverity.ERROR:
             continue
-        asset = ".".join(found.asset_key.path[1:])
-        shown = [f"{name}: {value.value}" for name, value in found.metadata.items()]
+        asset = ".".join(evaluation.asset_key.path[1:])
+        shown = [f"{name}: {value.value}" for name, value in evaluation.metadata.items()]
         yield Alert(
             source=source,
-            headline=f"{source}: {found.check_name} of {asset} failed",
-            text="\n".join([found.description or "", *shown]),
+            headline=f"{source}: {evaluation.check_name} of {asset} failed",
+            text="\n".join([evaluation.description or "", *shown]),
             run_id=run.run_id,
         )

@@ -95,15 +95,15 @@ def reason_to_run(
 
     settings = config.dagster.sensor
     cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=config.name)
-    made: CapturePlan = plan(config, cursors=cursors, bound="end_of_log")
-    unread = f"{made.bytes_between:,} bytes are unread"
-    if made.bytes_between >= settings.unread_bytes:
+    capture_plan: CapturePlan = plan(config, cursors=cursors, bound="end_of_log")
+    unread = f"{capture_plan.bytes_between:,} bytes are unread"
+    if capture_plan.bytes_between >= settings.unread_bytes:
         return Reason(unread, starts=True)
-    if made.bytes_between == 0:
+    if capture_plan.bytes_between == 0:
         return Reason("nothing is unread", starts=False)
     cursor = reconcile(cursors.read(), build_sink(config).last_cut()).cursor
-    found = check_retention(config, cursor)
-    headroom_s = found.values.get("headroom_s")
+    retention = check_retention(config, cursor)
+    headroom_s = retention.values.get("headroom_s")
     if headroom_s is not None and float(headroom_s) < settings.headroom.total_seconds():
-        return Reason(f"{unread}; {found.text}", starts=True)
-    return Reason(f"{unread}; {found.text}", starts=False)
+        return Reason(f"{unread}; {retention.text}", starts=True)
+    return Reason(f"{unread}; {retention.text}", starts=False)

@@ -102,7 +102,7 @@ def build_maintenance(
 
 
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:
-    found = done.model_dump(exclude={"table", "properties"})
-    return {name: shown(name, value) for name, value in found.items() if value != ""} | {
+    entries = done.model_dump(exclude={"table", "properties"})
+    return {name: shown(name, value) for name, value in entries.items() if value != ""} | {
         "properties_set": sorted(done.properties)
     }

@@ -93,10 +93,11 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
         yield f"| {' | '.join(map(_cell, cells))} |"
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
-    for table, held in sorted(plan.suspended.items()):
+    for table, suspension in sorted(plan.suspended.items()):
         yield (
-            f"\n**{markdown(table)}** is suspended at {markdown(str(held.position))}: "
-            f"{markdown(held.what)}. {markdown(way_out(table, held, source=plan.source))}"
+            f"\n**{markdown(table)}** is suspended at {markdown(str(suspension.position))}: "
+            f"{markdown(suspension.what)}. "
+            f"{markdown(way_out(table, suspension, source=plan.source))}"
         )
     for warning in plan.warnings:
         yield f"\n**Warning:** {markdown(warning)}"

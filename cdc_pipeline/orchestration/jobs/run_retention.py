@@ -52,9 +52,9 @@ def delete_old_runs(
 def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
     cursor_key = translator.cursor_key(source)
     cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=source)
-    found = {entry.run_id for entry in cursors.history(1)}
+    run_ids = {entry.run_id for entry in cursors.history(1)}
     newest = instance.get_latest_materialization_events(instance.get_asset_keys())
-    return found | {event.run_id for event in newest.values() if event is not None}
+    return run_ids | {event.run_id for event in newest.values() if event is not None}
 
 
 def _remove_file_of(instance: dg.DagsterInstance, run_id: str) -> None:

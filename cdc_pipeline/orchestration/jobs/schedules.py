@@ -59,17 +59,19 @@ def build_check_job(
 ) -> tuple[UnresolvedAssetJobDefinition | None, dg.ScheduleDefinition | None]:
     """None for what is not asked for."""
     settings = pipeline.dagster.checks
-    keys = sorted(key for made in checks for key in made.check_keys if key.name in settings.names)
+    keys = sorted(
+        key for definition in checks for key in definition.check_keys if key.name in settings.names
+    )
     if not keys:
         return None, None
     name = f"{pipeline.name}_checks"
-    found = ", ".join(dict.fromkeys(key.name for key in keys))
+    names = ", ".join(dict.fromkeys(key.name for key in keys))
     job = dg.define_asset_job(
         name,
         selection=dg.AssetSelection.checks(*keys),
-        description=f"Executes checks of {pipeline.name}: {found}.",
+        description=f"Executes checks of {pipeline.name}: {names}.",
         executor_def=dg.in_process_executor,
         tags={SOURCE_TAG: pipeline.name},
     )
-    described = f"Checks {pipeline.name}: {found}."
+    described = f"Checks {pipeline.name}: {names}."
     return job, schedule_of(settings, job_name=name, source=pipeline.name, description=described)

@@ -44,12 +44,12 @@ def diagnose(
     reason = "--every" if every_s is not None else ""
     if every_s is None and config.schedule is not None:
         every_s, reason = longest_gap_s(config.schedule), f"schedule {config.schedule.cron}"
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def tell(check: str, *verdicts: Verdict) -> None:
         if "local" not in areas:
             verdicts = tuple(one for one in verdicts if one.severity == "error")
-        found.extend(Finding(area="local", check=check, **one.model_dump()) for one in verdicts)
+        findings.extend(Finding(area="local", check=check, **one.model_dump()) for one in verdicts)
 
     def examined(cursors: CursorStore | None) -> Diagnosis:
         return examine(
@@ -59,7 +59,7 @@ def diagnose(
             every_reason=reason,
             with_spark=with_spark,
             areas=areas,
-            found_before=found,
+            found_before=findings,
         )
 
     try:

@@ -204,14 +204,14 @@ def _load_definitions(file: Path) -> dg.Definitions:
         spec.loader.exec_module(module)
     finally:
         sys.path.pop(0)
-    found = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
-    if len(found) != 1:
+    definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
+    if len(definitions) != 1:
         raise ConfigError(
             f"{file} cannot be used",
             expected="exactly one Dagster Definitions object",
-            got=f"{len(found)} of them",
+            got=f"{len(definitions)} of them",
         )
-    return found[0]
+    return definitions[0]
 
 
 def _failure_text(result: dg.ExecuteInProcessResult) -> str:

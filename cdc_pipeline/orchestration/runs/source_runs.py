@@ -69,17 +69,17 @@ class SourceRuns:
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """In a run of its own."""
-        found: list[T] = []
+        results: list[T] = []
         execute_cursor_change(
             self._loaded,
             self._config,
             kind=self._kind,
             instance=self._instance,
-            work=lambda cursors, run_id: found.append(work(cursors, run_id)),
+            work=lambda cursors, run_id: results.append(work(cursors, run_id)),
             log_level=self._log_level,
             on_waiting=self._on_waiting,
         )
-        return found[0]
+        return results[0]
 
     def cursor(self) -> StoredCursor | None:
         return self._loaded.cursors(self._instance).read()

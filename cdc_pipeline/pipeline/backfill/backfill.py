@@ -268,10 +268,10 @@ def last_of(
                 next_step="give an earlier --from, or a later --until",
             )
         return None
-    found = log_end
+    last = log_end
     if isinstance(end, PositionConfig):
-        found = Position(end.journal, end.offset)
-        if found.order > log_end.order:
+        last = Position(end.journal, end.offset)
+        if last.order > log_end.order:
             raise PositionError(
                 "the end lies beyond the end of the log",
                 journal=end.journal,
@@ -280,22 +280,22 @@ def last_of(
                 expected=f"at most {log_end}",
                 next_step="omit --until: the backfill then ends at the current end of the log",
             )
-        source.validate_position(found)
+        source.validate_position(last)
     elif not isinstance(end, str) and isinstance(end, TimeBound):
         # Before the first transaction that was committed after the moment.
         after_us = round(end.time.timestamp() * 1_000_000) + 1
-        found = search_by_time(source, t_us=after_us, end=log_end) or log_end
+        last = search_by_time(source, t_us=after_us, end=log_end) or log_end
     elif isinstance(config.source, ArchiveSourceConfig):
         try:
-            source.validate_position(found)
+            source.validate_position(last)
         except PositionError:
             return None  # the last journal is damaged: the capture meets it and reports it
-    if found.order < first.order:
+    if last.order < first.order:
         raise PositionError(
             "the range would end before it begins",
             setting="to",
             expected=f"an end at or after {first}",
-            got=str(found),
+            got=str(last),
             next_step="give an earlier --from, or a later --until",
         )
-    return found
+    return last

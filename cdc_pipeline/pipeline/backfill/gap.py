@@ -176,15 +176,15 @@ class _Gap:
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
         epoch = self._batch.cursor.epoch
         low, high = (seq_of_place(epoch, at.journal, at.offset) for at in (first, last))
-        found = self._sink.rows_within(name, low=low, high=high - 1).rows
-        if found:
+        rows = self._sink.rows_within(name, low=low, high=high - 1).rows
+        if rows:
             raise LoadError(
                 "the changelog already has changes of the range, which would be duplicated",
                 journal=first.journal,
                 offset=first.offset,
                 table=name,
                 expected=f"no row between {first} and {last}",
-                got=f"{found} rows",
+                got=f"{rows} rows",
                 next_step="give only the range that is missing, or rebuild the changelog",
             )
 

@@ -125,9 +125,9 @@ class BackfillLake:
 
     def begin(self, record: BackfillRecord) -> BackfillRecord:
         """Record the definition if there is none; LakeStateError if the lake is no backfill."""
-        there = self.record()
-        if there is not None:
-            return there
+        recorded = self.record()
+        if recorded is not None:
+            return recorded
         storage = storage_of(self.paths.state)
         if storage.names(self.paths.cuts) or storage.names(self.paths.batches):
             raise LakeStateError(
@@ -137,9 +137,9 @@ class BackfillLake:
                 next_step="give another folder with --into",
             )
         put_if_absent(self.record_file, record.model_dump_json(indent=1))
-        there = self.record()
-        assert there is not None
-        return there
+        recorded = self.record()
+        assert recorded is not None
+        return recorded
 
     def finish(self, done: BackfillDone) -> None:
         put_if_absent(self.done_file, done.model_dump_json(indent=1))

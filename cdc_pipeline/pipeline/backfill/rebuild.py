@@ -219,13 +219,13 @@ class _Rebuild:
 
     def _is_done(self, cut: Cut | None, chosen: LoadSelection) -> bool:
         states = {} if cut is None else cut.cursor.targets
-        found = [states.get(name) for name in chosen.targets]
-        return bool(found) and all(
+        target_states = [states.get(name) for name in chosen.targets]
+        return bool(target_states) and all(
             state is not None
             and state.suspended is None
             and not state.partial
             and state.app_id.endswith(self._mark)
-            for state in found
+            for state in target_states
         )
 
     def _begun(
@@ -307,9 +307,9 @@ class _Rebuild:
         reach("load_swapped")
         folder.remove()
         reach("load_removed")
-        made = swapped.cut if swapped is not None else self._main.state()[1]
-        assert made is not None
-        return self._report(state, chosen, made, resumed=resumed)
+        cut = swapped.cut if swapped is not None else self._main.state()[1]
+        assert cut is not None
+        return self._report(state, chosen, cut, resumed=resumed)
 
     def _fill(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection) -> None:
         assert self._parallel is not None

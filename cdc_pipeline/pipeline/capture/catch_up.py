@@ -227,31 +227,31 @@ class CatchUp:
         batch = self._context.admin_batch(self._cut, self._cursor)
         batch.rows.restore(Targets(self._config, self._cut).named(name), version)
         text = f"restored to version {version}: what came after it is read again"
-        made = batch.publish(
+        cut = batch.publish(
             kind="catch_up", notes=[Note(kind=_TAKEN_BACK_NOTE, text=text, table=name)]
         )
-        held = self._cursor.targets[name].suspended
-        self._done.add(made)
-        self._go_on_from(made)
-        if made.cursor.targets[name].suspended != held:
+        suspension = self._cursor.targets[name].suspended
+        self._done.add(cut)
+        self._go_on_from(cut)
+        if cut.cursor.targets[name].suspended != suspension:
             raise _LeftBehindError("the target was left behind again", table=name)
 
     def _await_xa(self, name: str) -> None:
         """The target is just before an open prepared transaction, which must end first."""
-        held = self._cursor.targets[name].suspended
-        assert held is not None
-        made = held.model_copy(update=_waiting(self._cursor))
-        if made != held:
-            self._publish({name: made})
+        suspension = self._cursor.targets[name].suspended
+        assert suspension is not None
+        waiting = suspension.model_copy(update=_waiting(self._cursor))
+        if waiting != suspension:
+            self._publish({name: waiting})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
         """Of the target's own part of the log; SourceError if that is gone."""
         cursor = self._cursor
         if held.epoch == cursor.epoch:
-            there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
+            resume_at = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
                 update={
-                    **there,
+                    **resume_at,
                     "journal_created_s": held.journal_created_s,
                     "timestamp_s": 0,
                     "event_server_id": 0,
@@ -288,10 +288,14 @@ class CatchUp:
         self, name: str, source: Source, decision: StartDecision, end: Position
     ) -> None:
         config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
-        held = cursor.targets[name].suspended
-        assert held is not None
+        suspension = cursor.targets[name].suspended
+        assert suspension is not None
         # On another server, its DDL is decided on the columns from where it was suspended.
-        left = LogPosition(held.epoch, *held.position.order) if held.epoch != cursor.epoch else None
+        left = (
+            LogPosition(suspension.epoch, *suspension.position.order)
+            if suspension.epoch != cursor.epoch
+            else None
+        )
         routes = Routes(config)
         plan = plan_to_cursor(
             config, cursor, identity=str(source.identity), catching_up=name, start=start
@@ -325,7 +329,7 @@ class CatchUp:
     def _remains(self, name: str, error: CdcError) -> None:
         held = self._cursor.targets[name].suspended
         assert held is not None
-        made = restated(
+        restated_suspension = restated(
             held,
             suspension(
                 error,
@@ -335,13 +339,13 @@ class CatchUp:
                 needs_reload=isinstance(error, _NEEDS_RELOAD),
             ),
         )
-        if made != held:
-            self._publish({name: made})
+        if restated_suspension != held:
+            self._publish({name: restated_suspension})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        made = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
-        self._done.add(made)
-        self._go_on_from(made)
+        cut = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
+        self._done.add(cut)
+        self._go_on_from(cut)
 
     def _go_on_from(self, cut: Cut | None) -> None:
         if cut is not None:

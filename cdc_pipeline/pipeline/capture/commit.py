@@ -162,9 +162,11 @@ class Committer:
             batch = stager.batch()
             self._save_history()
             start = self._left_behind_at()
-            found = stager.collect()
-            covered = self._moves.cover(stager.number, found.created)
-            suspended = tuple(note_of(table, held) for table, held in targets.news.items())
+            collected = stager.collect()
+            covered = self._moves.cover(stager.number, collected.created)
+            suspended = tuple(
+                note_of(table, suspension) for table, suspension in targets.news.items()
+            )
             head = BatchRecord(
                 source=covered.cursor.source,
                 batch_number=stager.number,
@@ -173,8 +175,8 @@ class Committer:
                 interval=covered.interval,
                 cursor_after=covered.cursor,
                 source_time_us=covered.source_time_us,
-                ddl=found.ddl,
-                notes=(*found.notes, *covered.notes, *suspended),
+                ddl=collected.ddl,
+                notes=(*collected.notes, *covered.notes, *suspended),
                 dropped=tuple(sorted(targets.forgotten)),
             )
             record = batch.record(head.starting_at(start))
@@ -209,11 +211,11 @@ class Committer:
         ):
             return
         self._save_history()
-        found = self._stretch.stager.collect()
+        collected = self._stretch.stager.collect()
         covered = self._moves.cover(0 if cursor is None else cursor.batch_number, ())
-        self.done.moved(covered.interval, found.ddl, found.notes)
+        self.done.moved(covered.interval, collected.ddl, collected.notes)
         self.cursor = covered.cursor
-        metadata = cursor_metadata(covered.interval, None, found.ddl, found.notes)
+        metadata = cursor_metadata(covered.interval, None, collected.ddl, collected.notes)
         self._context.cursors.write(self.cursor, metadata | self._start_metadata)
         self._ack()
 

@@ -186,12 +186,12 @@ class Drain:
         parts = halves(unit)
         if parts is not None:
             return parts
-        found = None if self._stretch.stager.is_in_doubt else suspension_for(error, self._stretch)
-        if found is None:
+        suspend = None if self._stretch.stager.is_in_doubt else suspension_for(error, self._stretch)
+        if suspend is None:
             at = self._stretch.place.position
             self._stretch.targets.take_back((at.journal, at.offset))
             raise error
-        self._suspend(found)
+        self._suspend(suspend)
         return [unit]
 
     # -- stage -------------------------------------------------------------------------------------

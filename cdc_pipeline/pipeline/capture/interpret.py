@@ -248,10 +248,10 @@ class Interpreter:
         """Take over what a decision says of tables; return the suspensions that it calls for."""
         suspensions = []
         for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
-            found = suspension_for(error, self._stretch)
-            if found is None:
+            suspend = suspension_for(error, self._stretch)
+            if suspend is None:
                 raise error
-            suspensions.append(found)
+            suspensions.append(suspend)
         if decision.statement.kind in SCHEMA_KINDS:
             self._schemas.apply(
                 query,
@@ -268,13 +268,13 @@ class Interpreter:
         """An error names the place of the table's changes."""
         rows, targets = table.rows, self._targets
         with table.named_in_errors():
-            found = targets.confirm(rows.schema)
+            confirmed = targets.confirm(rows.schema)
             targets.check_rows(rows)
             first_us = int(rows.commit_ts_us.min())
-            self._overlap.check_changes(found, rows.schema.full_name, first_us=first_us)
-            for target in found:
+            self._overlap.check_changes(confirmed, rows.schema.full_name, first_us=first_us)
+            for target in confirmed:
                 check_rows(target, rows)
-            return targets.with_rescued(found, rows)
+            return targets.with_rescued(confirmed, rows)
 
 
 def _check_not_emptied(decision: Decision) -> None:

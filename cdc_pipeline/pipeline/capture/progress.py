@@ -107,9 +107,9 @@ class Progress:
             self._last_event = (journal, None)
         for piece in reversed(slices):
             if piece.chunk.journal == journal and int(piece.events["next_offset"][-1]) <= offset:
-                found = last_logged_event(piece)
-                if found is not None:
-                    self._last_event = (journal, found)
+                event = last_logged_event(piece)
+                if event is not None:
+                    self._last_event = (journal, event)
                     break
         self.position = replace(
             self.position, last_event=self._last_event[1], last_transaction=self._last_transaction

@@ -188,24 +188,24 @@ def _reason_of(
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""
-        found = f"{plan.identity} is at {resolved.end}, and so is the cursor"
+        reason = f"{plan.identity} is at {resolved.end}, and so is the cursor"
         if plan.end_reason != LOG_END:
-            found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
+            reason = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
     else:
         ended = f"at {plan.end_reason if limit is None else LOG_END}"
         if limit is not None and limit_reached:
             ended = limit.text
-        found = (
+        reason = (
             f"{plan.identity} moved from {resolved.start} to "
             f"{interval.end_journal}:{interval.end_offset}: {interval.transactions_seen} "
             "transactions, none of which changes a captured table"
         )
     if done.batches:
-        found = (
+        reason = (
             f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in "
             f"{batches_text(done.batches)}"
         )
-    return f"{found}; the run ended {ended}" if ended else found
+    return f"{reason}; the run ended {ended}" if ended else reason
 
 
 def batches_text(count: int) -> str:

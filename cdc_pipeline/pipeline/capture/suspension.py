@@ -61,11 +61,11 @@ def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
     if not _is_of_one_table(error, stretch):
         return None
     assert error.table is not None
-    found = suspension(
+    new_suspension = suspension(
         error, batch_number=stretch.stager.number, at=stretch.resume_position(), epoch=stretch.epoch
     )
     only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
-    return Suspend(error.table, found, only)
+    return Suspend(error.table, new_suspension, only)
 
 
 def _is_of_one_table(error: CdcError, stretch: Stretch) -> bool:
@@ -137,11 +137,13 @@ def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = N
     """Raise TargetSuspendedError if tables, or some of those given, are suspended."""
     if cursor is None:
         return
-    found = {
-        name: held for name, held in cursor.suspended.items() if tables is None or name in tables
+    suspended = {
+        name: suspension
+        for name, suspension in cursor.suspended.items()
+        if tables is None or name in tables
     }
-    if found:
-        raise suspended_error(found, cursor=cursor)
+    if suspended:
+        raise suspended_error(suspended, cursor=cursor)
 
 
 def resume(context: CaptureContext) -> RunState:
@@ -157,13 +159,19 @@ def resume(context: CaptureContext) -> RunState:
             if is_followed(states[name])
         }
 
-    found = recover(sink, cursors=context.cursors, observer=context.observer, failing_of=failing)
-    cursor = found.reconciled.cursor
-    sink.discard_parked(None if found.cut is None else found.cut.cursor, cursor)
-    state = RunState(
-        found.cut, cursor, found.reconciled.reason, found.finished, found.suspended_before
+    recovered = recover(
+        sink, cursors=context.cursors, observer=context.observer, failing_of=failing
     )
-    return state.after(_leave_behind(context, found))
+    cursor = recovered.reconciled.cursor
+    sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
+    state = RunState(
+        recovered.cut,
+        cursor,
+        recovered.reconciled.reason,
+        recovered.finished,
+        recovered.suspended_before,
+    )
+    return state.after(_leave_behind(context, recovered))
 
 
 def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:

@@ -165,9 +165,9 @@ class XaPlanner:
         """
         for table in tables:
             with table.named_in_errors():
-                found = self._targets.check(table.rows.schema)
+                confirmed = self._targets.check(table.rows.schema)
                 self._targets.check_rows(table.rows)
-                for target in found:
+                for target in confirmed:
                     check_rows(target, table.rows)
 
     def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
@@ -197,8 +197,8 @@ class XaPlanner:
 
     def _check_again(self, xid: str, begin: Position, rows: Mapping[str, int]) -> None:
         if xid not in self._accepted:
-            found = "another XA PREPARE of it follows"
-            raise lost_end(xid, begin, rows, source=self._source, found=found)
+            evidence = "another XA PREPARE of it follows"
+            raise lost_end(xid, begin, rows, source=self._source, found=evidence)
 
     def _confirm(
         self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
@@ -316,12 +316,12 @@ class XaStaging:
     # -- rows that became effective ----------------------------------------------------------------
 
     def _take(self, rows: Iterable[DecodedRows]) -> int:
-        found = 0
+        has_rows = 0
         for part in rows:
             if self._stretch.applies_parked(part.schema):
                 self._gather(part)
-                found = 1
-        return found
+                has_rows = 1
+        return has_rows
 
     def _gather(self, rows: DecodedRows) -> None:
         self._rows_applied += len(rows)

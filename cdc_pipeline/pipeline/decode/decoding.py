@@ -204,10 +204,10 @@ class RunDecoder:
             policy = self._policies(schema if self._masks is None else self._masks.schema(schema))
             if bad is None or policy.rows.on_bad_row == "fail":
                 raise
-            found = _without_event(parts, error)
-            if found is None:
+            split = _without_event(parts, error)
+            if split is None:
                 raise
-            part, at, others = found
+            part, at, others = split
             bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
             return self._decoded(others, schema, bad=bad)
         if self._masks is not None:
@@ -242,15 +242,15 @@ def _without_event(
     parts: Sequence[RowsSelection], error: CdcError
 ) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
     others: list[RowsSelection] = []
-    found = None
+    event = None
     for part in parts:
         at = np.flatnonzero(part.chunk.events["offset"][part.rows] == error.offset)
-        if found is not None or part.chunk.journal != error.journal or not len(at):
+        if event is not None or part.chunk.journal != error.journal or not len(at):
             others.append(part)
             continue
-        found = part, int(at[0])
+        event = part, int(at[0])
         others.append(RowsSelection(part.chunk, np.delete(part.rows, at[0])))
-    return None if found is None else (*found, others)
+    return None if event is None else (*event, others)
 
 
 def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
@@ -350,7 +350,7 @@ def _unlogged(
 
 def lacks_values(decoded: DecodedRows, taken: Callable[[str], bool]) -> bool:
     """Whether rows lack values that the log does not contain."""
-    return any(found.any() for found in _unlogged(decoded, taken))
+    return any(lacking.any() for lacking in _unlogged(decoded, taken))
 
 
 def _check_images(

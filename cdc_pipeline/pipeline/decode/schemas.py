@@ -343,7 +343,10 @@ def _is_whole(version: Version | None) -> bool:
 
 def _oldest(cursor: CursorState) -> LogPosition:
     places = [LogPosition(cursor.epoch, *cursor.position.order)]
-    places += [LogPosition(held.epoch, *held.position.order) for held in cursor.suspended.values()]
+    places += [
+        LogPosition(suspension.epoch, *suspension.position.order)
+        for suspension in cursor.suspended.values()
+    ]
     places += [
         LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset)
         for xa in cursor.open_xa

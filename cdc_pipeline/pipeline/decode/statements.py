@@ -203,12 +203,12 @@ class _Lookup:
         return is_over or not self.targets.is_suspended(database, table)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
-        found = self.targets.known_all(database, table)
-        return found if self.as_before is None else self.as_before(found)
+        tables = self.targets.known_all(database, table)
+        return tables if self.as_before is None else self.as_before(tables)
 
     def known(self, database: str, table: str) -> KnownTable | None:
-        found = self.known_all(database, table)
-        return found[min(self.number, len(found) - 1)] if found else None
+        tables = self.known_all(database, table)
+        return tables[min(self.number, len(tables) - 1)] if tables else None
 
     def policy(self, database: str, table: str) -> SchemaChangePolicy:
         there = self.known(database, table)
@@ -280,12 +280,12 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)
-        there = (
+        existing = (
             {column.name: column.delta_type for column in now.source.columns}
             if now is not None
             else {}
         )
-        return all(there.get(column.name) == column.delta_type for column in columns)
+        return all(existing.get(column.name) == column.delta_type for column in columns)
 
     if any(
         not isinstance(step, AddColumn | FillColumns)

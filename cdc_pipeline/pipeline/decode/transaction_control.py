@@ -225,15 +225,15 @@ def _waiting(
         if not opened.is_xa or ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
             return ()
         return (_part(unit[0], unit[0].stop - 1, opened.key, opened.gtid, ending, undone),)
-    found = []
+    parts = []
     for piece in unit:
         rows = np.flatnonzero(piece.events["role"] == Role.XA_PREPARE) + piece.first
         gtids = gtid_texts(piece.chunk, piece.first, piece.stop) if len(rows) else {}
         for row in rows.tolist():
             at = int(piece.chunk.events["tx_offset"][row])
             key, gtid = (piece.chunk.journal, at), gtids.get(at, "")
-            found.append(_part(piece, row, key, gtid, Ending.PREPARED, undone))
-    return tuple(found)
+            parts.append(_part(piece, row, key, gtid, Ending.PREPARED, undone))
+    return tuple(parts)
 
 
 def _part(

@@ -42,19 +42,19 @@ def _end(context: Context) -> Iterator[Verdict]:
 
     context.source  # noqa: B018  (its check has passed)
     last = journal_files(context.archive_config.directory)[-1]
-    found = scan(
+    scanned = scan(
         last, read_head(last), unpacked_bytes_max=context.archive_config.unpacked_bytes_max
     )
-    if found.failure is not None:
-        yield Verdict.from_error(found.failure)
-    elif found.end.offset < last.stat().st_size:
+    if scanned.failure is not None:
+        yield Verdict.from_error(scanned.failure)
+    elif scanned.end.offset < last.stat().st_size:
         yield note(
             "the last journal ends inside a transaction; a run waits there until the "
             "journal is copied again",
-            got=f"{found.end}, of {last.stat().st_size} bytes",
+            got=f"{scanned.end}, of {last.stat().st_size} bytes",
         )
     else:
-        yield ok(f"the archive ends at {found.end}")
+        yield ok(f"the archive ends at {scanned.end}")
 
 
 def _gtids(context: Context) -> Iterator[Verdict]:

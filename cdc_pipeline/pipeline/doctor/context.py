@@ -149,10 +149,10 @@ class Context:
     @property
     def tables_with_rows(self) -> list[TableFacts]:
         """Captured tables that have rows of their own in the log; at least one."""
-        found = [table for table in self.tables if table.has_rows]
-        if not found:
+        tables = [table for table in self.tables if table.has_rows]
+        if not tables:
             raise NotThereError("a captured table")
-        return found
+        return tables
 
     # -- the lake ----------------------------------------------------------------------------------
 
@@ -181,13 +181,13 @@ class Context:
     def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
         """Unfinished loads (K17), oldest first."""
         self.sink  # noqa: B018  (the lake can be read)
-        found = []
+        loads = []
         for load_id in load_ids(self.config):
             folder = LoadFolder(self.config, load_id)
             state = folder.read()
             if state is not None and not is_finished(state, self.cut):
-                found.append((folder, state))
-        return found
+                loads.append((folder, state))
+        return loads
 
     @property
     def cursor(self) -> CursorState | None:

@@ -35,10 +35,10 @@ _NEEDED: Final = frozenset(
 def _privileges(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import grant_findings
 
-    found = grant_findings(context.server, context.live.replica)
-    for one in found:
+    findings = grant_findings(context.server, context.live.replica)
+    for one in findings:
         yield error(one.what, expected=one.setting, got=one.got, mend=one.next_step)
-    if not found:
+    if not findings:
         yield ok(f"{context.server.account} may read the log and its state")
 
 
@@ -83,7 +83,7 @@ def _named_tables(context: Context) -> set[str]:
 
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
     account = context.server.account
-    found = 0
+    count = 0
     for row in context.server.query("SHOW GRANTS")[1]:
         match = _GRANT.match(str(row[0]) if row else "")
         if match is None:
@@ -94,7 +94,7 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
         ]
         extra = [name for name in named if name not in _NEEDED]
         if extra:
-            found += 1
+            count += 1
             # SELECT is granted together with any of them.
             again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
             again = again if "ALL PRIVILEGES" in extra else ""
@@ -105,14 +105,14 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
                 mend=f"REVOKE {', '.join(extra)} ON {place} FROM {account};{again}",
             )
         if "SELECT" in named and place == "*.*" and (databases := _databases(context)):
-            found += 1
+            count += 1
             yield note(
                 f"{account} may read every database",
                 expected=f"SELECT on {', '.join(databases)}",
                 got="SELECT on *.*",
                 mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
             )
-    if not found:
+    if not count:
         yield ok(f"{account} has no more privileges than it needs")
 
 
@@ -127,8 +127,8 @@ def _select_on(context: Context) -> str:
 
 def _databases(context: Context) -> list[str]:
     """Those of the patterns if each names one."""
-    found = {pattern.exact_schema for pattern in context.included}
-    return [] if None in found else sorted(name for name in found if name is not None)
+    schemas = {pattern.exact_schema for pattern in context.included}
+    return [] if None in schemas else sorted(name for name in schemas if name is not None)
 
 
 CHECKS: Final = checks(

@@ -39,44 +39,44 @@ def _disk(context: Context) -> Iterator[Verdict]:
     lake = context.paths.lake
     if is_object(lake):
         return
-    found = file_system(lake)
+    disk = file_system(lake)
     batch = context.config.batch.merge_staged_bytes
     wanted = _BATCHES * batch
-    if found.free_bytes < wanted:
-        verdict = error if found.free_bytes < batch else warning
+    if disk.free_bytes < wanted:
+        verdict = error if disk.free_bytes < batch else warning
         yield verdict(
             "the lake's disk has too little room for the files of a batch",
             expected=f"{size(wanted)} free ({_BATCHES} times batch.merge_staged_bytes)",
-            got=f"{size(found.free_bytes)} of {size(found.total_bytes)}",
+            got=f"{size(disk.free_bytes)} of {size(disk.total_bytes)}",
             mend=f"free disk space (cdc-pipeline maintain {context.config.name}), or batch: "
             f"{{merge_staged_bytes: ...}}",
         )
     else:
         yield ok(
-            f"{size(found.free_bytes)} of {size(found.total_bytes)} are free "
-            f"({found.kind or 'unknown kind'})"
+            f"{size(disk.free_bytes)} of {size(disk.total_bytes)} are free "
+            f"({disk.kind or 'unknown kind'})"
         )
-    if found.is_remote:
+    if disk.is_remote:
         yield warning(
             "the lake is on a network file system, which must support locks (flock) and hard "
             "links across machines",
             expected="a disk of this machine, or an object store",
-            got=found.kind,
+            got=disk.kind,
             mend="sink: {lake_path: ...} on a local disk or s3a://...; or run this source on "
             "one machine only",
         )
-    if found.in_memory:
+    if disk.in_memory:
         yield warning(
             "the lake is in memory: it is lost when the machine stops",
             expected="a disk",
-            got=found.kind,
+            got=disk.kind,
             mend="sink: {lake_path: ...} on a disk",
         )
-    if found.in_container:
+    if disk.in_container:
         yield note(
             "the lake may be in a layer of a container and would be lost with it",
             expected="a volume",
-            got=found.kind,
+            got=disk.kind,
             mend="mount a volume at the lake's folder",
         )
 
@@ -169,8 +169,8 @@ def _retention(context: Context) -> Iterator[Verdict]:
 
 
 def _upkeep(context: Context) -> Iterator[Verdict]:
-    found = context.config.maintenance
-    if found is None or found.cron is None:
+    maintenance = context.config.maintenance
+    if maintenance is None or maintenance.cron is None:
         yield note(
             "nothing compacts and vacuums the tables automatically",
             expected="maintenance: {cron: ..., enabled: true}",
@@ -178,19 +178,19 @@ def _upkeep(context: Context) -> Iterator[Verdict]:
             mend=f"run cdc-pipeline maintain {context.config.name} from time to time, or "
             "add that section",
         )
-    elif not found.enabled:
+    elif not maintenance.enabled:
         yield note(
             "the maintenance schedule is off",
             mend="maintenance: {enabled: true}, or switch it on in Dagster's UI",
         )
     else:
-        yield ok(f"tables are compacted and vacuumed on a schedule ({found.cron})")
+        yield ok(f"tables are compacted and vacuumed on a schedule ({maintenance.cron})")
 
 
 def _spark(context: Context) -> Iterator[Verdict]:
-    found = probe_spark(context.config.sink, context.paths)
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found.seconds.items())
+    probe = probe_spark(context.config.sink, context.paths)
+    versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in probe.seconds.items())
     yield ok(f"{versions}: a scratch table was written and read ({seconds})")
 
 

@@ -89,9 +89,9 @@ def _jars(context: Context) -> Iterator[Verdict]:
 
 
 def not_complete(jar_set: str) -> Iterator[Verdict]:
-    found = complete_jars(jar_set)
+    jars = complete_jars(jar_set)
     title = JAR_SETS[jar_set].title
-    if found is None:
+    if jars is None:
         with_set = "" if jar_set == DELTA else f" --with {jar_set}"
         yield warning(
             f"{title} are not complete in the cache; the first run that writes downloads them",
@@ -100,7 +100,7 @@ def not_complete(jar_set: str) -> Iterator[Verdict]:
             mend=f"python -m cdc_pipeline.sink.spark.jars{with_set}",
         )
     else:
-        yield ok(f"{title}: {len(found)}, checksums right")
+        yield ok(f"{title}: {len(jars)}, checksums right")
 
 
 def _memory(context: Context) -> Iterator[Verdict]:
@@ -150,10 +150,10 @@ def _memory_bytes() -> tuple[int, int]:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0, 0
-    found = {
+    fields = {
         line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if len(line.split()) == 3
     }
-    total, free = found.get("MemTotal", 0), found.get("MemAvailable", 0)
+    total, free = fields.get("MemTotal", 0), fields.get("MemAvailable", 0)
     group = Path("/sys/fs/cgroup")
     try:
         limit = int((group / "memory.max").read_text(encoding="ascii"))

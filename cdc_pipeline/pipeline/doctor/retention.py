@@ -173,16 +173,16 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
 def _left_s(context: Context, log: _Log, journal: str, rate: float | None) -> float | None:
     """Seconds until a journal may be purged; None for never."""
     behind = log.after(journal)
-    found = []
+    deadlines_s = []
     if log.keeps.expire_s is not None:
         since_s = 0.0
         if behind:
             since_s = context.now_s - context.journal_created_s(behind[0].journal)
-        found.append(log.keeps.expire_s - since_s)
+        deadlines_s.append(log.keeps.expire_s - since_s)
     if log.keeps.total_bytes is not None and rate:
         later = sum(info.size_bytes for info in behind)
-        found.append((log.keeps.total_bytes - later) / rate)
-    return min(found, default=None)
+        deadlines_s.append((log.keeps.total_bytes - later) / rate)
+    return min(deadlines_s, default=None)
 
 
 def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:

@@ -18,29 +18,29 @@ _WRITE_TIMEOUT_S: Final = 30
 def _whole_log(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import log_findings
 
-    found = log_findings(context.server, context.live.captured_tables)
-    for one in found:
+    findings = log_findings(context.server, context.live.captured_tables)
+    for one in findings:
         verdict = error if one.severity == "error" else warning
         yield verdict(
             one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step
         )
-    if not found:
+    if not findings:
         yield ok("the log is whole: no setting or filter leaves changes out of it")
 
 
 def _row_metadata(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import metadata_finding
 
-    found = metadata_finding(context.server)
-    if found is None:
+    finding = metadata_finding(context.server)
+    if finding is None:
         yield ok("binlog_row_metadata is FULL")
         return
     yield warning(
-        f"the log's rows do not describe their columns: {found.what}, and rows from before a DDL "
+        f"the log's rows do not describe their columns: {finding.what}, and rows from before a DDL "
         "may stop their table",
-        expected=f"{found.setting} = {found.expected}",
-        got=found.got,
-        mend=set_statement(context, found.setting, f"'{found.expected}'"),
+        expected=f"{finding.setting} = {finding.expected}",
+        got=finding.got,
+        mend=set_statement(context, finding.setting, f"'{finding.expected}'"),
     )
 
 
@@ -126,9 +126,9 @@ def _gtids(context: Context) -> Iterator[Verdict]:
 
 
 def _write_timeout(context: Context) -> Iterator[Verdict]:
-    found = context.variables
+    variables = context.variables
     timeout_s, packet_bytes = (
-        number_of(found.get(name, 0), address=context.server.address, asked=name)
+        number_of(variables.get(name, 0), address=context.server.address, asked=name)
         for name in ("net_write_timeout", "max_allowed_packet")
     )
     if timeout_s < _WRITE_TIMEOUT_S:
@@ -153,12 +153,12 @@ def _write_timeout(context: Context) -> Iterator[Verdict]:
 
 
 def _zone_and_modes(context: Context) -> Iterator[Verdict]:
-    found = context.variables
+    variables = context.variables
     yield ok(
-        f"time zone {found.get('time_zone', '?')} ({found.get('system_time_zone', '?')}): "
+        f"time zone {variables.get('time_zone', '?')} ({variables.get('system_time_zone', '?')}): "
         "TIMESTAMP is UTC in the log"
     )
-    modes = set(found.get("sql_mode", "").upper().split(","))
+    modes = set(variables.get("sql_mode", "").upper().split(","))
     lenient = [text for text, is_so in (
         ("ALLOW_INVALID_DATES is set", "ALLOW_INVALID_DATES" in modes),
         ("NO_ZERO_DATE is not set", "NO_ZERO_DATE" not in modes),

@@ -123,28 +123,28 @@ def _targets(context: Context) -> Iterator[Verdict]:
 
 def _suspended(context: Context) -> Iterator[Verdict]:
     """K4: such a table stops, the others go on."""
-    found = context.cursor.suspended if context.cursor is not None else {}
-    for name, held in sorted(found.items()):
+    suspended = context.cursor.suspended if context.cursor is not None else {}
+    for name, suspension in sorted(suspended.items()):
         yield error(
             f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
-            got=f"{held.what}; suspended at {held.position}",
-            mend=way_out(name, held),
+            got=f"{suspension.what}; suspended at {suspension.position}",
+            mend=way_out(name, suspension),
         )
-    if context.cursor is not None and not found:
+    if context.cursor is not None and not suspended:
         yield ok("no table is suspended")
 
 
 def _quarantine(context: Context) -> Iterator[Verdict]:
-    found = quarantined(context.cut)
-    for name, count in sorted(found.items()):
+    counts = quarantined(context.cut)
+    for name, count in sorted(counts.items()):
         yield warning(
             f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and "
             "wait in quarantine",
             mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or "
             "discard the rows",
         )
-    if not found and context.cut is not None:
+    if not counts and context.cut is not None:
         yield ok("the quarantine is empty")
 
 
@@ -160,17 +160,17 @@ def _lock(context: Context) -> Iterator[Verdict]:
 
 def _dump_errors(context: Context) -> Iterator[Verdict]:
     context.sink  # noqa: B018  (the lake can be read)
-    found = build_dump_errors(context.config).read()
+    dump_errors = build_dump_errors(context.config).read()
     most = getattr(context.config.source, "dump_errors_max", None)
-    if found.count:
+    if dump_errors.count:
         yield warning(
-            f"the last {'run' if found.count == 1 else f'{found.count} runs'} could "
+            f"the last {'run' if dump_errors.count == 1 else f'{dump_errors.count} runs'} could "
             "not read the log",
             expected="none"
             if most is None
             else f"none; after more than {most} failures the address counts as moved to another "
             "server",
-            got=found.last,
+            got=dump_errors.last,
             mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
         )
     else:
@@ -180,25 +180,27 @@ def _dump_errors(context: Context) -> Iterator[Verdict]:
 def _plan(context: Context) -> Iterator[Verdict]:
     context.source  # noqa: B018  (it answers)
     context.sink  # noqa: B018
-    made = plan(
+    capture_plan = plan(
         context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name)
     )
-    known = set(context.source.warnings(made.tables))  # each is already a finding of its own
-    for text in made.warnings:
+    known = set(
+        context.source.warnings(capture_plan.tables)
+    )  # each is already a finding of its own
+    for text in capture_plan.warnings:
         if text not in known:
             yield warning(text, mend="see sink.reader_features in docs/lake/readers.md")
     # For a server, the check of the tables reports them.
     is_archive = isinstance(context.config.source, ArchiveSourceConfig)
-    if is_archive and made.unseen and not context.config.tables.allow_empty:
+    if is_archive and capture_plan.unseen and not context.config.tables.allow_empty:
         yield error(
             "patterns in tables.include have never matched a table: each run fails at its end",
             expected="a table in the log for each pattern",
-            got=listed(list(made.unseen)),
+            got=listed(list(capture_plan.unseen)),
             mend="correct the patterns, or tables: {allow_empty: true}",
         )
-    start = f"{made.start_journal}:{made.start_offset}"
-    end = f"{made.end_journal}:{made.end_offset}"
-    yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")
+    start = f"{capture_plan.start_journal}:{capture_plan.start_offset}"
+    end = f"{capture_plan.end_journal}:{capture_plan.end_offset}"
+    yield ok(f"a run would read {size(capture_plan.bytes_between)}, from {start} to {end}")
 
 
 CHECKS: Final = (

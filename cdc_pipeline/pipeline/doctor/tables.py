@@ -164,13 +164,13 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
 def _cascades(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.cascades import SWITCH, unlogged_cascades
 
-    found = unlogged_cascades(context.server, context.base_tables)
+    cascades = unlogged_cascades(context.server, context.base_tables)
     switch = (
         f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: "
         if SWITCH in context.variables
         else ""
     )
-    for one in found:
+    for one in cascades:
         table = quoted_table(one.table)
         yield warning(
             f"{one.table} is changed by the server without a log entry when rows of "
@@ -181,7 +181,7 @@ def _cascades(context: Context) -> Iterator[Verdict]:
             mend=f"{switch}ALTER TABLE {table} DROP FOREIGN KEY `{one.name}`; "
             f"ALTER TABLE {table} ADD CONSTRAINT `{one.name}` {one.definition};",
         )
-    if not found:
+    if not cascades:
         yield ok("no foreign key changes rows without logging it")
 
 

@@ -128,10 +128,12 @@ def _texts(chunk: Chunk, events: np.ndarray, notes: NDArray[np.int64]) -> pa.Lar
     """The texts are every second one of the values between their bounds in the chunk."""
     if not len(notes):
         return pa.array([], pa.large_string())
-    found = events[notes]
-    tail = np.where(found["parent"] < 0, chunk.journal_format.checksum_bytes, 0)
-    stops = found["start"] + found["event_length"] - tail
-    starts = found["start"] + HEADER_BYTES + (found["event_type"] == EventType.ROWS_QUERY)
+    annotations = events[notes]
+    tail = np.where(annotations["parent"] < 0, chunk.journal_format.checksum_bytes, 0)
+    stops = annotations["start"] + annotations["event_length"] - tail
+    starts = (
+        annotations["start"] + HEADER_BYTES + (annotations["event_type"] == EventType.ROWS_QUERY)
+    )
     bounds = np.empty(2 * len(notes), dtype=np.int64)
     bounds[0::2], bounds[1::2] = np.minimum(starts, stops), stops
     between = pa.LargeBinaryArray.from_buffers(

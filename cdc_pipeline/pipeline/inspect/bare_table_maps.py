@@ -253,11 +253,11 @@ def _columns_and_metadata(raw: bytes, table_id_bytes: int) -> tuple[int, int]:
 
 def _kinds(fields: bytes) -> set[int]:
     reader = Reader(fields)
-    found = set()
+    kinds = set()
     while not reader.at_end:
-        found.add(reader.take(1)[0])
+        kinds.add(reader.take(1)[0])
         reader.text()
-    return found
+    return kinds
 
 
 def _number(value: int) -> bytes:

@@ -164,14 +164,14 @@ class ChangeFiles:
             raise
         for selected, rows in decoded:
             table = self._table(rows.schema)
-            found = change_table(
+            changes = change_table(
                 rows,
                 journal=journal,
                 offsets=offsets[selected.rows],
                 gtids=piece.gtids_of(selected.rows),
             )
-            table.tables.append(found)
-            table.waiting_bytes += found.nbytes
+            table.tables.append(changes)
+            table.waiting_bytes += changes.nbytes
             if table.waiting_bytes >= GROUP_BYTES:
                 self._write(table)
         while sum(table.waiting_bytes for table in self._waiting.values()) > _WAITING_BYTES_MAX:
@@ -253,9 +253,10 @@ def _absent(rows: DecodedRows) -> pa.Array:
             ("before", INSERT, pattern[1 : 1 + width]), ("after", DELETE, pattern[1 + width :])
         ):  # fmt: skip
             if int(pattern[0]) != without:
-                there = np.unpackbits(bits, bitorder="little", count=len(names))
+                is_present = np.unpackbits(bits, bitorder="little", count=len(names))
                 missing += [
-                    f"{image}.{names[column]}" for column in np.flatnonzero(there == 0).tolist()
+                    f"{image}.{names[column]}"
+                    for column in np.flatnonzero(is_present == 0).tolist()
                 ]
         lists.append(missing or None)
     return pa.array(lists, kind).take(pa.array(which.reshape(-1)))
@@ -266,7 +267,7 @@ def _rescued(rows: DecodedRows) -> pa.Array:
     if not rows.invalid:
         return pa.nulls(len(rows), kind)
     names = rows.schema.column_names
-    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    texts: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for value in rows.invalid:
-        found[value.row].append((f"{value.image}.{names[value.column]}", value.text))
-    return pa.array([found.get(row) for row in range(len(rows))], kind)
+        texts[value.row].append((f"{value.image}.{names[value.column]}", value.text))
+    return pa.array([texts.get(row) for row in range(len(rows))], kind)

@@ -81,14 +81,14 @@ class Inspection:
         self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
     ) -> Iterator[tuple[str, LogPiece]]:
         """With the journal's name for people; CdcError comes after everything before it."""
-        for found in chunks:
-            self._names[numbered(found.name)] = found.name
+        for file_chunk in chunks:
+            self._names[numbered(file_chunk.name)] = file_chunk.name
             with self._named_in_errors():
                 if builder is not None:
-                    builder.add_chunk(found.name, found.path, found.chunk)
-                for piece in self.log.feed(found.chunk):
+                    builder.add_chunk(file_chunk.name, file_chunk.path, file_chunk.chunk)
+                for piece in self.log.feed(file_chunk.chunk):
                     yield self._names[piece.chunk.journal], piece
-            if self._is_past(found):
+            if self._is_past(file_chunk):
                 break
         self.log.finish()
 
@@ -143,8 +143,8 @@ def inspect(
     paths: Sequence[Path], selection: Selection | None = None, *, stdin: BinaryIO | None = None
 ) -> JournalSummary:
     """Count what the journals hold, by event type and table."""
-    found = Inspection(selection)
-    return found.summary(read_all(paths, found.selection, stdin=stdin))
+    inspection = Inspection(selection)
+    return inspection.summary(read_all(paths, inspection.selection, stdin=stdin))
 
 
 def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
@@ -157,6 +157,6 @@ def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Ite
     selection = Selection(
         tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT}
     )
-    found = Inspection(selection)
-    for block in found.lines(read_all(paths, selection)):
+    inspection = Inspection(selection)
+    for block in inspection.lines(read_all(paths, selection)):
         yield from bytes(block).decode().split("\n")[:-1]

@@ -159,12 +159,12 @@ class TransactionFilter:
         return keep
 
     def _set(self, text: str, is_mariadb: bool) -> MysqlGtidSet | MariadbGtidSet:
-        found = self._sets.get((text, is_mariadb))
-        if found is None:
-            found = self._sets[text, is_mariadb] = parse_gtid_set(
+        gtid_set = self._sets.get((text, is_mariadb))
+        if gtid_set is None:
+            gtid_set = self._sets[text, is_mariadb] = parse_gtid_set(
                 text, "mariadb" if is_mariadb else "mysql"
             )
-        return found
+        return gtid_set
 
     def _find_start(self, events: np.ndarray, number: int) -> None:
         """Note where the start is moved to if it is not a transaction's begin."""
@@ -179,17 +179,17 @@ class TransactionFilter:
         if not len(behind):
             return
         self._is_placed = True
-        found = int(events["offset"][behind[0]])
-        if found != asked.offset:
-            self.moved_from = found
+        offset = int(events["offset"][behind[0]])
+        if offset != asked.offset:
+            self.moved_from = offset
 
 
 def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
-    found = np.zeros(len(gtids.key), bool)
+    is_in_set = np.zeros(len(gtids.key), bool)
     for place in np.unique(gtids.key[gtids.key >= 0]).tolist():
         of_key = gtids.key == place
-        found[of_key] = _covered(gtids.number[of_key], gtids.keys[place], wanted)
-    return found
+        is_in_set[of_key] = _covered(gtids.number[of_key], gtids.keys[place], wanted)
+    return is_in_set
 
 
 def _covered(

@@ -137,11 +137,11 @@ class LoadBegin:
             lambda database, table: table_name(database, table) in names, since=low
         )
         assert placed is not None
-        found = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
+        schemas = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
         changed = {table_name(database, table) for database, table in placed.last_ddl if table}
         if changed & names:
             return None
-        missing = sorted(names - found.keys())
+        missing = sorted(names - schemas.keys())
         if missing:
             raise LoadError(
                 f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or "
@@ -149,12 +149,12 @@ class LoadBegin:
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )
-        return {name: found[name] for name in sorted(names)}
+        return {name: schemas[name] for name in sorted(names)}
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""
         routes = Routes(self._config)
-        found = []
+        names = []
         for name, schema in schemas.items():
             for route in routes.of_table(schema.database, schema.table):
                 how = identity_of(
@@ -164,9 +164,9 @@ class LoadBegin:
                     source_key=schema.key_names,
                 )
                 if keeps_every_change(how.mode, how.key):
-                    found.append(name)
+                    names.append(name)
                     break
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     def _time_us(self, cursor: CursorState) -> int:
         _, cut = self._main.state()

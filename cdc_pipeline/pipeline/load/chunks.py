@@ -197,10 +197,10 @@ class ChunkLoad:
             )
             batch.take(inserts, first=rows)
             rows += len(part)
-        made = known.model_copy(update={"rows": rows, "chunks": known.chunks + 1})
+        table_progress = known.model_copy(update={"rows": rows, "chunks": known.chunks + 1})
         update: dict[str, object] = {}
         if chunk is not None:
-            made = made.model_copy(
+            table_progress = table_progress.model_copy(
                 update={"after": chunk.bounds.upto, "is_done": chunk.bounds.upto is None}
             )
             if (
@@ -208,11 +208,15 @@ class ChunkLoad:
                 > Position(progress.high_journal or chunk.high.journal, progress.high_offset).order
             ):
                 update = {"high_journal": chunk.high.journal, "high_offset": chunk.high.offset}
-        return progress.model_copy(update={**update, "tables": {**progress.tables, name: made}})
+        return progress.model_copy(
+            update={**update, "tables": {**progress.tables, name: table_progress}}
+        )
 
     def _keep(self, progress: Progress, name: str, *, is_done: bool) -> None:
-        made = progress.tables[name].model_copy(update={"is_done": is_done})
-        self._progress = progress.model_copy(update={"tables": {**progress.tables, name: made}})
+        table_progress = progress.tables[name].model_copy(update={"is_done": is_done})
+        self._progress = progress.model_copy(
+            update={"tables": {**progress.tables, name: table_progress}}
+        )
 
     # -- DDL ---------------------------------------------------------------------------------------
 
@@ -258,11 +262,11 @@ class _TableGoneError(TableChangedError):
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
-    found: list[SelectedRows] = []
+    group: list[SelectedRows] = []
     for part in parts:
-        found.append(part)
-        if sum(map(len, found)) >= rows_max:
-            yield found
-            found = []
-    if found:
-        yield found
+        group.append(part)
+        if sum(map(len, group)) >= rows_max:
+            yield group
+            group = []
+    if group:
+        yield group

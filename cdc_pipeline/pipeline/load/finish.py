@@ -137,13 +137,13 @@ class Finish:
     def _unswapped(self) -> list[str]:
         _, cut = self._main.state()
         states = {} if cut is None else cut.cursor.targets
-        there = {
+        swappable = {
             name for name, state in states.items() if state.app_id == self._side.state.app_id(name)
         }
         return [
             name
             for name in self._side.state.targets
-            if name not in self._side.left and name not in there
+            if name not in self._side.left and name not in swappable
         ]
 
     def _waits(self, until_s: float, what: str) -> None:

@@ -198,12 +198,12 @@ class _Loader:
                 self._observer.load_stepped(
                     f"discarding the snapshot {load_id}, whose file is damaged"
                 )
-            found = self._unfinished(wanted.targets if tables is not None else None)
-            held = [self._locked(folder, state) for folder, state in found]
+            unfinished = self._unfinished(wanted.targets if tables is not None else None)
+            locked = [self._locked(folder, state) for folder, state in unfinished]
         with ExitStack() as stack:
-            for one in held:
+            for one in locked:
                 stack.push(one)
-            for folder, state in found:
+            for folder, state in unfinished:
                 if restart:
                     self._observer.load_stepped(f"discarding the snapshot {state.load_id}")
                     folder.remove()
@@ -226,15 +226,15 @@ class _Loader:
         _, cut = self._main.state()
         known = self._source.tables()
         wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
-        there = targets_of(self._config, known)
-        for name in sorted(wanted - there):
+        existing = targets_of(self._config, known)
+        for name in sorted(wanted - existing):
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
             self._done.notes.append(
                 Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
             )
             self._observer.load_stepped(f"{name} has no snapshot: its source table is gone")
-        targets = sorted(wanted & there)
+        targets = sorted(wanted & existing)
         return choose(self._config, cut, known, targets) if targets else LoadSelection()
 
     @contextmanager
@@ -248,7 +248,7 @@ class _Loader:
         """Of these targets, or all; those that are over are removed."""
         _, cut = self._main.state()
         pending = self._main.pending()
-        found = []
+        loads = []
         for load_id in load_ids(self._config):
             folder = LoadFolder(self._config, load_id)
             state = folder.read()
@@ -259,8 +259,8 @@ class _Loader:
                     folder.remove()
                 continue
             if targets is None or set(targets) & set(state.targets):
-                found.append((folder, state))
-        return found
+                loads.append((folder, state))
+        return loads
 
     def _locked(self, folder: LoadFolder, state: LoadState) -> ExitStack:
         stack = ExitStack()
@@ -277,9 +277,9 @@ class _Loader:
     def _begin_and_load(self, chosen: LoadSelection) -> None:
         with ExitStack() as stack:
             with self._claiming():
-                found = self._unfinished(chosen.targets)
-                if found:
-                    self._locked(*found[0]).close()  # raises if another process works on it
+                unfinished = self._unfinished(chosen.targets)
+                if unfinished:
+                    self._locked(*unfinished[0]).close()  # raises if another process works on it
                     raise LoadError(
                         f"another snapshot of {', '.join(chosen.targets)} was started in the "
                         "meantime",
@@ -376,11 +376,11 @@ class _Loader:
 
     def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
-        there, cut = side.cut, swapped.cut
-        assert there is not None
+        side_cut, cut = side.cut, swapped.cut
+        assert side_cut is not None
         self._done.notes += cut.notes
         for name in swapped.names:
-            sources = there.cursor.targets[name].source_names
+            sources = side_cut.cursor.targets[name].source_names
             read = [progress.tables[source] for source in sources if source in progress.tables]
             self._done.targets[name] = LoadedTarget(
                 load_id=side.state.load_id,

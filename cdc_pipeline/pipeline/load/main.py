@@ -113,7 +113,7 @@ class MainLake:
         sink = build_sink(self.config)
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
-            found = recover(
+            recovered = recover(
                 sink,
                 cursors=cursors,
                 observer=self._observer,
@@ -123,13 +123,13 @@ class MainLake:
                     if name in names
                 },
             )
-            cut, cursor = found.cut, found.reconciled.cursor
+            cut, cursor = recovered.cut, recovered.reconciled.cursor
             assert cut is not None
             assert cursor is not None
             states = cut.cursor.targets
-            held: dict[str, Suspension | None] = {
+            suspensions: dict[str, Suspension | None] = {
                 name: suspension(
-                    found.failing.get(name, error),
+                    recovered.failing.get(name, error),
                     batch_number=cursor.batch_number + 1,
                     at=cursor.position,
                     epoch=cursor.epoch,
@@ -145,7 +145,7 @@ class MainLake:
                 cursor=cursor,
                 observer=self._observer,
                 run_id=run_id,
-            ).suspend(held)
+            ).suspend(suspensions)
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         """Raises UnfinishedBatchError if there is a recorded batch to finish first."""

@@ -70,10 +70,10 @@ class RowPath:
         try:
             good, bad = self._judged(self._targets.masks.apply(rows), first)
             self._targets.check_rows(good)
-            found = self._targets.confirm(good.schema)
-            for target in found:
+            confirmed = self._targets.confirm(good.schema)
+            for target in confirmed:
                 check_rows(target, good)
-            for target in self._targets.with_rescued(found, good):
+            for target in self._targets.with_rescued(confirmed, good):
                 self._stage(batch, good, target)
         except CdcError as error:
             error.table = error.table or rows.schema.full_name
@@ -95,12 +95,12 @@ class RowPath:
         if not rows.invalid:
             return rows, None
         policy = self._targets.policy(rows.schema)
-        found = policy.judge(rows)
-        if found.failing is not None:
-            raise unrepresentable(rows, found.failing)
-        causes = {value.row: value for value in found.bad}
-        bad = self._bad(found.before, causes, first, hidden=policy.hidden) if causes else None
-        return found.without(causes), bad
+        judged = policy.judge(rows)
+        if judged.failing is not None:
+            raise unrepresentable(rows, judged.failing)
+        causes = {value.row: value for value in judged.bad}
+        bad = self._bad(judged.before, causes, first, hidden=policy.hidden) if causes else None
+        return judged.without(causes), bad
 
     def _bad(
         self,

@@ -65,16 +65,16 @@ class LoadSource:
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
         """Present columns of tables; tables missing or unknown are left out."""
         try:
-            found = read_catalog(
+            catalog = read_catalog(
                 self.server, lambda database, table: table_name(database, table) in names
             )
-            return {schema.full_name: schema for schema, _ in found.tables.values()}
+            return {schema.full_name: schema for schema, _ in catalog.tables.values()}
         except StatementError as error:
             raise self.server.unexpected(error) from None
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
         """The catalog's estimates: rows of tables, and bytes of an average row."""
-        found = {}
+        sizes = {}
         for name in names:
             try:
                 rows = self.server.rows(
@@ -85,11 +85,11 @@ class LoadSource:
             except StatementError as error:
                 raise self.server.unexpected(error) from None
             if rows:
-                found[name] = (
+                sizes[name] = (
                     rows[0].optional_number("table_rows", 0),
                     rows[0].optional_number("average", 0),
                 )
-        return found
+        return sizes
 
     def check_log(self, side: LoadLake) -> None:
         """Raises LoadError unless the log still reaches back to the side lake's position."""

@@ -127,9 +127,11 @@ class LoadLake(SideLake):
             return
         for name in self.state.targets:
             state = cut.cursor.targets.get(name)
-            held = state.suspended if state is not None else None
-            if held is not None:
-                self._leave(name, LoadError(f"{held.what}", next_step=held.next_step or None))
+            suspension = state.suspended if state is not None else None
+            if suspension is not None:
+                self._leave(
+                    name, LoadError(f"{suspension.what}", next_step=suspension.next_step or None)
+                )
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(
                     name,
@@ -170,14 +172,14 @@ class LoadLake(SideLake):
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
-            found = {
+            confirmed = {
                 target.name: target
                 for schema in schemas.values()
                 for target in targets.confirm(targets.masks.schema(schema))
             }
-            for name in found:
+            for name in confirmed:
                 batch.rows.create(targets.named(name))
-            self.publish(batch, targets, created=list(found))
+            self.publish(batch, targets, created=list(confirmed))
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:

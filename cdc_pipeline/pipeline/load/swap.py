@@ -42,9 +42,9 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
         LoadError: a target could not take its new content; the rest of the batch is done.
         CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
-    there, cut, batch = side.cut, main.cut, main.rows
-    assert there is not None
-    targets = Targets(side.config, there)
+    side_cut, cut, batch = side.cut, main.cut, main.rows
+    assert side_cut is not None
+    targets = Targets(side.config, side_cut)
     low, state = side.state.cursor, side.state
     seq = seq_of_place(low.epoch, low.journal, low.offset)
     states = dict(cut.cursor.targets) if cut is not None else {}
@@ -52,7 +52,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     for name in names:
         before = states.get(name)
         content = side.sink.content_of(
-            there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
+            side_cut, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
         )
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(
@@ -66,21 +66,21 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
             app_id=app_id,
             table_version=-1 if before is None else before.table_version,
             applied_batch=-1 if before is None else before.applied_batch,
-            sources=there.cursor.targets[name].sources,
+            sources=side_cut.cursor.targets[name].sources,
         )
-    sources = {source for name in names for source in there.cursor.targets[name].source_names}
+    sources = {source for name in names for source in side_cut.cursor.targets[name].source_names}
     for left in given_up(side.config, cut, names, sources):
         batch.change(left, left.spec.columns, ())
         update = {"sources": tuple(left.spec.sources), "origin": None}
         states[left.name] = states[left.name].model_copy(update=update)
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
-    _carry_over(side, there, batch, sources)
+    _carry_over(side, side_cut, batch, sources)
     published = main.publish(
         kind="load",
         targets=states,
         notes=notes,
         marks=marks,
-        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
+        source_time_us=side_cut.source_time_us if cut is None else cut.source_time_us,
     )
     for name in names:
         after = published.cursor.targets.get(name)
@@ -94,12 +94,13 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
                 table=name,
                 next_step=f"check {main.sink.paths.table(name)}, then run the same command again",
             )
-        held = after.suspended
-        if held is not None:
+        suspension = after.suspended
+        if suspension is not None:
             raise LoadError(
-                f"the loaded table could not replace its target: {held.what}",
+                f"the loaded table could not replace its target: {suspension.what}",
                 table=name,
-                next_step=held.next_step or "run the same command again: it continues from here",
+                next_step=suspension.next_step
+                or "run the same command again: it continues from here",
             )
     return published
 
@@ -149,12 +150,12 @@ def _superseded(
 def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     if not sources & cut.quarantine.keys():
         return
-    found: dict[str, list[Entry]] = {}
+    entries_by_table: dict[str, list[Entry]] = {}
     for entry in read_entries(
         side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True
     ):
-        found.setdefault(entry.table, []).append(entry)
-    for table, entries in found.items():
+        entries_by_table.setdefault(entry.table, []).append(entry)
+    for table, entries in entries_by_table.items():
         batch.quarantine(
             table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA)
         )

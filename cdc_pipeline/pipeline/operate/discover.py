@@ -130,13 +130,13 @@ def _verdict(config: PipelineConfig, table: TableFacts) -> tuple[Verdict, str]:
     try:
         check_column_names(table.name, columns)
         for route in Routes(config).of_table(*split_table_name(table.name)):
-            found = identity_of(
+            identity = identity_of(
                 route.rule, source=table.name, columns=columns, source_key=_key(table)
             )
             name = "" if route.target == table.name else f"{route.target}: "
-            key = key_label(found.mode, found.key)
-            by = f" by {key}" if MODES[found.mode].has_key else ""
-            said.append(f"{name}{MODES[found.mode].label}{by}")
+            key = key_label(identity.mode, identity.key)
+            by = f" by {key}" if MODES[identity.mode].has_key else ""
+            said.append(f"{name}{MODES[identity.mode].label}{by}")
     except CdcError as error:
         return "refused", error.what
     if table.engine.upper() in _UNSAFE_ENGINES:

@@ -51,15 +51,15 @@ class PastBatch(FrozenModel):
 def past_batches(config: PipelineConfig, *, limit: int) -> list[PastBatch]:
     """Those that the lake still names, newest first; raises LakeStateError if a cut is damaged."""
     paths = LakePaths(config.sink.lake_path, config.name)
-    found = []
+    batches = []
     for number in reversed(list_numbers(paths.cuts)[-limit:]):
         try:
-            found.append(_past(state.read_cut(paths, number)))
+            batches.append(_past(state.read_cut(paths, number)))
         except LakeStateError:
             if number in list_numbers(paths.cuts):
                 raise
             # its retention has ended meanwhile
-    return found
+    return batches
 
 
 def _past(cut: Cut) -> PastBatch:

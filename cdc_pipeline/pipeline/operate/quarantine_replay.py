@@ -71,10 +71,10 @@ def entries_of(
 def _selected_entries(
     sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
 ) -> list[Entry]:
-    found = list(
+    entries = list(
         read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open)
     )
-    missing = set(ids) - {entry.id for entry in found}
+    missing = set(ids) - {entry.id for entry in entries}
     if missing:
         raise ConfigError(
             f"no such row in quarantine: {', '.join(sorted(missing))}",
@@ -82,7 +82,7 @@ def _selected_entries(
             next_step=f"run `cdc-pipeline quarantine list {cut.source} --all`: the rows may "
             "have been replayed or discarded already",
         )
-    return [entry for entry in found if not ids or entry.id in ids]
+    return [entry for entry in entries if not ids or entry.id in ids]
 
 
 def settle(
@@ -178,17 +178,17 @@ class _Replay:
                 settled.left[entry.id] = reason
             else:
                 good.setdefault(rows.schema, []).append((entry, rows))
-        for schema, found in good.items():
-            rows = joined([rows for _, rows in found])
+        for schema, entries_of_schema in good.items():
+            rows = joined([rows for _, rows in entries_of_schema])
             try:
                 self._targets.masks.check_parked(schema)
                 self._targets.check_rows(rows)
                 following = self._targets.with_rescued(self._targets.confirm(schema), rows)
             except CdcError as error:
-                settled.left.update((entry.id, error.what) for entry, _ in found)
+                settled.left.update((entry.id, error.what) for entry, _ in entries_of_schema)
                 continue
             self.staged.append((following, rows))
-            settled.done += [entry.id for entry, _ in found]
+            settled.done += [entry.id for entry, _ in entries_of_schema]
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
         database, table = split_table_name(self._table)
@@ -226,10 +226,10 @@ class _Replay:
         if rows is None:
             return "the event could not be decoded: only its bytes were kept", None
         policy = self._targets.policy(rows.schema)
-        found = policy.judge(rows)
-        if found.failing is not None or found.bad:
-            value = found.failing or found.bad[0]
+        judged = policy.judge(rows)
+        if judged.failing is not None or judged.bad:
+            value = judged.failing or judged.bad[0]
             return f"column {rows.schema.column_names[value.column]}: {value.reason}", None
         if lacks_values(rows, policy.takes):
             return entry.what, None
-        return "", found.rows
+        return "", judged.rows

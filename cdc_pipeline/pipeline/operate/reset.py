@@ -86,7 +86,7 @@ def _targets(
     config: PipelineConfig, cut: Cut | None, tables: tuple[str, ...]
 ) -> dict[str, TargetState]:
     states = {} if cut is None else cut.cursor.targets
-    found: dict[str, TargetState] = {}
+    chosen: dict[str, TargetState] = {}
     for table in tables_named(config, tables, states):
         of_table = {
             name: state
@@ -101,5 +101,5 @@ def _targets(
                 next_step=f"see the tables with `cdc-pipeline status {config.name}`; a table that "
                 "is not in the lake yet needs no reset",
             )
-        found |= of_table
-    return found
+        chosen |= of_table
+    return chosen

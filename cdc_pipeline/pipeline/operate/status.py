@@ -126,12 +126,17 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         for name, table in (cut.tables.items() if cut is not None else ())
         if cut is not None
     }
-    for name, held in cursor.suspended.items():
+    for name, suspension in cursor.suspended.items():
         # Suspended before its table was created.
         tables.setdefault(
             name,
             TableStatus(
-                delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held
+                delta_version=-1,
+                applied_batch=-1,
+                columns=0,
+                key=(),
+                partial=False,
+                suspended=suspension,
             ),
         )
     source_time_us = cut.source_time_us if cut is not None else -1

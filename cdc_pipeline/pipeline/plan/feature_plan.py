@@ -60,26 +60,26 @@ def with_features(
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
-    found: dict[str, tuple[str, ...]] = {}
+    features: dict[str, tuple[str, ...]] = {}
     warnings = []
     for name in cut.tables if cut is not None else ():
         try:
-            found[name] = reader_features(paths.table(name))
+            features[name] = reader_features(paths.table(name))
         except LakeStateError as error:
-            found[name] = ()
+            features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
     routes = Routes(config)
     targets = {
         route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))
     }
-    if targets - found.keys():
+    if targets - features.keys():
         check_places(config, plan.tables, paths=paths, ours=ours)
         known = catalog_columns(source, plan.tables)
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
             for route in routes.of_table(*split_table_name(source_name)):
                 name = route.target
-                if name in found:
+                if name in features:
                     continue
                 types = [
                     (column.name, column.delta_type)
@@ -90,7 +90,7 @@ def with_features(
                 except FeatureNotAllowedError as error:
                     warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
                 else:
-                    found[name] = features_of_table(
+                    features[name] = features_of_table(
                         (delta_type for _, delta_type in types), permitted
                     )
         keys = {
@@ -100,7 +100,7 @@ def with_features(
         plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
     return plan.model_copy(
         update={
-            "features": dict(sorted(found.items())),
+            "features": dict(sorted(features.items())),
             "warnings": (*plan.warnings, *sorted(warnings)),
         }
     )
@@ -108,8 +108,8 @@ def with_features(
 
 def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     """For each feature: how many tables have or get it, and who cannot read those."""
-    for feature in sorted({feature for held in features.values() for feature in held}):
-        tables = [name for name, held in features.items() if feature in held]
+    for feature in sorted({feature for of_table in features.values() for feature in of_table}):
+        tables = [name for name, of_table in features.items() if feature in of_table]
         named = ", ".join(tables[:_NAMED_MAX]) + (
             f" and {len(tables) - _NAMED_MAX} more" if tables[_NAMED_MAX:] else ""
         )

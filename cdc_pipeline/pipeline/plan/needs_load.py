@@ -54,7 +54,7 @@ def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
     """Targets that need a load, and why; `known`: the source's tables."""
     routes = Routes(config)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
     following = [
         state
@@ -78,8 +78,8 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
                 state, source
             )
             if why:
-                found.setdefault(route.target, why)
-    return found
+                reasons.setdefault(route.target, why)
+    return reasons
 
 
 def why_parted(config: PipelineConfig, state: TargetState) -> str:
@@ -119,7 +119,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 def suspended_still(cursor: CursorState | None) -> str:
     """Which tables may go on without a load, and the command that loads one; "" without any."""
     suspended = cursor.suspended if cursor is not None else {}
-    names = sorted(name for name, held in suspended.items() if not held.needs_reload)
+    names = sorted(name for name, suspension in suspended.items() if not suspension.needs_reload)
     if cursor is None or not names:
         return ""
     return (

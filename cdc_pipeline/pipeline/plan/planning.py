@@ -69,7 +69,7 @@ def plan(
                 "finishes it first"
             )
             reconciled = Reconciled(after, reason, True)
-        made = resolve(
+        resolved = resolve(
             config,
             source=source,
             reconciled=reconciled,
@@ -84,7 +84,7 @@ def plan(
         ours.update(
             target.table for target in (unfinished.targets if unfinished is not None else ())
         )
-        return with_features(made, config=config, cut=cut, source=source, ours=ours)
+        return with_features(resolved, config=config, cut=cut, source=source, ours=ours)
     finally:
         source.close()
 
@@ -109,8 +109,8 @@ def resolve(
             the start.
     """
     tables = TableFilter(config)
-    there = source.tables()
-    captured = _table_names(tables, there, reconciled.cursor, cut)
+    source_tables = source.tables()
+    captured = _table_names(tables, source_tables, reconciled.cursor, cut)
     check_routes(config, captured, cut)
     check_masked_columns(config, source=source, tables=captured, cut=cut)
     if reconciled.cursor is None:
@@ -171,9 +171,9 @@ def resolve(
             quarantine=quarantined(cut),
             # Before its first run, the contents of an archive are unknown.
             unseen=()
-            if there is None and not begun
-            else unmatched(tables, there or (), reconciled.cursor),
-            needs_snapshot=needing(config, cut, there or ())
+            if source_tables is None and not begun
+            else unmatched(tables, source_tables or (), reconciled.cursor),
+            needs_snapshot=needing(config, cut, source_tables or ())
             if begun or config.start == "latest"
             else {},
             snapshots=tuple(loads_of(config, cut)),
@@ -185,7 +185,7 @@ def resolve(
         ends_anywhere=isinstance(bound, PositionConfig),
         decision=decision,
         epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
-        known=None if there is None else tuple(there),
+        known=None if source_tables is None else tuple(source_tables),
         log_end=log_end,
     )
 
@@ -196,15 +196,15 @@ def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[s
     if cursor is None or identity.names.same_as(before):
         return ()
     known = {name for state in cursor.targets.values() for name in state.source_names}
-    given = sorted(name for name in known if identity.names.fold(name) != name)
+    differing = sorted(name for name in known if identity.names.fold(name) != name)
     change = f"lower_case_table_names was {before:d} and is {identity.names:d} now"
-    if not given:
+    if not differing:
         return (f"{change}: the names of all tables are in lower case, and stay",)
     raise SourceIdentityError(
         f"the server compares names of tables otherwise than before: {change}",
-        table=given[0],
+        table=differing[0],
         setting="source.lower_case_table_names",
-        expected=f"{before:d}, under which the lake has {', '.join(given[:5])}",
+        expected=f"{before:d}, under which the lake has {', '.join(differing[:5])}",
         got=f"{identity.names:d}, under which no table has such a name",
         next_step="read a server whose lower_case_table_names is as before (an archive: set "
         "source.lower_case_table_names), or give this one a lake of its own (sink.lake_path) and "

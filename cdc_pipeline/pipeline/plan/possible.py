@@ -36,14 +36,14 @@ def impossible_settings(
             flavors = (source.flavor,)
         if source.standby is not None and source.standby.start is not None:
             starts.append(("source.standby.start", source.standby.start))
-    found = [
+    errors = [
         error
         for setting, start in starts
         for error in _impossible(setting, start, flavors, now or datetime.now(UTC))
     ]
     bound = config.bound
     if isinstance(bound, GtidBoundConfig) and not _is_gtid(bound.gtid, flavors, is_single=True):
-        found.append(
+        errors.append(
             ConfigError(
                 "the bound is not the GTID of one transaction",
                 setting="bound.gtid",
@@ -56,7 +56,7 @@ def impossible_settings(
     if config.metrics is not None:
         others = [one.name for one in config.others() if one.metrics == config.metrics]
         if others:
-            found.append(
+            errors.append(
                 ConfigError(
                     f"{config.metrics} is also written by {', '.join(others)}",
                     setting="metrics",
@@ -64,7 +64,7 @@ def impossible_settings(
                     next_step="give each source a file of its own",
                 )
             )
-    return found
+    return errors
 
 
 def check_start(config: PipelineConfig) -> None:

@@ -26,17 +26,17 @@ def planned_targets(
 ) -> tuple[PlannedTarget, ...]:
     """By name; ConfigError: two rules with one target, or a rule against what is recorded."""
     routes = Routes(config)
-    found: dict[str, PlannedTarget] = {}
+    planned: dict[str, PlannedTarget] = {}
     for source in captured:
         for route in routes.of_table(*split_table_name(source)):
             table = cut.tables.get(route.target) if cut is not None else None
             if table is None:
-                there = found.get(route.target)
-                sources = (*(there.sources if there is not None else ()), source)
-                found[route.target] = _new(route, sources)
+                other = planned.get(route.target)
+                sources = (*(other.sources if other is not None else ()), source)
+                planned[route.target] = _new(route, sources)
             else:
-                found[route.target] = _recorded(route, table)
-    return tuple(found[name] for name in sorted(found))
+                planned[route.target] = _recorded(route, table)
+    return tuple(planned[name] for name in sorted(planned))
 
 
 def with_keys(
@@ -64,17 +64,17 @@ def _with_key(
     )
     columns, key = known[source]
     try:
-        found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
+        identity = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
     except SchemaError as error:
         return target.model_copy(update={"reason": error.what})
     except ConfigError:
         return target  # which the run reports
-    shard = (rule.shard_column,) if rule.shard_column and found.key else ()
-    why = found.why + (
+    shard = (rule.shard_column,) if rule.shard_column and identity.key else ()
+    why = identity.why + (
         f"; with {rule.shard_column}, which distinguishes its tables" if shard else ""
     )
     return target.model_copy(
-        update={"mode": found.mode, "key": (*found.key, *shard), "reason": why}
+        update={"mode": identity.mode, "key": (*identity.key, *shard), "reason": why}
     )
 
 

@@ -233,9 +233,9 @@ def build_overlap(
 
 
 def _lost(history: Transactions, stream: Transactions, *, since_us: int) -> int:
-    there = set(map(tuple, stream.hashes.tolist()))
+    stream_hashes = set(map(tuple, stream.hashes.tolist()))
     recent = history.hashes[history.commit_us >= since_us].tolist()
-    return sum(tuple(hashed) not in there for hashed in recent)
+    return sum(tuple(hashed) not in stream_hashes for hashed in recent)
 
 
 class _Positions:

@@ -99,8 +99,8 @@ class FollowedTargets:
         """The target's name, or ``name__2`` ... if a renamed table took its target along."""
         name, number = route.target, 1
         while True:
-            there = self._targets.get(name)
-            if there is None or there.state.origin is None or route.source in there.spec.sources:
+            other = self._targets.get(name)
+            if other is None or other.state.origin is None or route.source in other.spec.sources:
                 return name
             number += 1
             name = f"{route.target}__{number}"
@@ -139,8 +139,8 @@ class FollowedTargets:
         return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
 
     def _has_unknown_content(self, name: str) -> bool:
-        held = self._suspended.get(name)
-        return held is not None and held.error == ContentUnknownError.__name__
+        suspension = self._suspended.get(name)
+        return suspension is not None and suspension.error == ContentUnknownError.__name__
 
     def _resume(self, name: str) -> None:
         self._suspended.pop(name, None)

@@ -53,9 +53,9 @@ class Masks:
         columns = rows.schema.columns
         images = []
         for image, without in ((rows.before, INSERT), (rows.after, DELETE)):
-            there = rows.op != without
+            is_present = rows.op != without
             arrays = [
-                array if mask is None else _masked(array, column, mask, there)
+                array if mask is None else _masked(array, column, mask, is_present)
                 for array, column, mask in zip(image.columns, columns, masks, strict=True)
             ]
             images.append(pa.RecordBatch.from_arrays(arrays, names=rows.schema.column_names))

@@ -71,11 +71,11 @@ def bad_rows(
     schema = bad.schema.to_json()
     lines = list(_lines(bad, events, offsets, gtids))
     seen = set[int]()
-    found = []
+    entries = []
     for place, (row, (error, what)) in enumerate(sorted(causes.items())):
         at = int(bad.event_row[place])
         chunk, event = events[at]
-        found.append(
+        entries.append(
             {
                 "_op": int(rows.op[row]),
                 "_seq": bad.seq[place].as_py(),
@@ -93,7 +93,7 @@ def bad_rows(
             }
         )
         seen.add(at)
-    return BadRows(bad.schema.full_name, pa.Table.from_pylist(found, schema=SCHEMA))
+    return BadRows(bad.schema.full_name, pa.Table.from_pylist(entries, schema=SCHEMA))
 
 
 def bad_event(
@@ -131,13 +131,13 @@ def _lines(
     offsets: NDArray[np.int64],
     gtids: list[str | None],
 ) -> list[str]:
-    found: dict[int, str] = {}
+    line_of_row: dict[int, str] = {}
     journals = [events[at][0].journal for at in rows.event_row.tolist()]
     for journal in dict.fromkeys(journals):
         mask = np.array([name == journal for name in journals])
         lines = jsonl_lines(rows.where(mask), journal=journal, offsets=offsets, gtids=gtids)
-        found.update(zip(np.flatnonzero(mask).tolist(), lines, strict=True))
-    return [found[row] for row in range(len(rows))]
+        line_of_row.update(zip(np.flatnonzero(mask).tolist(), lines, strict=True))
+    return [line_of_row[row] for row in range(len(rows))]
 
 
 def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:

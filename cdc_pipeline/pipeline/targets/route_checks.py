@@ -106,26 +106,26 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
         LakeStateError: the lake cannot be written.
     """
     routes = Routes(config)
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     by_target: dict[str, list[Route]] = {}
     for table in sorted(tables):
         try:
             of_table = routes.of_table(*split_table_name(table))
         except ConfigError as error:
-            found.append(error)
+            errors.append(error)
             continue
         for route in of_table:
             by_target.setdefault(route.target, []).append(route)
-    found += [error for sharing in by_target.values() for error in _sharing(sharing)]
+    errors += [error for sharing in by_target.values() for error in _sharing(sharing)]
     if cut is not None:
-        found += _changed(routes, cut)
-        found += _misfits(config, routes, columns_of_cut(cut, tables))
+        errors += _changed(routes, cut)
+        errors += _misfits(config, routes, columns_of_cut(cut, tables))
     recorded = cut.cursor.targets.keys() if cut is not None else set()
     if not by_target or by_target.keys() - recorded:
-        found += _taken_by_others(config, by_target.keys() - recorded) or shared_targets(
+        errors += _taken_by_others(config, by_target.keys() - recorded) or shared_targets(
             config, cut, tables
         )
-    _raise_all(found)
+    _raise_all(errors)
     if isinstance(config.sink.lake_path, Path):
         _check_writable(config.sink.lake_path)
 
@@ -133,11 +133,11 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
 def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
     """Targets that are not created yet, and whose place another source has taken (K16)."""
     paths = LakePaths(config.sink.lake_path, config.name)
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     for name in sorted(targets):
         owner = _owner(paths, name)
         if owner not in ("", config.name):
-            found.append(
+            errors.append(
                 ConfigError(
                     f"target {name} belongs to source {owner}: only one source may write a "
                     "table of the lake",
@@ -151,16 +151,16 @@ def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[C
                     "table (tables.exclude)",
                 )
             )
-    return found
+    return errors
 
 
 def _owner(paths: LakePaths, target: str) -> str:
     try:
         place = paths.table(target)
-        there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
+        log = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
     except SinkError:
         return ""  # the run meets it when it creates the target, and reports it
-    return "" if there is None else there.properties.get(SOURCE_PROPERTY, "")
+    return "" if log is None else log.properties.get(SOURCE_PROPERTY, "")
 
 
 def _sharing(routes: list[Route]) -> list[CdcError]:
@@ -185,10 +185,10 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
 
 
 def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     for name, table in sorted(cut.tables.items()):
-        held = cut.cursor.targets[name].suspended
-        if held is not None and held.needs_reload:
+        suspension = cut.cursor.targets[name].suspended
+        if suspension is not None and suspension.needs_reload:
             continue  # it gets no row before it is reloaded, by the present rule
         # A renamed table's target is still that of the rule under which it began.
         origin = cut.cursor.targets[name].origin
@@ -208,7 +208,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
             )
             if not differs:
                 continue
-            found.append(
+            errors.append(
                 ConfigError(
                     f"the rows of target {name} were written under another rule: "
                     f"{', '.join(differs)} changed",
@@ -222,11 +222,11 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
                 )
             )
             break
-    return found
+    return errors
 
 
 def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple[str, str]]:
-    found = {}
+    differences = {}
     for setting in RecordedShape.model_fields:
         old, new = getattr(before, setting), getattr(after, setting)
         if old == new or setting == "cluster_by":
@@ -239,8 +239,8 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
             if old == new:
                 old, new = "as recorded", "a different salt, length or value"
         path = "columns" if setting in ("include", "exclude") else setting
-        found[path] = (str(old), str(new))
-    return found
+        differences[path] = (str(old), str(new))
+    return differences
 
 
 def check_named_columns(config: PipelineConfig, known: Columns) -> None:
@@ -271,44 +271,44 @@ def check_places(
     targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(
         ours
     )
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     for name in sorted(targets):
-        there = read_table_log(paths.table(name))
-        if there is not None:
-            owner = there.properties.get(SOURCE_PROPERTY)
-            found.append(
+        log = read_table_log(paths.table(name))
+        if log is not None:
+            owner = log.properties.get(SOURCE_PROPERTY)
+            errors.append(
                 LakeStateError(
                     f"another Delta table is where target {name} belongs",
                     table=name,
                     expected="nothing there, or the last cut's own target",
-                    got=f"a table of source {owner}, version {there.version}"
+                    got=f"a table of source {owner}, version {log.version}"
                     if owner
                     else "a table without _cdc properties",
                     next_step="move that table away, or give the target another `name`",
                 )
             )
-    _raise_all(found)
+    _raise_all(errors)
 
 
 def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     for source, (columns, key) in sorted(known.items()):
         for route in _routes_or_none(routes, source):
             try:
                 shape_table(route, columns, key)
             except ConfigError as error:
-                found.append(error)
+                errors.append(error)
         for column in columns:
             try:
                 mask_of(_routes_or_none(routes, source), column.name)
             except ConfigError as error:
-                found.append(error)
-    return [*found, *_unknown_columns(config, routes, known)]
+                errors.append(error)
+    return [*errors, *_unknown_columns(config, routes, known)]
 
 
 def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
     """Columns that a rule names and none of its tables has, if all are known by name."""
-    found: list[CdcError] = []
+    errors: list[CdcError] = []
     names = pattern_names(config)
     for number, rule in enumerate(config.targets):
         of_rule = [
@@ -320,19 +320,19 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
             TablePattern.parse(text, names).exact in known for text in rule.tables
         ):
             continue
-        there = {column.name.lower() for columns in of_rule for column in columns}
+        existing = {column.name.lower() for columns in of_rule for column in columns}
         for setting, named in (("masks", rule.masks), ("types", rule.types)):
             for name in named:
-                if name.lower() not in there:
-                    found.append(
+                if name.lower() not in existing:
+                    errors.append(
                         ConfigError(
                             f"no table of the rule has a column {name}",
                             setting=f"targets.{number}.{setting}.{name}",
-                            expected=f"one of {', '.join(sorted(there))}",
+                            expected=f"one of {', '.join(sorted(existing))}",
                             next_step="write the column's name as at the source, or remove it",
                         )
                     )
-    return found
+    return errors
 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:

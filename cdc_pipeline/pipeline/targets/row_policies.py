@@ -216,7 +216,7 @@ def shape_invalid(
         return []
     place = {source: at for at, source in enumerate(positions)}
     texts: dict[int, dict[int, str]] = {}
-    found = []
+    shaped = []
     for value in rows.invalid:
         at = place.get(value.column) if value.image == image else None
         if at is None:
@@ -230,10 +230,10 @@ def shape_invalid(
         ):
             texts.setdefault(at, {})[value.row] = value.text
         else:
-            found.append(value._replace(column=at))
+            shaped.append(value._replace(column=at))
     for at, of_rows in texts.items():
         mask = np.zeros(len(rows), np.bool_)
         mask[list(of_rows)] = True
         values = pa.array([of_rows[row] for row in sorted(of_rows)], pa.string())
         arrays[at] = pc.replace_with_mask(arrays[at], pa.array(mask), values)
-    return found
+    return shaped

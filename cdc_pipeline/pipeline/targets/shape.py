@@ -236,17 +236,17 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
         invalid += shape_invalid(
             rows, arrays, layout.positions, image="before" if without == INSERT else "after"
         )
-        there = rows.op != without
+        is_present = rows.op != without
         if rule.shard_column:
             shard = pa.repeat(pa.scalar(route.shard), len(rows))
-            arrays.append(shard if there.all() else _only(shard, there))
+            arrays.append(shard if is_present.all() else _only(shard, is_present))
         arrays += [
             pa.nulls(len(rows), arrow_type(column))
             for column in layout.schema.columns[len(arrays) :]
         ]
         images.append(pa.RecordBatch.from_arrays(arrays, names=layout.schema.column_names))
         of_source = np.unpackbits(present, axis=1, bitorder="little")[:, list(layout.positions)]
-        of_added = np.repeat(there[:, np.newaxis].astype(np.uint8), added, axis=1)
+        of_added = np.repeat(is_present[:, np.newaxis].astype(np.uint8), added, axis=1)
         bits.append(np.packbits(np.hstack([of_source, of_added]), axis=1, bitorder="little"))
     return replace(
         rows,
@@ -270,9 +270,9 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
     else:
         reads = {name for _, text in rule.expressions for name in read_expression(text).reads}
         needed = [at for at, name in enumerate(names) if name in reads]
-    there = _bits(rows.before_present, len(names)) & (rows.op == UPDATE)[:, np.newaxis]
-    there |= _bits(rows.after_present, len(names))
-    lacking = (~there & (rows.op != DELETE)[:, np.newaxis])[:, needed]
+    is_present = _bits(rows.before_present, len(names)) & (rows.op == UPDATE)[:, np.newaxis]
+    is_present |= _bits(rows.after_present, len(names))
+    lacking = (~is_present & (rows.op != DELETE)[:, np.newaxis])[:, needed]
     if both_images:
         lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[
             :, needed

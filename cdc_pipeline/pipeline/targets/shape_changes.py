@@ -58,16 +58,16 @@ def unshaped(
     names = dict(source.names)
     if shape is None and not others:
         return () if columns == source.columns else columns
-    there = {column.name.lower(): column for column in columns}
+    by_name = {column.name.lower(): column for column in columns}
     reshaped = set() if shape is None else {*shape.masks, *shape.types}
-    found: list[TargetColumn] = []
+    unshaped_columns: list[TargetColumn] = []
     for column in source.columns:
         name = names.get(column.name, column.name)
-        of_target = there.get(name.lower())
+        of_target = by_name.get(name.lower())
         if of_target is None or column.name.lower() in reshaped:
             of_target = TargetColumn(name=name, delta_type=column.delta_type)
-        found.append(of_target)
-    known = {column.name.lower() for column in found}
+        unshaped_columns.append(of_target)
+    known = {column.name.lower() for column in unshaped_columns}
     known |= {
         dict(other.names).get(column.name, column.name).lower()
         for other in others
@@ -75,8 +75,8 @@ def unshaped(
     }
     if shape is not None:
         known |= {shape.shard_column.lower(), *(column.name.lower() for column in shape.computed)}
-    found += [column for column in columns if column.name.lower() not in known]
-    return () if tuple(found) == source.columns else tuple(found)
+    unshaped_columns += [column for column in columns if column.name.lower() not in known]
+    return () if tuple(unshaped_columns) == source.columns else tuple(unshaped_columns)
 
 
 def shaped_change(
@@ -158,12 +158,12 @@ class _Steps:
             self._check_free(name, "is dropped or renamed")
 
     def converted(self) -> list[Step]:
-        found: list[Step] = []
+        steps: list[Step] = []
         for step in self._change.steps:
-            made = self._converted(step)
-            if made is not None:
-                found.append(made)
-        return found
+            new_steps = self._converted(step)
+            if new_steps is not None:
+                steps.append(new_steps)
+        return steps
 
     def _converted(self, step: Step) -> Step | None:
         if isinstance(step, AddColumn):
@@ -201,13 +201,13 @@ class _Steps:
         wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
         delta_type = masked_type(self._rule.mask_of(source), step.delta_type)
         made = step.model_copy(update={"delta_type": wanted or delta_type})
-        there = self._columns.get(step.name.lower())
-        if there is None:
+        existing = self._columns.get(step.name.lower())
+        if existing is None:
             return made
-        if there.delta_type != made.delta_type:
+        if existing.delta_type != made.delta_type:
             what = (
                 f"the new column `{step.name}` is {made.delta_type}, but "
-                f"{there.delta_type} in the target"
+                f"{existing.delta_type} in the target"
             )
             raise _stop(self._route, what, "shard_column")
         return None
@@ -254,11 +254,13 @@ class _Steps:
                 f"the type of `{source}` changes",
                 _setting(self._rule, source) or "filter",
             )
-        there = self._columns[step.name.lower()]
-        if self._shared and not is_lossless(there.delta_type, step.delta_type):
-            what = f"`{source}` becomes {step.delta_type}, but is {there.delta_type} in the target"
+        existing = self._columns[step.name.lower()]
+        if self._shared and not is_lossless(existing.delta_type, step.delta_type):
+            what = (
+                f"`{source}` becomes {step.delta_type}, but is {existing.delta_type} in the target"
+            )
             raise _stop(self._route, what, "shard_column")
-        return None if there.delta_type == step.delta_type else step
+        return None if existing.delta_type == step.delta_type else step
 
     def _rename(self, step: RenameColumn) -> RenameColumn | None:
         source = self._source_of.get(step.name.lower(), step.name)

@@ -60,7 +60,7 @@ def shared_targets(
         name: dict(_targets(one, at_server[_server(one)])) for name, (one, _) in cuts.items()
     }
     own = writers.pop(config.name)
-    found = []
+    shared = []
     for target in own.keys() - (() if cut is None else cut.cursor.targets):
         others = [
             name
@@ -68,7 +68,7 @@ def shared_targets(
             if target in targets and (cut is None or cuts[name][1] is not None)
         ]
         if others:
-            found.append(
+            shared.append(
                 ConfigError(
                     f"{own[target]} in {lake} is also a target of {', '.join(others)}",
                     setting="tables.include",
@@ -77,7 +77,7 @@ def shared_targets(
                     "tables.exclude",
                 )
             )
-    return sorted(found, key=str)
+    return sorted(shared, key=str)
 
 
 def _targets(config: PipelineConfig, names: _Names) -> Iterator[tuple[str, str]]:

@@ -148,11 +148,11 @@ class Targets(FollowedTargets):
     def known_all(self, database: str, table: str) -> list[KnownTable]:
         """The records of a source table's targets; without followers, of any target."""
         source = table_name(database, table)
-        found = [self._known(target, source) for target in self.following(database, table)]
-        if not found:
+        records = [self._known(target, source) for target in self.following(database, table)]
+        if not records:
             known = self.known(database, table)
             return [] if known is None else [known]
-        return found
+        return records
 
     def _known(self, target: Target, source: str) -> KnownTable:
         spec = target.spec
@@ -298,16 +298,16 @@ class Targets(FollowedTargets):
     def _follow(
         self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False
     ) -> Target:
-        there = self._targets.get(route.target)
+        existing = self._targets.get(route.target)
         spec = spec_of(route, source)
         self._allowed.check_types(
             ((column.name, column.delta_type) for column in spec.columns), table=route.source
         )
-        if there is not None and route.source not in there.spec.sources:
-            join_shard(route, spec, there.spec)
-            sources = {**there.spec.sources, route.source: source}
-            grown = there.with_state(
-                sources=tuple(sources), partial=there.state.partial or partial, exact=False
+        if existing is not None and route.source not in existing.spec.sources:
+            join_shard(route, spec, existing.spec)
+            sources = {**existing.spec.sources, route.source: source}
+            grown = existing.with_state(
+                sources=tuple(sources), partial=existing.state.partial or partial, exact=False
             )
             self._targets[route.target] = target = grown.with_spec(sources=sources)
             return target
@@ -400,7 +400,7 @@ class Targets(FollowedTargets):
         route = heir(self._route_to(source, origin.name), origin, routes, before)
         if route is None or self._catching_up not in (None, route.target):
             return
-        there, known = before.get(route.target), change.known
+        existing, known = before.get(route.target), change.known
         added = [
             (step.name, step.delta_type)
             for step in change.steps
@@ -408,9 +408,9 @@ class Targets(FollowedTargets):
         ]
         self._allowed.check_types(added, table=name)
         state = self._new_state(route, partial=origin.state.partial)
-        if there is not None:
+        if existing is not None:
             update = {
-                name: getattr(there.state, name) for name in ("table_version", "applied_batch")
+                name: getattr(existing.state, name) for name in ("table_version", "applied_batch")
             }
             state = state.model_copy(update=update)
         self._resume(route.target)
@@ -422,9 +422,9 @@ class Targets(FollowedTargets):
             version=origin.state.table_version,
             columns=origin.spec.columns,
             steps=change.steps,
-            keeps_rows=there is not None and MODES[there.spec.mode].marks_deleted_rows,
+            keeps_rows=existing is not None and MODES[existing.spec.mode].marks_deleted_rows,
         )
-        is_new = there is None or there.is_new
+        is_new = existing is None or existing.is_new
         self._targets[route.target] = replace(
             origin, state=state, is_new=is_new, carried=carried
         ).with_spec(
@@ -455,20 +455,20 @@ class Targets(FollowedTargets):
             self._created_in_log.add(name)
         lost = []
         for route in self.routes_of(*arrival.name):
-            there = self._targets.get(route.target)
+            existing = self._targets.get(route.target)
             if self._stands(route.target):
                 continue
-            if there is None and is_unknown:
+            if existing is None and is_unknown:
                 lost.append(route.target)
-            if there is None or there.carried is not None:
+            if existing is None or existing.carried is not None:
                 continue
-            old = before.get(there.name)
+            old = before.get(existing.name)
             old_sources = {} if old is None else old.spec.sources
-            if old is not None and name in there.spec.sources and name not in old_sources:
+            if old is not None and name in existing.spec.sources and name not in old_sources:
                 continue  # it was the target of the table under its earlier name, and continues
             if is_overlap and name in old_sources and not old_sources[name].gone:
                 continue  # the statement was applied before the switch to this server
-            lost.append(there.name)
+            lost.append(existing.name)
         if not lost:
             return None
         return ContentUnknownError(
@@ -510,14 +510,14 @@ class Targets(FollowedTargets):
             ((column.name, column.delta_type) for column in spec.columns), table=source
         )
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
-        self._targets[target.name] = made = Target(
+        self._targets[target.name] = replacement = Target(
             target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False}),
             spec.model_copy(update={"shape": target.spec.shape, "track": target.spec.track}),
             is_new=True,
             replaces=target.replaces if target.is_new else target.state.app_id,
             rescued=None if target.rescued is None else (),
         )
-        return made
+        return replacement
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """The source's if that finds its rows, else its own, under the columns' new names."""
@@ -549,7 +549,7 @@ class Targets(FollowedTargets):
                 permitted.
         """
         source = schema.full_name
-        found = []
+        confirmed = []
         for route in self.routes_of(schema.database, schema.table):
             if self._stands(route.target):
                 continue
@@ -568,8 +568,8 @@ class Targets(FollowedTargets):
                 if target.spec.track != route.rule.track:
                     target = self._targets[route.target] = target.with_spec(track=route.rule.track)
             self._confirmed[route.target, source] = schema
-            found.append(target)
-        return found
+            confirmed.append(target)
+        return confirmed
 
     def policy(self, schema: TableSchema) -> TablePolicy:
         """For values and rows of a table that cannot be applied."""
@@ -591,7 +591,7 @@ class Targets(FollowedTargets):
         """With the rescue column if values need it; IncompleteRowsError: an image tells only in
         part.
         """
-        made = []
+        rescuing = []
         for target in found:
             if rows.invalid or (target.rescued and not rows.all_present):
                 shaped = self.shaped(rows, target)
@@ -605,15 +605,15 @@ class Targets(FollowedTargets):
                     check_images(shaped, {back.get(name, name) for name in known})
                 if names and len(known) > len(target.rescued or ()):
                     self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
-            made.append(self._targets[target.name])
-        return made
+            rescuing.append(self._targets[target.name])
+        return rescuing
 
     def check(self, schema: TableSchema) -> list[Target]:
         """Confirm rows that may never count: a table without a record stays without one."""
         saved = self.snapshot()
-        found = self.confirm(schema)
+        confirmed = self.confirm(schema)
         self.restore(saved)
-        return found
+        return confirmed
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
@@ -646,18 +646,18 @@ def _check_may_replace(target: Target, source: str) -> None:
 
 def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
     """By the rule of its route; raises as `identity_of` and `shape_table`."""
-    found = identity_of(
+    identity = identity_of(
         route.rule,
         source=route.source,
         columns=tuple(column.name for column in source.columns),
         source_key=source.key,
     )
-    shaped = shape_table(route, source.columns, found.key)
+    shaped = shape_table(route, source.columns, identity.key)
     return TargetSpec(
-        mode=found.mode,
+        mode=identity.mode,
         columns=shaped.columns,
-        key=shaped.key if found.key else (),
-        key_reason=found.why,
+        key=shaped.key if identity.key else (),
+        key_reason=identity.why,
         track=route.rule.track,
         sources={route.source: source},
         shape=recorded_shape(route.rule),

@@ -16,14 +16,14 @@ from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 
 def watched(config: PipelineConfig, observer: RunObserver | None, *, run_id: str) -> RunObserver:
     """With the observers that are configured; RuntimeSetupError: a client is not installed."""
-    found = [] if observer is None else [observer]
+    observers = [] if observer is None else [observer]
     # Late: most captures need neither.
     if config.metrics is not None:
         from cdc_pipeline.pipeline.telemetry.metrics import MetricsObserver
 
-        found.append(MetricsObserver(config, config.metrics))
+        observers.append(MetricsObserver(config, config.metrics))
     if config.openlineage is not None:
         from cdc_pipeline.pipeline.telemetry.lineage import LineageObserver
 
-        found.append(LineageObserver(config, config.openlineage, run_id=run_id))
-    return found[0] if len(found) == 1 else RelayObserver(*found)
+        observers.append(LineageObserver(config, config.openlineage, run_id=run_id))
+    return observers[0] if len(observers) == 1 else RelayObserver(*observers)

@@ -144,7 +144,7 @@ class LineageObserver(RunObserver):
 
         paths = LakePaths(self._config.sink.lake_path, self._config.name)
         planned = () if self._plan is None else self._plan.targets
-        found = []
+        outputs = []
         for name in sorted({*(target.target for target in planned), *self._tables}):
             facets: dict[str, Any] = {}
             table = self._tables.get(name)
@@ -166,10 +166,10 @@ class LineageObserver(RunObserver):
                     )
                 )
             namespace, address = _dataset(paths.table(name))
-            found.append(
+            outputs.append(
                 OutputDataset(namespace=namespace, name=address, facets=facets, outputFacets=counts)
             )
-        return found
+        return outputs
 
 
 def _dataset(path: Path | LakeUri) -> tuple[str, str]:

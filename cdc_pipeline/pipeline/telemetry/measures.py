@@ -78,8 +78,8 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         needed = needed_position(cursor)
         headroom = None
         if needed is not None:
-            found = retention_of(source, config.source, needed)
-            headroom = 0 if found.journals_before is None else found.headroom_s
+            retention = retention_of(source, config.source, needed)
+            headroom = 0 if retention.journals_before is None else retention.headroom_s
         return Distance(lag_s, unread, headroom)
 
 

@@ -56,14 +56,14 @@ def as_text(metrics: Iterable[Metric]) -> str:
 
 def values_of(text: str) -> dict[str, dict[str, float]]:
     """Samples of a text that `as_text` made, by name, then by labels; {} if it is none."""
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     if not text.endswith("# EOF\n"):
-        return found
+        return values
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line)
         if sample is not None:
-            found.setdefault(sample["name"], {})[sample["labels"]] = float(sample["value"])
-    return found
+            values.setdefault(sample["name"], {})[sample["labels"]] = float(sample["value"])
+    return values
 
 
 def _escaped(text: str) -> str:

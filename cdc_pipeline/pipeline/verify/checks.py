@@ -116,16 +116,16 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
             check="key_uniqueness", table=table, passed=None, text="the table has no key"
         )
     at = of.table_version if version is None else version
-    found = duplicate_keys(
+    duplicates = duplicate_keys(
         sink.spark.session(), sink.paths.table(table), at, mode=of.spec.mode, key=of.spec.key
     )
-    text = f"{found:,} keys occur more than once" if found else "each key occurs once"
+    text = f"{duplicates:,} keys occur more than once" if duplicates else "each key occurs once"
     return CheckResult(
         check="key_uniqueness",
         table=table,
-        passed=not found,
+        passed=not duplicates,
         text=text,
-        values={"duplicate_keys": found},
+        values={"duplicate_keys": duplicates},
     )
 
 
@@ -148,20 +148,20 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
         )
     at = of.table_version if version is None else version
     figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.spec.key)
-    found = Intervals(**figures)
-    text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
-    if not found.is_continuous:
+    intervals = Intervals(**figures)
+    text = f"{intervals.versions:,} versions of {intervals.keys:,} keys follow each other"
+    if not intervals.is_continuous:
         text = (
-            f"{found.overlaps:,} versions overlap, {found.not_ended:,} do not end where "
+            f"{intervals.overlaps:,} versions overlap, {intervals.not_ended:,} do not end where "
             "the next one begins"
         )
     return IntervalResult(
         check="interval_continuity",
         table=table,
-        passed=found.is_continuous,
+        passed=intervals.is_continuous,
         text=text,
         values=dict(figures),
-        found=found,
+        found=intervals,
     )
 
 
@@ -245,34 +245,34 @@ def check_retention(
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
         return CheckResult(check="retention", passed=None, text=text)
     with closing(build_source(config)) as source:
-        found = retention_of(source, config.source, needed)
-    if found.journals_before is None:
+        retention = retention_of(source, config.source, needed)
+    if retention.journals_before is None:
         text = (
             f"{needed.consumer} needs {needed}, but the source begins with "
-            f"{found.oldest_journal or 'none'}"
+            f"{retention.oldest_journal or 'none'}"
         )
         return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
-    if found.kept_s is None:
+    if retention.kept_s is None:
         text = (
             "the server does not show how long it keeps its journals (binlog_expire_logs_seconds)"
         )
         return CheckResult(check="retention", passed=None, text=text)
     values: dict[str, int | float | str] = {
-        "journals_before": found.journals_before,
-        "kept_s": found.kept_s,
+        "journals_before": retention.journals_before,
+        "kept_s": retention.kept_s,
     }
-    if found.headroom_s is None:
+    if retention.headroom_s is None:
         text = f"{needed.consumer} needs {needed}; the source purges nothing by itself"
         return CheckResult(check="retention", passed=True, text=text, values=values)
     text = (
         f"{needed.consumer} needs {needed}, which the source may purge in "
-        f"{found.headroom_s / 3600:,.1f} hours"
+        f"{retention.headroom_s / 3600:,.1f} hours"
     )
     return CheckResult(
         check="retention",
-        passed=found.headroom_s >= headroom_min_s,
+        passed=retention.headroom_s >= headroom_min_s,
         text=text,
-        values=values | {"headroom_s": found.headroom_s},
+        values=values | {"headroom_s": retention.headroom_s},
     )
 
 

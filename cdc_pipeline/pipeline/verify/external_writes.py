@@ -33,12 +33,12 @@ def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, E
     cut, pending = sink.last_cut(), sink.pending_record()
     if cut is None:
         return {}
-    found = {
+    writes = {
         name: find_external_write(sink.paths, cut, name, pending)
         for name in sorted(names)
         if name in cut.tables
     }
-    return {name: write for name, write in found.items() if write is not None}
+    return {name: write for name, write in writes.items() if write is not None}
 
 
 def describe(
@@ -50,12 +50,12 @@ def describe(
     keys_shown: int,
 ) -> ExternalChange:
     """Starts Spark to list keys if the rows of the cut still exist."""
-    made = ExternalChange(
+    change = ExternalChange(
         versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
     )
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
-        return made
+        return change
     target = Targets(config, cut).named(write.table)
     recorded = recorded_of(target)
     sides = Sides(
@@ -68,7 +68,7 @@ def describe(
     )
     session = sink.spark.session()
     try:
-        found = compare(
+        comparison = compare(
             session,
             sides,
             source_files=(),
@@ -79,13 +79,13 @@ def describe(
             fixed=config.sink.spark.settings,
         )
     except CdcError as error:  # columns were changed: the table can be restored all the same
-        return made.model_copy(update={"what": f"{made.what}; {error.got}"})
+        return change.model_copy(update={"what": f"{change.what}; {error.got}"})
     differences: tuple[Difference, ...] = ()
-    if found.folder is not None and keys_shown:
-        rows = read_differences(sides, found, DIFFERENCES, limit=keys_shown)
+    if comparison.folder is not None and keys_shown:
+        rows = read_differences(sides, comparison, DIFFERENCES, limit=keys_shown)
         differences = display(sides, rows)
-    counts = {kind: count for kind, count in found.counts.items() if kind in DIFFERENCES}
-    return made.model_copy(update={"counts": counts, "differences": differences})
+    counts = {kind: count for kind, count in comparison.counts.items() if kind in DIFFERENCES}
+    return change.model_copy(update={"counts": counts, "differences": differences})
 
 
 def _in_words(write: ExternalWrite) -> str:
@@ -117,23 +117,23 @@ def put_back(
         targets = Targets(config, cut, shadows=batch.cursor.shadows)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
-            found = find_external_write(sink.paths, cut, name)
-            if found is None or not found.is_restorable:
+            write = find_external_write(sink.paths, cut, name)
+            if write is None or not write.is_restorable:
                 raise LakeStateError(
                     "the table can no longer be restored",
                     table=name,
                     expected="rows of the last cut, followed by commits of other programs",
-                    got="it is as in the cut" if found is None else found.error.got,
+                    got="it is as in the cut" if write is None else write.error.got,
                     next_step="verify again",
                 )
             version = cut.tables[name].table_version
             batch.rows.restore(targets.named(name), version)
-            held = states[name].suspended
-            if held is not None and held.needs_reload:
+            suspension = states[name].suspended
+            if suspension is not None and suspension.needs_reload:
                 # The table now holds the cut's rows, so that it can be caught up from its position.
-                held = held.model_copy(update={"needs_reload": False, "next_step": ""})
-            states[name] = states[name].model_copy(update={"suspended": held, "exact": False})
-            undone = ", ".join(f"{number} ({what})" for number, what in found.versions.items())
+                suspension = suspension.model_copy(update={"needs_reload": False, "next_step": ""})
+            states[name] = states[name].model_copy(update={"suspended": suspension, "exact": False})
+            undone = ", ".join(f"{number} ({what})" for number, what in write.versions.items())
             notes.append(
                 Note(
                     kind=_RESTORED_NOTE,

@@ -97,8 +97,8 @@ def repair_batch(
     with admin_batch(
         sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
     ) as batch:
-        found = batch.last_cut().batch_number, batch.cursor.position.order
-        is_there = found == (proved_at.cut.batch_number, proved_at.position.order)
+        place = batch.last_cut().batch_number, batch.cursor.position.order
+        is_there = place == (proved_at.cut.batch_number, proved_at.position.order)
         yield RepairBatch(batch) if is_there else None
 
 
@@ -181,10 +181,10 @@ def apply_repair(
             inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted
         )
         done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
-        made = batch.publish(
+        cut = batch.publish(
             f"rows that differed from the source were repaired by {who}: {done}", table=target.name
         )
-        return made.batch_number, counts
+        return cut.batch_number, counts
 
 
 def _there(

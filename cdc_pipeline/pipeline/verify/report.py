@@ -135,6 +135,6 @@ class VerifyReport(FrozenModel):
     @property
     def status(self) -> Status:
         """The worst status of the tables: different, then unsettled, then not_compared."""
-        found = {table.status for table in self.tables.values()}
+        statuses = {table.status for table in self.tables.values()}
         order: tuple[Status, ...] = ("different", "unsettled", "not_compared")
-        return next((status for status in order if status in found), "equal")
+        return next((status for status in order if status in statuses), "equal")

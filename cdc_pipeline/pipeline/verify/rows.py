@@ -71,18 +71,18 @@ class SourceRows:
     def take_unread(self, key: Sequence[str]) -> pa.Table | None:
         """Keys (``k0 ...``) of rows left out since the last call; None if none."""
         rows, self._unread = self._unread, []
-        made = [staged.table for staged in map(self._staged, rows) if staged is not None]
-        if not made or not key:
+        tables = [staged.table for staged in map(self._staged, rows) if staged is not None]
+        if not tables or not key:
             return None
         names = [column.name for column in self.target.spec.columns]
         places = [f"c{names.index(name)}" for name in key]
-        found = pa.concat_tables([table.select(places) for table in made])
-        return found.rename_columns([f"k{number}" for number in range(len(places))])
+        keys = pa.concat_tables([table.select(places) for table in tables])
+        return keys.rename_columns([f"k{number}" for number in range(len(places))])
 
     def _staged(self, good: DecodedRows) -> StagedRows | None:
-        found = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
-        found = self._targets.with_rescued(found, good)
-        target = found[0]
+        targets = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
+        targets = self._targets.with_rescued(targets, good)
+        target = targets[0]
         shaped = self._targets.shaped(good, target)
         spec = target.spec
         source = spec.sources.get(shaped.schema.full_name)
@@ -100,15 +100,15 @@ class SourceRows:
         if not rows.invalid:
             return rows
         policy = self._targets.policy(rows.schema)
-        found = policy.judge(rows)
-        if found.failing is not None:
-            raise unrepresentable(rows, found.failing)
-        bad = {value.row for value in found.bad}
+        judged = policy.judge(rows)
+        if judged.failing is not None:
+            raise unrepresentable(rows, judged.failing)
+        bad = {value.row for value in judged.bad}
         names = rows.schema.column_names
-        keyless = {value.row for value in found.bad if names[value.column] in policy.keys}
+        keyless = {value.row for value in judged.bad if names[value.column] in policy.keys}
         self.unreadable += len(bad)
         if bad - keyless:
             unread = np.zeros(len(rows), np.bool_)
             unread[list(bad - keyless)] = True
             self._unread.append(replace(rows, invalid=[]).where(unread))
-        return found.without(bad)
+        return judged.without(bad)

@@ -85,10 +85,10 @@ class RoundsResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for piece in self.different:
-            found.update({kind: piece.found.counts.get(kind, 0) for kind in piece.kinds})
-        return {kind: found[kind] for kind in DIFFERENCES if found[kind]}
+            counts.update({kind: piece.found.counts.get(kind, 0) for kind in piece.kinds})
+        return {kind: counts[kind] for kind in DIFFERENCES if counts[kind]}
 
     @property
     def source_state(self) -> SourceState | None:
@@ -155,7 +155,7 @@ class TableComparison:
             except DisturbedError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
-        found = compare(
+        comparison = compare(
             self._sink.spark.session(),
             reading.sides,
             source_files=self._scratch.files("source"),
@@ -168,7 +168,7 @@ class TableComparison:
             sampled=request.share < 1,
             fixed=self._config.sink.spark.settings,
         )
-        return reading, found
+        return reading, comparison
 
     def request_for(self, piece: Piece) -> ReadRequest:
         """By the keys' values, if that is worth it."""

@@ -178,21 +178,23 @@ class _Verification:
                         for name in external_writes
                     }
                 raise
-        found = {}
+        verified = {}
         for name in self._names(source_state.cut):
             started = time.monotonic()
             try:
-                made = self._table(name, source_state, external_writes)
+                table_verified = self._table(name, source_state, external_writes)
             except CdcError as error:
                 if not is_of_one_table(error):
                     raise
                 reason = "; ".join(filter(None, (error.what, error.next_step)))
                 if isinstance(error, SinkError):
                     reason += f"; {new_snapshot(self._config.name, name)} fills the table anew"
-                made = self._not_compared(source_state.cut, name, external_writes, reason)
-            found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
+                table_verified = self._not_compared(source_state.cut, name, external_writes, reason)
+            verified[name] = table_verified.model_copy(
+                update={"seconds": time.monotonic() - started}
+            )
             source_state = self._captures.source_state()
-        return found
+        return verified
 
     # -- which tables ------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class _Verification:
         return sorted(set(chosen))
 
     def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
-        found = find_external_writes(self._sink, self._names(cut))
+        writes = find_external_writes(self._sink, self._names(cut))
         kept = {
             name: describe(
                 self._config,
@@ -240,10 +242,10 @@ class _Verification:
                 scratch=self._scratch,
                 keys_shown=self._options.keys_shown,
             )
-            for name, one in found.items()
+            for name, one in writes.items()
         }
         back = (
-            [name for name, one in found.items() if one.is_restorable]
+            [name for name, one in writes.items() if one.is_restorable]
             if self._options.repair
             else []
         )
@@ -295,11 +297,11 @@ class _Verification:
             parts.append(
                 self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired)
             )
-        made = self._joined(name, table, sources, parts, repaired)
+        joined = self._joined(name, table, sources, parts, repaired)
         return (
-            made.model_copy(update={"foreign": external_writes.get(name)})
+            joined.model_copy(update={"foreign": external_writes.get(name)})
             if name in external_writes
-            else made
+            else joined
         )
 
     def _source_table(
@@ -367,9 +369,9 @@ class _Verification:
         """Why a table is not compared; "" if it is."""
         state, table = cut.cursor.targets[name], cut.tables.get(name)
         if state.suspended is not None:
-            held = state.suspended
-            out = way_out(name, held, source=self._config.name)
-            return f"suspended at {held.position}: {held.what}; {out}"
+            suspension = state.suspended
+            out = way_out(name, suspension, source=self._config.name)
+            return f"suspended at {suspension.position}: {suspension.what}; {out}"
         if table is None or state.table_version < 0:
             return "not created yet"
         parted = why_parted(self._config, state)

@@ -147,12 +147,12 @@ class ProvenView:
 
     def _check_follows(self, at: SourceState) -> None:
         for name in self._targets:
-            held = at.cut.cursor.suspended.get(name)
-            if held is not None:
+            suspension = at.cut.cursor.suspended.get(name)
+            if suspension is not None:
                 raise LeftError(
-                    f"suspended in the meantime at {held.position}: {held.what}",
+                    f"suspended in the meantime at {suspension.position}: {suspension.what}",
                     table=name,
-                    next_step=held.next_step,
+                    next_step=suspension.next_step,
                 )
             table = at.cut.tables.get(name)
             source = None if table is None else table.spec.sources_of(name).get(self._source_table)

@@ -64,10 +64,10 @@ def joined_cursor(
 
 
 def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
-    found: Any = parse_gtid_set(before.gtid_set, before.flavor)
+    executed: Any = parse_gtid_set(before.gtid_set, before.flavor)
     for result in results:
-        found = found.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))
-    return str(found)
+        executed = executed.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))
+    return str(executed)
 
 
 def joined_record(
@@ -84,7 +84,10 @@ def joined_record(
     for record in records:
         for target in record.targets:
             by_target.setdefault(target.table, []).append(target)
-    targets = [_joined(found, cursor.targets[name]) for name, found in sorted(by_target.items())]
+    targets = [
+        _joined(parts_of_target, cursor.targets[name])
+        for name, parts_of_target in sorted(by_target.items())
+    ]
     return BatchRecord(
         source=source,
         batch_number=cursor.batch_number,

@@ -172,8 +172,8 @@ class _Reading:
 
     def read(self, state: RunState) -> RunState:
         surveys = self._surveys(state)
-        found = pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min)
-        for piece in found:
+        all_pieces = pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min)
+        for piece in all_pieces:
             for wave in _waves(piece.segments, self._parallel.wave_bytes):
                 done = self._wave(state, wave)
                 if isinstance(done, RunState):

@@ -70,33 +70,33 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
     gaps = _joined(_gaps(surveys))
     begin = _At(journal_number(surveys[0].journal), surveys[0].start)
     end = _At(journal_number(surveys[-1].journal), surveys[-1].end)
-    made: list[Piece] = []
+    divided: list[Piece] = []
     at = begin
     for gap in [*gaps, _Gap(end, end, "")]:
         segments = _segments(surveys, at, gap.start)
         size_bytes = sum(segment.size_bytes for segment in segments)
         last = segments[-1] if segments else None
         if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
-            made.append(Piece(last.journal, last.stop, tuple(segments)))
+            divided.append(Piece(last.journal, last.stop, tuple(segments)))
         elif last is not None:
-            made.append(Piece(last.journal, last.stop, why=TOO_LITTLE))
+            divided.append(Piece(last.journal, last.stop, why=TOO_LITTLE))
         if gap.stop > gap.start:
-            made.append(Piece(names[gap.stop.number], gap.stop.offset, why=gap.why))
+            divided.append(Piece(names[gap.stop.number], gap.stop.offset, why=gap.why))
         at = max(at, gap.stop)
-    return _one_after_the_other(made)
+    return _one_after_the_other(divided)
 
 
 def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
-    found: list[_Gap] = []
+    gaps: list[_Gap] = []
     numbers = [journal_number(one.journal) for one in surveys]
     range_end = _At(numbers[-1], surveys[-1].end)
     prepared: dict[str, _At] = {}
     for number, one in zip(numbers, surveys, strict=True):
         if one.failed:
-            found.append(
+            gaps.append(
                 _Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed)
             )
-        found += [
+        gaps += [
             _Gap(
                 _At(number, group.start),
                 _At(number, group.stop),
@@ -110,10 +110,10 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
             if is_prepared:
                 prepared[group.xid] = at
             else:
-                found.append(
+                gaps.append(
                     _Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction")
                 )
-    found += [
+    gaps += [
         _Gap(at, range_end, "an XA transaction that does not end in the range")
         for at in prepared.values()
     ]
@@ -121,31 +121,31 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
     for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
         if not one.is_closed or one.failed:
             why = one.failed or "the end of a journal without ROTATE or STOP"
-            found.append(_Gap(_At(number, one.start), _At(next_number, following.end), why))
-    return sorted(found)
+            gaps.append(_Gap(_At(number, one.start), _At(next_number, following.end), why))
+    return sorted(gaps)
 
 
 def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
-    made: list[_Gap] = []
+    joined: list[_Gap] = []
     for gap in gaps:
-        if made and gap.start <= made[-1].stop:
-            last = made[-1]
-            made[-1] = _Gap(last.start, max(last.stop, gap.stop), last.why)
+        if joined and gap.start <= joined[-1].stop:
+            last = joined[-1]
+            joined[-1] = _Gap(last.start, max(last.stop, gap.stop), last.why)
         else:
-            made.append(gap)
-    return made
+            joined.append(gap)
+    return joined
 
 
 def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
-    found = []
+    segments = []
     for one in surveys:
         number = journal_number(one.journal)
         first = max(start.offset, one.start) if number == start.number else one.start
         last = min(stop.offset, one.end) if number == stop.number else one.end
         if start.number <= number <= stop.number and first < last:
             bounds = [first, *(at for at in one.splits if first < at < last), last]
-            found += [Segment(one.journal, *part) for part in pairwise(bounds)]
-    return found
+            segments += [Segment(one.journal, *part) for part in pairwise(bounds)]
+    return segments
 
 
 def _one_after_the_other(made: Sequence[Piece]) -> list[Piece]:

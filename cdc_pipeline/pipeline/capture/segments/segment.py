@@ -190,10 +190,10 @@ class SegmentCommitter:
             return
         if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:
             raise _apart("a prepared XA transaction")
-        found = stager.collect()
-        covered = self._moves.cover(stager.number, found.created)
+        collected = stager.collect()
+        covered = self._moves.cover(stager.number, collected.created)
         record = None
-        if found.staged is not None and found.staged.has_work:
+        if collected.staged is not None and collected.staged.has_work:
             head = BatchRecord(
                 source=covered.cursor.source,
                 batch_number=stager.number,
@@ -201,14 +201,14 @@ class SegmentCommitter:
                 cursor_after=covered.cursor,
                 source_time_us=covered.source_time_us,
             )
-            record = found.staged.record(head, is_part=True)
+            record = collected.staged.record(head, is_part=True)
         self.result = SegmentResult(
             record=record,
             cursor=covered.cursor,
             interval=covered.interval,
             source_time_us=covered.source_time_us,
-            ddl=found.ddl,
-            notes=found.notes,
+            ddl=collected.ddl,
+            notes=collected.notes,
         )
 
 

@@ -153,9 +153,9 @@ class _Surveyor:
         for row in np.flatnonzero(
             (events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)
         ).tolist():
-            found = self._boundary(chunk, row)
-            if found is not None:
-                self._open.append((found[0], int(events["tx_offset"][row]), found[1]))
+            boundary = self._boundary(chunk, row)
+            if boundary is not None:
+                self._open.append((boundary[0], int(events["tx_offset"][row]), boundary[1]))
                 self._close(chunk, row)
         self._last_type = int(events["event_type"][-1])
         closing = self._last_type in _CLOSING
