@@ -11,16 +11,23 @@ from pydantic.fields import FieldInfo
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.section import sections_in, setting_name, type_text
 from cdc_pipeline.config.settings import meaning, plain_value, text_of
-from tools.pages.markdown import as_markdown, code, made_from, table
+from cdc_pipeline.config.units import SIZE_HELP
+from tools.pages.markdown import as_markdown, code, made_from
 
 INTRO = """\
 # Settings
 
 Every setting of a pipeline's file, with its values, its default and what it does.
 [Configuration](configuration.md) shows a file and explains how the settings work together.
-A setting without a default is required where its section is used. `${NAME}` in any text is replaced
-from the environment.
+What is required is so where its section is used. `${NAME}` in any text is replaced from the
+environment. A *size* is a number of bytes or has a unit: `16777216`, `16 MiB`, `16 MB`, `512k`; a
+*duration* is a number of seconds or has a unit: `30s`, `5m`, `2 h`, `7 days`.
 """
+_DEFINED = {
+    "a number of seconds, or a duration with its unit such as 30s, 5m, 2 h or 7 days": "a duration",
+    ", or a duration with its unit such as 30s, 5m, 2 h or 7 days": ", or a duration with its unit",
+    SIZE_HELP: "a size",
+}
 # Alternatives that are written in place; their settings' texts explain them.
 _IN_PLACE = {"start", "bound", "masks", "automation"}
 
@@ -63,24 +70,24 @@ def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Bas
 
 
 def _section(model: type[BaseModel]) -> Iterator[str]:
-    yield table(
-        ("setting", "values", "default", "what it does"),
-        (
-            (
-                code(setting_name(name, field)),
-                type_text(field.annotation, field.metadata),
-                _default(field),
-                as_markdown(meaning(model, name)),
-            )
-            for name, field in model.model_fields.items()
-            if (model, name) != (PipelineConfig, "name")
-        ),
-    )
+    for name, field in model.model_fields.items():
+        if (model, name) != (PipelineConfig, "name"):
+            facts = ", ".join(filter(None, (_values(field), _default(field))))
+            said = " ".join(as_markdown(meaning(model, name)).split())
+            yield f"- {code(setting_name(name, field))} ({facts}): {said}"
+    yield ""
+
+
+def _values(field: FieldInfo) -> str:
+    text = type_text(field.annotation, field.metadata)
+    for long, short in _DEFINED.items():
+        text = text.replace(long, short)
+    return text
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "required"
+        return "**required**"
     value = field.get_default(call_default_factory=True)
     has_text = not isinstance(value, BaseModel) and value not in (None, "", (), {})
-    return code(text_of(plain_value(value))) if has_text else ""
+    return f"default {code(text_of(plain_value(value)))}" if has_text else ""
