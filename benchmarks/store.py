@@ -29,9 +29,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.segments.file import FileEventStore
-from cdc_pipeline.store.segments.mixed import MixedEventStore
+from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 RUNS = 12

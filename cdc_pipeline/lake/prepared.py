@@ -68,7 +68,7 @@ MEMORY_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class CommitPlace:
     """The transaction that makes rows effective: epoch, journal, first offset, commit time (K1)."""
 
     epoch: int
@@ -198,7 +198,7 @@ class XaParking:
         """The tables of the transaction under way, each at the schema version of its rows."""
         return () if self._pieces is None else tuple(self._pieces.spools)
 
-    def pieces(self, effect: Effect) -> Iterator[DecodedRows]:
+    def pieces(self, effect: CommitPlace) -> Iterator[DecodedRows]:
         """Yield its rows, when it was committed in one phase; call `drop_pieces` afterwards."""
         assert self._pieces is not None
         for spool in self._pieces.spools.values():
@@ -257,7 +257,7 @@ class XaParking:
         )
         return (*checked, *parked.spools)
 
-    def rows(self, xid: str, effect: Effect) -> Iterator[DecodedRows]:
+    def rows(self, xid: str, effect: CommitPlace) -> Iterator[DecodedRows]:
         """Yield rows that XA COMMIT makes effective, in bounded pieces."""
         parked = self._open[xid]
         for file in parked.entry.files:

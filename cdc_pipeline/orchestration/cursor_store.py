@@ -6,8 +6,8 @@ Rules:
   without a run, and a backfill may log one for a partition.
 - The event of a deleted run still counts: deleting a run tidies the history but does not undo the
   run. Wiping the asset removes all events, and the cursor with them.
-- A cursor of a newer version is never skipped: using an older one instead would hide that a newer
-  program has written.
+- A cursor of another version of the program is never skipped: using the one before it would hide
+  that the other has written.
 - Going too far back is harmless, since the capture checks the cursor against the lake's last cut.
 - Dagster has no compare-and-swap: before each write the store reads the newest cursor again and
   compares it; the source's lock keeps other writers out in between.

@@ -10,19 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
-from cdc_pipeline.lake.dump_errors import DumpErrorFile
-from cdc_pipeline.lake.first_start import FirstStartFile
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, Start
 from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.run_notes import NoteFile, dump_error_file, first_start_file
 from cdc_pipeline.position.cursor import StoredCursor
+from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode
-from cdc_pipeline.store.segments.file import FileEventStore
-from cdc_pipeline.store.segments.mixed import MixedEventStore
+from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode, MemoryEventStore
+from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns
 
 
@@ -127,12 +125,12 @@ def build_lake_cursors(
     return DeltaCursorStore(paths.cursors, source=config.name, before=before)
 
 
-def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
-    return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
+def build_dump_errors(config: PipelineConfig) -> NoteFile[DumpErrors]:
+    return dump_error_file(LakePaths(config.sink.lake_path.absolute(), config.name))
 
 
-def build_first_start(config: PipelineConfig) -> FirstStartFile:
-    return FirstStartFile(LakePaths(config.sink.lake_path.absolute(), config.name).first_start)
+def build_first_start(config: PipelineConfig) -> NoteFile[Start | None]:
+    return first_start_file(LakePaths(config.sink.lake_path.absolute(), config.name))
 
 
 def slice_events_max(config: PipelineConfig) -> int:

@@ -71,7 +71,6 @@ def test_a_misspelt_word_is_answered_with_the_right_one(words: tuple[str, ...], 
     done = _run(*words)
     assert done.exit_code == 2
     assert meant in done.stderr
-    assert "--until-time" not in done.stderr, "an old name"
 
 
 # -- quiet, colors ---------------------------------------------------------------------------------

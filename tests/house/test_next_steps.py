@@ -85,7 +85,7 @@ TRIED: Final[dict[str, str]] = {
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
-    "lake/first_start.py::changed_start": "a warning: the run goes on",
+    "lake/run_notes.py::changed_start": "a warning: the run goes on",
     "orchestration/component.py::": "a comment in a new file",
     "orchestration/runs/source_runs.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (

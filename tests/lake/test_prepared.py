@@ -15,7 +15,7 @@ from cdc_pipeline.binlog.seq_columns import event_ordinals
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.prepared import Effect, XaParking, remove_unreferenced
+from cdc_pipeline.lake.prepared import CommitPlace, XaParking, remove_unreferenced
 from cdc_pipeline.position.cursor import CursorState, OpenXa
 from tests.support.seqs import seq_array
 from tests.support.sink_values import (
@@ -40,7 +40,7 @@ T = table_schema(
 U = table_schema(
     "shop.u", [column("id", Kind.INT32), column("v", Kind.VECTOR), column("g", Kind.GEOMETRY)], "id"
 )
-EFFECT = Effect(epoch=3, journal="binlog.000009", tx_offset=777, commit_ts_us=5_000_000)
+EFFECT = CommitPlace(epoch=3, journal="binlog.000009", tx_offset=777, commit_ts_us=5_000_000)
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LockError, StoreError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.wiring import build_store, get_size
-from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.segments.file import FileEventStore
-from cdc_pipeline.store.segments.mixed import MixedEventStore
+from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from tests.store.contract_suite import Feed
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.ring import MemoryEventStore
 from tests.store.contract_suite import Feed, StoreContract
 from tests.store.store_machine import StoreMachine
 

@@ -9,7 +9,7 @@ Rules:
   is compared, and equal content counts as written. Every record names its writer or its time.
 - Hadoop creates objects for folders, empty ones named after the folder and a slash. They are not
   files of that folder; the library sees them without the slash and cannot delete them
-  (`markers.remove_markers` can).
+  (Spark's connector can: `storage`).
 - `FileNotFoundError` and `FileExistsError` are about objects. All other failures (bucket,
   credentials, rights, network) raise a `CdcError` with the setting; secrets are removed from the
   store's message.

@@ -18,6 +18,7 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,6 @@ from typing import IO, Any, Final, Protocol
 from cdc_pipeline.config.storage_config import LakeUri, parse_uri
 from cdc_pipeline.errors import SinkError
 from cdc_pipeline.lake.storage.file_failures import cure_of, kind_of
-from cdc_pipeline.lake.storage.markers import remove_markers
 from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 
 TEMPORARY_PREFIX: Final = ".put-"
@@ -309,7 +309,7 @@ class _ObjectFiles:
         check()
         at.store.delete(list(sizes))
         if 0 in sizes.values() and at.store.has_any(at.key):
-            remove_markers(at)
+            _remove_markers(at)
         return len(sizes)
 
     def make_folder(self, folder: Path) -> None:
@@ -347,6 +347,23 @@ class _ObjectFiles:
 
 _LOCAL: Final = LocalStorage()
 _OBJECTS: Final = _ObjectFiles()
+
+
+def _remove_markers(folder: ObjectPath) -> None:
+    """Remove Hadoop's folder markers of a tree without files: empty objects whose names end with a
+    slash. Delta creates one for a new table's log, and the connector one when the last file of a
+    folder is removed. Nothing reads them, but a tree is gone only without them.
+
+    Spark's own connector does it: a process that made such objects has it running. Without it, or
+    if it fails, they stay, which loses nothing.
+    """
+    pyspark: Any = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return
+    with suppress(Exception):
+        path = context._jvm.org.apache.hadoop.fs.Path(str(folder))
+        path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
 
 
 def storage_of(path: Path) -> Storage:

@@ -32,7 +32,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, UnknownXaError
-from cdc_pipeline.lake.prepared import Effect
+from cdc_pipeline.lake.prepared import CommitPlace
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.lost_xa import lost_end
 from cdc_pipeline.pipeline.capture.stretch import Stretch
@@ -310,8 +310,8 @@ class XaStaging:
         if end.is_commit:
             self._place.count("transactions_applied", self._take(rows))
 
-    def _effect(self, end: XaEnd | XaPart) -> Effect:
-        return Effect(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+    def _effect(self, end: XaEnd | XaPart) -> CommitPlace:
+        return CommitPlace(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
 
     # -- rows that became effective ----------------------------------------------------------------
 

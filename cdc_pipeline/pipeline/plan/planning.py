@@ -18,9 +18,9 @@ from cdc_pipeline.config.pipeline_config import (
     PositionConfig,
 )
 from cdc_pipeline.errors import PositionError, SourceIdentityError
-from cdc_pipeline.lake.first_start import changed_start
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.pipeline.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.pipeline.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.plan.needs_load import needing

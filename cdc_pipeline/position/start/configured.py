@@ -13,18 +13,18 @@ from datetime import UTC, datetime, timedelta
 
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.context import StartContext
 from cdc_pipeline.position.start.executed import complete, with_created
 from cdc_pipeline.position.start.history import after_gtid_set
-from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDecision
 
 
-def gtid_set(question: Question) -> StartDecision:
+def gtid_set(context: StartContext) -> StartDecision:
     """Start after the configured GTID set (P3)."""
-    start = question.configured
+    start = context.configured
     assert isinstance(start, GtidConfig)
-    position = after_gtid_set(question.source, start.gtid_set, setting="start.gtid_set")
+    position = after_gtid_set(context.source, start.gtid_set, setting="start.gtid_set")
     return StartDecision(
         position,
         (f"the configuration starts after the GTID set {position.gtid_set}",),
@@ -32,48 +32,48 @@ def gtid_set(question: Question) -> StartDecision:
     )
 
 
-def journal_and_offset(question: Question) -> StartDecision:
+def journal_and_offset(context: StartContext) -> StartDecision:
     """Start at the configured journal and offset (P4)."""
-    start = question.configured
+    start = context.configured
     assert isinstance(start, PositionConfig)
     wanted = Position(start.journal, start.offset)
-    return _completed(question, wanted, f"the configuration starts at {wanted}")
+    return _completed(context, wanted, f"the configuration starts at {wanted}")
 
 
-def journal_and_time(question: Question) -> StartDecision:
+def journal_and_time(context: StartContext) -> StartDecision:
     """Search for the time in that journal only; start at its begin if nothing is found (P4)."""
-    start = question.configured
+    start = context.configured
     assert isinstance(start, TimeConfig)
     assert start.journal is not None
     head = Position(start.journal, FIRST_OFFSET)
-    question.source.validate_position(head)
+    context.source.validate_position(head)
     found = search_by_time(
-        question.source, t_us=_us(start.time), end=question.end, journal=start.journal
+        context.source, t_us=_us(start.time), end=context.end, journal=start.journal
     )
     what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
     if found is None:
         return _completed(
-            question,
+            context,
             head,
             f"{what}: the journal has no commit at or after it, so all of the journal is read",
         )
-    return _completed(question, found, f"{what}: found at {found}")
+    return _completed(context, found, f"{what}: found at {found}")
 
 
-def time(question: Question) -> StartDecision:
+def time(context: StartContext) -> StartDecision:
     """Search for the time; start at the current end if nothing is found (P4, P8)."""
-    start = question.configured
+    start = context.configured
     assert isinstance(start, TimeConfig)
-    found = search_by_time(question.source, t_us=_us(start.time), end=question.end)
+    found = search_by_time(context.source, t_us=_us(start.time), end=context.end)
     what = f"the configuration starts at {start.time.isoformat()}"
     if found is None:
         return _at_end(
-            question,
+            context,
             f"{what}: there is no commit at or after it, so reading starts at the end of the log",
         )
-    decision = _completed(question, found, f"{what}: found at {found}")
-    oldest = question.source.journals()[0].journal
-    if found.journal == oldest and question.source.journal_created_s(oldest) * SECOND_US > _us(
+    decision = _completed(context, found, f"{what}: found at {found}")
+    oldest = context.source.journals()[0].journal
+    if found.journal == oldest and context.source.journal_created_s(oldest) * SECOND_US > _us(
         start.time
     ):
         late = (
@@ -84,36 +84,36 @@ def time(question: Question) -> StartDecision:
     return decision
 
 
-def earliest(question: Question) -> StartDecision:
+def earliest(context: StartContext) -> StartDecision:
     """Start at the oldest journal (P4)."""
-    position = with_created(question.source, question.source.earliest_position())
+    position = with_created(context.source, context.source.earliest_position())
     return StartDecision(
         position, (f"the configuration starts at the earliest journal: {position}",)
     )
 
 
-def latest(question: Question) -> StartDecision:
+def latest(context: StartContext) -> StartDecision:
     """Start at the current end (P4)."""
-    return _at_end(question, "the configuration starts at the end of the log")
+    return _at_end(context, "the configuration starts at the end of the log")
 
 
-def standby_end(question: Question) -> StartDecision:
+def standby_end(context: StartContext) -> StartDecision:
     """Start at the current end, because nothing is configured for the standby (P4)."""
     return _at_end(
-        question,
+        context,
         "the primary's start is meaningless on the standby, and source.standby.start is not set: "
         "the end of its log",
     )
 
 
-def _at_end(question: Question, reason: str) -> StartDecision:
-    position = with_created(question.source, question.end)
+def _at_end(context: StartContext, reason: str) -> StartDecision:
+    position = with_created(context.source, context.end)
     return StartDecision(position, (f"{reason}: {position}",))
 
 
-def _completed(question: Question, wanted: Position, reason: str) -> StartDecision:
-    question.source.validate_position(wanted)
-    position, notes = complete(question.source, wanted)
+def _completed(context: StartContext, wanted: Position, reason: str) -> StartDecision:
+    context.source.validate_position(wanted)
+    position, notes = complete(context.source, wanted)
     return StartDecision(position, (reason, *notes))
 
 

@@ -29,6 +29,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.start.context import StartContext
 from cdc_pipeline.position.start.executed import (
     complete,
     head_set,
@@ -37,7 +38,6 @@ from cdc_pipeline.position.start.executed import (
 )
 from cdc_pipeline.position.start.last_transaction import check_last_transaction
 from cdc_pipeline.position.start.locate import locate_gtid_set
-from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.same_log import begin_again, check_same_log, other_log
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.types import (
@@ -49,55 +49,55 @@ from cdc_pipeline.position.start.types import (
 )
 
 
-def stay(question: Question) -> StartDecision:
+def stay(context: StartContext) -> StartDecision:
     """Continue at the last position on the cursor's own server (P5, P3)."""
-    cursor, source = question.cursor, question.source
-    _check_not_ahead(question)
+    cursor, source = context.cursor, context.source
+    _check_not_ahead(context)
     position = cursor.position
-    by_offset = not question.goes_by_gtid
+    by_offset = not context.goes_by_gtid
     notes: tuple[str, ...] = ()
-    if position.gtid_set and not question.uses_gtids:
+    if position.gtid_set and not context.uses_gtids:
         position = read_by_offset(position)
         notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
     check_same_log(source, position, pipeline_name=cursor.source)
     source.validate_position(position)
     if not by_offset:
-        _check_nothing_is_passed_over(question)
+        _check_nothing_is_passed_over(context)
     return StartDecision(
-        position, (*_cursor_notes(question), *notes, _what_is_new(question)), by_offset=by_offset
+        position, (*_cursor_notes(context), *notes, _what_is_new(context)), by_offset=by_offset
     )
 
 
-def complete_cursor(question: Question) -> StartDecision:
+def complete_cursor(context: StartContext) -> StartDecision:
     """Continue by offset with a completed executed set, because the server has begun to use
     GTIDs.
     """
-    source, wanted = question.source, read_by_offset(question.cursor.position)
-    _check_not_ahead(question)
-    check_same_log(source, wanted, pipeline_name=question.cursor.source)
+    source, wanted = context.source, read_by_offset(context.cursor.position)
+    _check_not_ahead(context)
+    check_same_log(source, wanted, pipeline_name=context.cursor.source)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
-    return StartDecision(position, (*_cursor_notes(question), *notes, _what_is_new(question)))
+    return StartDecision(position, (*_cursor_notes(context), *notes, _what_is_new(context)))
 
 
-def by_set_after_purge(question: Question) -> StartDecision:
+def by_set_after_purge(context: StartContext) -> StartDecision:
     """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
-    _check_not_ahead(question)
-    question.source.validate_position(question.cursor.position)
+    _check_not_ahead(context)
+    context.source.validate_position(context.cursor.position)
     check_last_transaction(
-        question.source, question.cursor.position, pipeline_name=question.cursor.source
+        context.source, context.cursor.position, pipeline_name=context.cursor.source
     )
-    _check_nothing_is_passed_over(question)
+    _check_nothing_is_passed_over(context)
     return StartDecision(
-        question.cursor.position,
-        (*_cursor_notes(question), _what_is_new(question)),
+        context.cursor.position,
+        (*_cursor_notes(context), _what_is_new(context)),
         by_offset=False,
     )
 
 
-def fail_over(question: Question) -> StartDecision:
+def fail_over(context: StartContext) -> StartDecision:
     """Read the log of another server without the transactions of the cursor's set (P3)."""
-    cursor, source = question.cursor, question.source
+    cursor, source = context.cursor, context.source
     try:
         position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
     except PositionError as error:
@@ -112,12 +112,12 @@ def fail_over(question: Question) -> StartDecision:
         ) from None
     position = replace(position, last_transaction=cursor.last_transaction)
     check_last_transaction(source, position, pipeline_name=cursor.source)
-    _check_nothing_is_passed_over(question)
+    _check_nothing_is_passed_over(context)
     return StartDecision(
         position,
         (
-            *_cursor_notes(question),
-            f"now {_name_of(question.identity)} answers, which has all of that set and retains "
+            *_cursor_notes(context),
+            f"now {_name_of(context.identity)} answers, which has all of that set and retains "
             "what follows: its log is read without the transactions of the cursor's set",
         ),
         by_offset=False,
@@ -125,31 +125,31 @@ def fail_over(question: Question) -> StartDecision:
     )
 
 
-def switch_by_time(question: Question) -> StartDecision:
+def switch_by_time(context: StartContext) -> StartDecision:
     """Search another server without GTIDs by the last commit time minus the fallback interval (P6,
     P5).
     """
-    source, rules = question.source, question.rules
-    last_us = _last_commit_us(question)
+    source, rules = context.source, context.rules
+    last_us = _last_commit_us(context)
     t_us = last_us - rules.fallback_interval_us
-    _check_reaches_back(question, last_us)
-    found = search_by_time(source, t_us=t_us, end=question.end)
+    _check_reaches_back(context, last_us)
+    found = search_by_time(source, t_us=t_us, end=context.end)
     reasons = [
-        *_cursor_notes(question),
-        f"now {_name_of(question.identity)} answers: searched for the first commit at or after "
+        *_cursor_notes(context),
+        f"now {_name_of(context.identity)} answers: searched for the first commit at or after "
         f"{_time(t_us)}, which is {rules.fallback_interval_us / SECOND_US:g} s before the last one "
         "that was applied",
         f"found at {found}"
         if found
-        else f"there is none: the end of the log at {question.end} (P8)",
+        else f"there is none: the end of the log at {context.end} (P8)",
     ]
-    position = found or question.end
+    position = found or context.end
     until_us: int | None = last_us
-    if question.overlap is not None:
-        overlap = question.overlap(position)
+    if context.overlap is not None:
+        overlap = context.overlap(position)
         position, reasons = overlap.position, [*reasons, overlap.reason]
         until_us = overlap.until_us
-    if question.uses_gtids:
+    if context.uses_gtids:
         position, notes = complete(source, read_by_offset(position))
         reasons += notes
     else:
@@ -157,29 +157,29 @@ def switch_by_time(question: Question) -> StartDecision:
     return StartDecision(position, tuple(reasons), epoch_grows=True, overlap_until_us=until_us)
 
 
-def switch_virtual_ip(question: Question) -> StartDecision:
+def switch_virtual_ip(context: StartContext) -> StartDecision:
     """Switch to another server at the only address, after too many dump errors (P5)."""
-    decision = switch_by_time(question)
-    count = question.rules.dump_errors.count
+    decision = switch_by_time(context)
+    count = context.rules.dump_errors.count
     reason = (
-        f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: "
+        f"{count} dumps in a row have failed, more than {context.rules.dump_errors_max}: "
         "the address now leads to another server"
     )
     return replace(decision, reasons=(reason, *decision.reasons), resets_dump_errors=True)
 
 
-def await_virtual_ip(question: Question) -> StartDecision:
+def await_virtual_ip(context: StartContext) -> StartDecision:
     """Refuse another server at the only address, which may be temporary (P5). Raises
     ServerChangedError: always.
     """
-    cursor, rules = question.cursor, question.rules
+    cursor, rules = context.cursor, context.rules
     more = rules.dump_errors_max - rules.dump_errors.count
     raise ServerChangedError(
         f"another server answers at the address of the cursor of {cursor.source}",
         journal=cursor.journal,
         offset=cursor.offset,
         expected=_name_of(cursor.identity),
-        got=_name_of(question.identity),
+        got=_name_of(context.identity),
         next_step=f"bring the old server back to the address, or run again: after {more} more "
         "consecutive errors of this kind (source.dump_errors_max is "
         f"{rules.dump_errors_max}) the address counts as moved, and a run searches "
@@ -187,26 +187,26 @@ def await_virtual_ip(question: Question) -> StartDecision:
     )
 
 
-def refuse(question: Question) -> StartDecision:
+def refuse(context: StartContext) -> StartDecision:
     """Refuse a server that is unrelated to the cursor. Raises SourceIdentityError: always."""
-    cursor = question.cursor
+    cursor = context.cursor
     raise SourceIdentityError(
         f"the cursor of {cursor.source} was written for another server",
         journal=cursor.journal,
         offset=cursor.offset,
         expected=_name_of(cursor.identity),
-        got=_name_of(question.identity),
+        got=_name_of(context.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
         "source.host and source.standby; "
-        + begin_again(cursor.source, is_archive=question.source.tables() is None),
+        + begin_again(cursor.source, is_archive=context.source.tables() is None),
     )
 
 
-def _check_not_ahead(question: Question) -> None:
+def _check_not_ahead(context: StartContext) -> None:
     """Raise if the log of the cursor's own server ends before the cursor. Raises
     SourceIdentityError: the cursor is ahead by position or by GTIDs.
     """
-    cursor, identity, end = question.cursor, question.identity, question.end
+    cursor, identity, end = context.cursor, context.identity, context.end
     position = cursor.position
     missing = ""
     if position.gtid_set and end.gtid_set:
@@ -222,7 +222,7 @@ def _check_not_ahead(question: Question) -> None:
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
         next_step="wait if this is a lagging replica; "
-        + begin_again(cursor.source, is_archive=question.source.tables() is None),
+        + begin_again(cursor.source, is_archive=context.source.tables() is None),
     )
 
 
@@ -285,24 +285,24 @@ def _name_of(identity: ServerIdentity) -> str:
     return f"{identity} (server id {identity.server_id}){where}"
 
 
-def _cursor_notes(question: Question) -> tuple[str, ...]:
-    cursor = question.cursor
+def _cursor_notes(context: StartContext) -> tuple[str, ...]:
+    cursor = context.cursor
     return (
         f"the cursor of batch {cursor.batch_number} is at {cursor.position}",
         f"it was written for {_name_of(cursor.identity)}",
     )
 
 
-def _what_is_new(question: Question) -> str:
-    if question.cursor.position.order == question.end.order:
+def _what_is_new(context: StartContext) -> str:
+    if context.cursor.position.order == context.end.order:
         return "it is at the end of the log: there is nothing new"
-    return f"the log continues to {question.end}"
+    return f"the log continues to {context.end}"
 
 
-def _last_commit_us(question: Question) -> int:
+def _last_commit_us(context: StartContext) -> int:
     """The last applied commit time, or the nearest known time before the next transaction."""
-    cursor = question.cursor
-    last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
+    cursor = context.cursor
+    last_us = max(context.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
     if last_us <= 0:
         last_us = cursor.journal_created_s * SECOND_US
     if last_us <= 0:
@@ -312,41 +312,41 @@ def _last_commit_us(question: Question) -> int:
             journal=cursor.journal,
             offset=cursor.offset,
             expected=_name_of(cursor.identity),
-            got=_name_of(question.identity),
+            got=_name_of(context.identity),
             next_step="connect to the server of the cursor again, or load the tables "
             "from the new server",
         )
     return last_us
 
 
-def _check_reaches_back(question: Question, last_us: int) -> None:
+def _check_reaches_back(context: StartContext, last_us: int) -> None:
     """Raise if the new server's log begins after the last applied transaction, which leaves a
     gap.
     """
-    oldest = question.source.journals()[0].journal
-    created_s = question.source.journal_created_s(oldest)
+    oldest = context.source.journals()[0].journal
+    created_s = context.source.journal_created_s(oldest)
     if created_s * SECOND_US > last_us:
         raise JournalMissingError(
-            f"the log of {_name_of(question.identity)} begins after the last transaction "
+            f"the log of {_name_of(context.identity)} begins after the last transaction "
             "that was applied",
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
             next_step="read the gap from the old server or an archive of it; without them, "
-            + begin_again(question.cursor.source),
+            + begin_again(context.cursor.source),
         )
 
 
-def _check_nothing_is_passed_over(question: Question) -> None:
+def _check_nothing_is_passed_over(context: StartContext) -> None:
     """Read by offset the part that a dump by the cursor's GTID set would skip. Raises
     ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
     """
-    source, cursor = question.source, question.cursor
-    if question.identity.flavor != "mysql" or source.heads_are_local:
+    source, cursor = context.source, context.cursor
+    if context.identity.flavor != "mysql" or source.heads_are_local:
         return  # MariaDB has a GTID for each transaction; files are read by offset
     names = [info.journal for info in source.journals()]
     begin = read_by_offset(cursor.position)
-    if not question.same_server or cursor.journal not in names:
+    if not context.same_server or cursor.journal not in names:
         # The journal in which the set became complete: what it had before that is no longer known.
         before = journals_before(source, names, cursor.gtid_set)
         begin = Position(names[max(0, before - 1)], FIRST_OFFSET)

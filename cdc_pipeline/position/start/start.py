@@ -20,9 +20,9 @@ from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Star
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.start import configured, history
+from cdc_pipeline.position.start.context import StartContext
 from cdc_pipeline.position.start.executed import complete
 from cdc_pipeline.position.start.locate import locate_gtid_set
-from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.types import (
     Overlap,
     StartDecision,
@@ -49,8 +49,8 @@ class Row:
 
     clause: str
     reason: str
-    applies: Callable[[Question], bool]
-    decide: Callable[[Question], StartDecision]
+    applies: Callable[[StartContext], bool]
+    decide: Callable[[StartContext], StartDecision]
 
 
 WITH_HISTORY: Final = (
@@ -177,28 +177,28 @@ def resolve_start(
             source.
         JournalMissingError: a journal that the run needs was purged.
     """
-    question = Question(
+    context = StartContext(
         cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap
     )
     for row in WITHOUT_HISTORY if cursor is None else WITH_HISTORY:
-        if row.applies(question):
-            decision = row.decide(question)
+        if row.applies(context):
+            decision = row.decide(context)
             return _after_unknown_table(
-                question,
+                context,
                 replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons)),
             )
     raise PositionError("the configured start is of an unknown kind", setting="start", got=start)
 
 
-def _after_unknown_table(question: Question, decision: StartDecision) -> StartDecision:
+def _after_unknown_table(context: StartContext, decision: StartDecision) -> StartDecision:
     """Move the start to a transaction's begin after rows without a table map (P7)."""
     if (
-        question.history is None
-        or not question.rules.dump_errors.table_id_not_found
+        context.history is None
+        or not context.rules.dump_errors.table_id_not_found
         or not decision.by_offset
     ):
         return decision
-    position, notes = complete(question.source, read_by_offset(decision.position))
+    position, notes = complete(context.source, read_by_offset(decision.position))
     back = (
         "P7: the last run found rows without a table map: back to the beginning of the "
         "transaction before them"

@@ -19,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
 from cdc_pipeline.fault_points import reach
@@ -191,3 +191,10 @@ class MixedEventStore(RingStore):
     def disk_bytes(self) -> int:
         with self._lock:
             return self._mixed_keeper.log.disk_bytes
+
+
+class FileEventStore(MixedEventStore):
+    """An `EventStore` that keeps nothing in memory (SPEC S15). Arguments: see `MixedEventStore`."""
+
+    def __init__(self, directory: Path | str, **options: Any) -> None:
+        super().__init__(directory, memory_events=0, **options)

@@ -21,7 +21,7 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.ring import MemoryEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.support.event_builder import gtid_body, query_body
 from tests.support.journal_builder import JournalBuilder

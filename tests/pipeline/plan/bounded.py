@@ -20,7 +20,7 @@ from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.ring import MemoryEventStore
 from cdc_pipeline.text.table_names import NameRule
 from tests.support.event_builder import JournalBuilder, cut, gtid_body
 

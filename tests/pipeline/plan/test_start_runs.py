@@ -21,7 +21,8 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     TableIdNotFoundError,
 )
-from cdc_pipeline.lake.dump_errors import DumpErrorFile
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.run_notes import dump_error_file
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.plan.starting import counted
@@ -290,7 +291,7 @@ def _reasons(cursors: MemoryCursorStore) -> list[str]:
 
 
 def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path: Path) -> None:
-    store = DumpErrorFile(tmp_path / "dump_errors.json")
+    store = dump_error_file(LakePaths(tmp_path, "shop"))
     with pytest.raises(TableIdNotFoundError), counted(store):
         raise TableIdNotFoundError("rows without a table map", journal="binlog.000001", offset=500)
     assert store.read() == DumpErrors(
@@ -305,13 +306,15 @@ def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path:
 
 
 def test_an_error_that_cannot_be_counted_is_raised_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "dump_errors.json").write_text("damaged")
-    with pytest.raises(MergeError), counted(DumpErrorFile(tmp_path / "dump_errors.json")):
+    paths = LakePaths(tmp_path, "shop")
+    paths.state.mkdir(parents=True)
+    paths.dump_errors.write_text("damaged")
+    with pytest.raises(MergeError), counted(dump_error_file(paths)):
         raise MergeError("Spark fell over")
 
 
 def test_p5_the_count_is_replaced_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    store = DumpErrorFile(tmp_path / "_cdc" / "shop" / "dump_errors.json")
+    store = dump_error_file(LakePaths(tmp_path, "shop"))
     assert store.read() == DumpErrors()
     store.write(DumpErrors())
     assert not (tmp_path / "_cdc").exists(), "nothing to remember, nothing written"

@@ -110,11 +110,11 @@ def cursor(**changes) -> CursorState:
     return CursorState(**(values | changes))
 
 
-def refusal(expected: type[CdcError], **question) -> CdcError:
-    question.setdefault("cursor", None)
-    question.setdefault("start", "earliest")
+def refusal(expected: type[CdcError], **context) -> CdcError:
+    context.setdefault("cursor", None)
+    context.setdefault("start", "earliest")
     with pytest.raises(expected) as caught:
-        resolve_start(**question)
+        resolve_start(**context)
     assert type(caught.value) is expected
     assert caught.value.next_step
     return caught.value

@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.errors import LockError, StoreDamagedError, StoreError
-from cdc_pipeline.store.segments.file import FileEventStore
+from cdc_pipeline.store.segments.mixed import FileEventStore
 from tests.store.contract_suite import DEADLINE_S, Feed, StoreContract, content, in_thread, offsets
 from tests.store.segments.crash_helpers import die
 from tests.store.store_machine import StoreMachine

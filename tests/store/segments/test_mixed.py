@@ -18,8 +18,7 @@ from hypothesis import settings
 
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.store.segments.file import FileEventStore
-from cdc_pipeline.store.segments.mixed import MixedEventStore
+from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from tests.store.contract_suite import DEADLINE_S, Feed, StoreContract, content, in_thread
 from tests.store.segments.crash_helpers import die
 from tests.store.store_machine import StoreMachine

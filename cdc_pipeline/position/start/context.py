@@ -11,7 +11,7 @@ from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.types import Overlap, StartRules, StartSource
 
 
-class Question:
+class StartContext:
     """The facts for one decision."""
 
     def __init__(

@@ -1,0 +1,84 @@
+"""Small values that a source's runs leave to later ones in its state folder: failed dumps in a row
+(``dump_errors.json``, SPEC P5), and the start that the first run was given (``start.json``, K31).
+
+Rules:
+- A file is replaced as a whole; a run that finds none has nothing to remember.
+- Only the holder of the source's lock writes. A run without a cursor writes the start: a later
+  change of `start` has no effect, which is said.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from cdc_pipeline.config.pipeline_config import Start
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
+from cdc_pipeline.position.dump_errors import DumpErrors
+
+_Value = TypeVar("_Value")
+
+
+class NoteFile(Generic[_Value]):
+    """A value in a file; `absent` if there is none. `loss`: what removing a damaged file means."""
+
+    def __init__(
+        self, path: Path, kind: TypeAdapter[_Value], *, absent: _Value, what: str, loss: str
+    ) -> None:
+        self._path, self._kind, self._absent = path, kind, absent
+        self._what, self._loss = what, loss
+
+    def read(self) -> _Value:
+        """Raises LakeStateError: the file is damaged."""
+        if not self._path.exists():
+            return self._absent
+        try:
+            return self._kind.validate_json(read_json(self._path))
+        except ValidationError as error:
+            raise LakeStateError(
+                f"the file {self._what} cannot be read: {self._path}",
+                got=str(error.errors()[0]["msg"]),
+                next_step=f"remove the file: {self._loss}",
+            ) from None
+
+    def write(self, value: _Value) -> None:
+        """Nothing is written if it is unchanged."""
+        if value != self.read():
+            replace_file(self._path, self._kind.dump_json(value))
+
+
+def dump_error_file(paths: LakePaths) -> NoteFile[DumpErrors]:
+    """A `position.dump_errors.DumpErrorStore`."""
+    return NoteFile(
+        paths.dump_errors,
+        TypeAdapter(DumpErrors),
+        absent=DumpErrors(),
+        what="that counts failed dumps",
+        loss="counting starts from zero",
+    )
+
+
+def first_start_file(paths: LakePaths) -> NoteFile[Start | None]:
+    """None if no start is kept."""
+    return NoteFile(
+        paths.first_start,
+        TypeAdapter(Start | None),
+        absent=None,
+        what="with the first run's start",
+        loss="it only tells whether `start` was changed",
+    )
+
+
+def changed_start(kept: Start | None, start: Start, *, pipeline_name: str) -> tuple[str, ...]:
+    """The warning that the configured start is not the first run's; () if it is, or if that is not
+    known.
+    """
+    if kept is None or kept == start:
+        return ()
+    return (
+        "start was changed after the first run, without effect: each run begins at the cursor, "
+        f"and `cdc-pipeline cursor set {pipeline_name}` moves it",
+    )
