@@ -230,7 +230,7 @@ FILES_OF_A_TYPE = (
 )
 # Files that name types, because these have a rule of their own there.
 RULES_OF_ONE_TYPE = {
-    "binlog/column_types.py", "binlog/rows/columns_invalid.py", "binlog/rows/result_columns.py",
+    "binlog/column_types.py", "binlog/rows/columns.py", "binlog/rows/result_columns.py",
     "binlog/rows/text_jsonl.py", "binlog/tables/server_columns.py", "binlog/tables/table_map.py",
     "binlog/tables/table_map_completion.py",
     "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py",

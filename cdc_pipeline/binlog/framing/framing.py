@@ -35,7 +35,6 @@ from cdc_pipeline.binlog.event_types import (
     event_name,
 )
 from cdc_pipeline.binlog.events import format_description, rotate
-from cdc_pipeline.binlog.events.incident import incident_text
 from cdc_pipeline.binlog.framing.ahead import FramedAhead
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX, unpack
 from cdc_pipeline.binlog.framing.framing_kernel import (
@@ -63,6 +62,7 @@ _FETCH_AGAIN = "fetch the journal again from its server; everything before this 
 _EVENT_BYTES_GUESS = 128
 _SPARE_ROWS = 64
 _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
+_INCIDENTS = {0: "NONE", 1: "LOST_EVENTS"}
 
 
 class EventHeader(NamedTuple):
@@ -473,7 +473,7 @@ class EventFramer:
         said = f"{header.event_length} bytes"
         if header.event_type == EventType.INCIDENT:
             return (
-                f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+                f"{said}: {_incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
             )
         return said
 
@@ -495,6 +495,16 @@ def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
     types = np.asarray(event_types, dtype=np.uint8)
     types, counts = np.unique(types[EVENT_CLASSES[types] == 0], return_counts=True)
     return dict(zip(types.tolist(), counts.tolist(), strict=True))
+
+
+def _incident_text(body: bytes) -> str:
+    """Number, name and message of an incident (the server reports that its log has a gap here) from
+    its body, which may be truncated: two bytes of number, one of length, the message.
+    """
+    number = int.from_bytes(body[:2], "little")
+    size = body[2] if len(body) > 2 else 0
+    message = body[3 : 3 + size].decode("utf-8", "replace")
+    return f"incident {number} ({_INCIDENTS.get(number, 'unknown')}), message {message!r}"
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:

@@ -13,7 +13,10 @@ four bytes.
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import zlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,12 +25,29 @@ from numba import cfunc, config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.native.compiling import kernel
-from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 
 CHECKSUM_BYTES: Final = 4
 _SYMBOL: Final = "cdc_pipeline_crc32"
 _POLYNOMIAL: Final = 0xEDB88320
 _keep_alive: list[Any] = []  # the owners of addresses
+
+
+def zlib_addresses(functions: Sequence[str]) -> list[int] | None:
+    """Addresses of zlib functions, valid for the process's life; None if no shared zlib has all."""
+    for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
+        if name is None:
+            continue
+        try:
+            library = ctypes.CDLL(name)
+            found = [
+                ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+                for function in functions
+            ]
+        except (OSError, AttributeError):
+            continue
+        _keep_alive.append(library)
+        return [address for address in found if address is not None]
+    return None
 
 
 def _table() -> NDArray[np.uint32]:

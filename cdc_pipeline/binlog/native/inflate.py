@@ -21,8 +21,8 @@ from llvmlite import binding
 from numba import config, types
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.native.checksum import zlib_addresses
 from cdc_pipeline.binlog.native.compiling import kernel
-from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
 _STREAM_BYTES: Final = 112

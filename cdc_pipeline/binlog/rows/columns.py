@@ -21,19 +21,20 @@ from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes, labe
 from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
+from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_bytes, unpack_values
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
 from cdc_pipeline.binlog.kernels.text import text
-from cdc_pipeline.binlog.rows import columns_compressed as compressed
-from cdc_pipeline.binlog.rows.columns_invalid import temporal_text
+from cdc_pipeline.binlog.native.inflate import new_stream
 from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
 from cdc_pipeline.binlog.rows.partial_rows import PartialRows
-from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
-from cdc_pipeline.binlog.wire_types import COMPRESSED, OLD_TEMPORAL
+from cdc_pipeline.binlog.wire_types import COMPRESSED, OLD_TEMPORAL, WireType
 from cdc_pipeline.errors import BinlogError
 
+_ZERO_DATETIME: Final = "0000-00-00 00:00:00"
 _TIME_TEXT_BYTES_MAX: Final = 20
 _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
 
@@ -198,25 +199,49 @@ def _fits(cells: _Cells, total_bytes: int) -> int:
 
 
 def _unpack(cells: _Cells) -> list[InvalidValue]:
-    """Unpack the values of a COMPRESSED column in `cells`;
-    return those that cannot be unpacked, now null.
+    """Unpack the values of a COMPRESSED column of MariaDB in `cells` to plain bytes with a length;
+    return those that cannot be unpacked, now null. Raises RuntimeSetupError: this machine has no
+    shared zlib; BinlogError: zlib is out of memory.
     """
-    column, rule, parts = cells.column, cells.rule, cells.parts()
-    inputs = [(block.data, block.base, relative) for block, relative, _ in parts]
-    total_bytes = sum(compressed.unpacked_bytes(column, *values, rule=rule) for values in inputs)
-    cells.value_bytes = _fits(cells, total_bytes)
+    column, prefix, parts = cells.column, -cells.rule, cells.parts()
+    # The metadata of a VARCHAR also counts the first byte.
+    if column.wire_type == WireType.VARCHAR_COMPRESSED:
+        size_max = column.wire_meta - 1
+    else:
+        size_max = int((1 << 8 * column.wire_meta) - 1)
+    sizes_bytes = [
+        int(plain_bytes(block.data, block.base, relative, prefix, size_max))
+        for block, relative, _ in parts
+    ]
+    cells.value_bytes = _fits(cells, sum(sizes_bytes))
     damaged = np.zeros(cells.rows, np.uint8)
     unpacked = []
-    for values, (block, _, rows) in zip(inputs, parts, strict=True):
-        data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
-        unpacked.append((replace(block, data=data, base=base), relative, rows))
+    for size_bytes, (block, relative, rows) in zip(sizes_bytes, parts, strict=True):
+        out, base = np.empty(max(size_bytes, 1), np.uint8), np.empty(len(block.base), np.int64)
+        new_relative, bad = np.empty(len(base), np.int32), np.empty(len(base), np.uint8)
+        code = unpack_values(
+            block.data, block.base, relative, prefix, size_max, new_stream(),
+            out, base, new_relative, bad,
+        )  # fmt: skip
+        if code != 0:
+            raise BinlogError(
+                f"zlib cannot decompress column {column.name!r}",
+                got=f"zlib error {code}",
+                next_step="give the run more memory",
+            )
+        damaged[rows] = bad
+        unpacked.append((replace(block, data=out, base=base), new_relative, rows))
     reported = [
         InvalidValue(
-            int(row), cells.image, cells.index, compressed.REASON, cells.raw(int(row)).hex()
+            int(row),
+            cells.image,
+            cells.index,
+            "not a compressed value of MariaDB",
+            cells.raw(int(row)).hex(),
         )
         for row in np.flatnonzero(damaged)
     ]
-    cells.unpacked, cells.rule = unpacked, compressed.RULE
+    cells.unpacked, cells.rule = unpacked, -LENGTH_BYTES
     return reported
 
 
@@ -481,7 +506,7 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     if column.type.not_held_text == "moment":
         assert cells.packed is not None
         values, inverse = np.unique(cells.packed[bad], return_inverse=True)
-        known = [temporal_text(column, int(value)) for value in values]
+        known = [_temporal_text(column, int(value)) for value in values]
         return [
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])
             for row, which in zip(bad, inverse, strict=True)
@@ -492,3 +517,48 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
         InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex())
         for row in bad
     ]
+
+
+def _temporal_text(column: Column, packed: int) -> str:
+    """The server's text of what Arrow cannot hold: zero, partial and impossible dates. `packed`:
+    the value's bits as `kernels.numbers.gather_integers` reads them (int64).
+    """
+    digits = column.fraction_digits
+    if column.kind is Kind.DATE:
+        return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
+    if column.kind is Kind.TIME:
+        return f"{packed:#x}"  # not a time: the server itself would not print it
+    if column.wire_type in OLD_TEMPORAL and digits:
+        return _old_fractional(column.kind, packed, digits)
+    if column.wire_type in OLD_TEMPORAL:
+        if column.kind is Kind.TIMESTAMP:
+            return _ZERO_DATETIME
+        text = f"{packed:014d}"
+        return f"{text[:-10]}-{text[-10:-8]}-{text[-8:-6]} {text[-6:-4]}:{text[-4:-2]}:{text[-2:]}"
+    size = wire.fraction_bytes(digits)
+    fraction = packed & (1 << 8 * size) - 1
+    tail = f".{fraction:0{2 * size}d}"[: digits + 1] if digits else ""
+    if column.kind is Kind.TIMESTAMP:
+        return _ZERO_DATETIME + tail
+    whole = (packed ^ 1 << 39 + 8 * size) >> 8 * size & (1 << 40) - 1
+    months, day = whole >> 22, whole >> 17 & 31
+    hour, minute, second = whole >> 12 & 31, whole >> 6 & 63, whole & 63
+    return (
+        f"{months // 13:04d}-{months % 13:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+    )
+
+
+def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
+    """The text of a value of MariaDB's old types with a fraction (see `kernels.old_temporal`)."""
+    if kind is Kind.TIMESTAMP:
+        return f"{_ZERO_DATETIME}.{0:0{digits}d}"
+    whole, fraction = divmod(packed, 10**digits)
+    parts = []
+    for radix in (60, 60, 24, 32, 13):
+        whole, part = divmod(whole, radix)
+        parts.append(part)
+    second, minute, hour, day, month = parts
+    return (
+        f"{whole:04d}-{month:02d}-{day:02d} "
+        f"{hour:02d}:{minute:02d}:{second:02d}.{fraction:0{digits}d}"
+    )

@@ -13,20 +13,20 @@ Rules:
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
 from cdc_pipeline.binlog.kernels import partial_rows, row_events, walk
-from cdc_pipeline.binlog.native.scratch import Scratch
 from cdc_pipeline.binlog.rows.columns import Block, build_columns
 from cdc_pipeline.binlog.rows.current_rows import own_changes
 from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
@@ -50,8 +50,8 @@ _OPS: Final = np.zeros(256, np.uint8)
 _OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
 _OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2, EventType.PARTIAL_UPDATE_ROWS]] = UPDATE
 _OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
-
-_scratch = Scratch()
+_KEPT_BYTES_MAX: Final = 32 << 20
+_ALIGN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,36 @@ class _Sums:
     after_bytes: NDArray[np.int64]
     before_nulls: NDArray[np.int64]
     after_nulls: NDArray[np.int64]
+
+
+class _Scratch(threading.local):
+    """Reusable memory of a thread, because fresh pages cost more than writing to them.
+
+    An array from `empty` is valid until the thread's next `reset` and must not outlive the call
+    that took it. At most _KEPT_BYTES_MAX are kept; larger requests are allocated as usual.
+    """
+
+    def __init__(self) -> None:
+        self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._used = 0
+
+    def reset(self) -> None:
+        """Allow everything allocated before to be overwritten."""
+        if len(self._memory) < min(self._used, _KEPT_BYTES_MAX):
+            self._memory = np.empty(min(self._used, _KEPT_BYTES_MAX), np.uint8)
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        kind = np.dtype(dtype)
+        size = int(np.prod(shape)) * kind.itemsize
+        first = self._used
+        self._used += -(-size // _ALIGN) * _ALIGN
+        if first + size > len(self._memory):
+            return np.empty(shape, kind)
+        return self._memory[first : first + size].view(kind).reshape(shape)
+
+
+_scratch = _Scratch()
 
 
 def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:

@@ -1,5 +1,7 @@
 """The text format of OpenMetrics: metrics in, text out, and the values of such a text again.
 
+It is shorter than what prometheus_client would need around it, and no further dependency.
+
 Source: OpenMetrics 1.0, "ABNF" and "Text format".
 """
 

@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.json.json_escapes import put_escaped
 from cdc_pipeline.binlog.kernels.memory import copy_plain
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS, put_decimal, put_digits
 from cdc_pipeline.binlog.kernels.temporal import put_time
@@ -33,18 +32,8 @@ SCALAR_BYTES_MAX: Final = 128
 # A scalar, the ends of all containers, and separators.
 MARGIN_BYTES: Final = SCALAR_BYTES_MAX + DEPTH_MAX + 128
 
-LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING, OPAQUE = (
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    15,
-)
+LITERAL, INT16, UINT16, INT32, UINT32 = 4, 5, 6, 7, 8
+INT64, UINT64, DOUBLE, STRING, OPAQUE = 9, 10, 11, 12, 15
 _TYPE_TIMESTAMP, _TYPE_DATE, _TYPE_TIME, _TYPE_DATETIME, _TYPE_DECIMAL = 7, 10, 11, 12, 246
 
 _LITERALS = np.frombuffer(b"nulltruefalse", np.uint8)
@@ -57,6 +46,57 @@ _OPAQUE_PREFIX = np.frombuffer(b'"base64:type', np.uint8)
 _DECIMAL_DIGITS_MAX: Final = 81
 _SIGN_BIT_16: Final = 1 << 15
 _SIGN_BIT_32: Final = 1 << 31
+
+_QUOTE = 34
+_BACKSLASH = 92
+_FOUR_DIGITS = 117  # u
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def _escapes() -> NDArray[np.uint8]:
+    """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
+    table = np.zeros(256, np.uint8)
+    table[:32] = _FOUR_DIGITS
+    for byte, letter in (
+        *zip(b"\b\t\n\f\r", b"btnfr", strict=True),
+        (_QUOTE, _QUOTE),
+        (_BACKSLASH, _BACKSLASH),
+    ):
+        table[byte] = letter
+    return table
+
+
+_ESCAPES = _escapes()
+
+
+@routine
+def _put_escaped_bytes(
+    data: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
+) -> Integer:
+    """Write the bytes [first, stop) escaped, at most six bytes for each.
+    Returns the position after them.
+    """
+    for index in range(first, stop):
+        byte = data[index]
+        letter = _ESCAPES[byte]
+        if letter == 0:
+            out[position] = byte
+            position += 1
+            continue
+        out[position] = _BACKSLASH
+        out[position + 1] = letter
+        position += 2
+        if letter == _FOUR_DIGITS:
+            out[position] = 48
+            out[position + 1] = 48
+            out[position + 2] = _HEX_DIGITS[byte >> 4]
+            out[position + 3] = _HEX_DIGITS[byte & 15]
+            position += 4
+    return np.int64(position)
 
 
 @helper
@@ -123,7 +163,7 @@ def _put_escaped(
     if position + need > limit:
         return np.int64(NO_ROOM)
     out[position] = 34
-    position = put_escaped(data, first, stop, out, position + 1)
+    position = _put_escaped_bytes(data, first, stop, out, position + 1)
     out[position] = 34
     return np.int64(position + 1)
 
