@@ -54,31 +54,21 @@ _TAG: Final = re.compile(r"([a-z_][a-z0-9_]{0,31})?")
 
 @dataclass(frozen=True, slots=True)
 class Gtid:
-    """A MySQL GTID event.
+    """What is read of a MySQL GTID event.
 
     Attributes:
         source_uuid: in lower case; "" for an anonymous transaction.
         tag: the tag; "" for none.
         number: transaction number; 0 for an anonymous transaction.
-        flags: bit 0 is set if the transaction may contain statements.
-        last_committed, sequence_number: logical timestamps; -1 if absent.
         immediate_commit_us, original_commit_us: commit time on the server that wrote the journal,
             and on the server of the first commit; microseconds since 1970 UTC, -1 if absent.
-        transaction_bytes: length of the whole transaction; -1 if absent.
-        immediate_server_version, original_server_version: such as 90704; -1 if absent.
     """
 
     source_uuid: str
     tag: str
     number: int
-    flags: int
-    last_committed: int = -1
-    sequence_number: int = -1
     immediate_commit_us: int = -1
     original_commit_us: int = -1
-    transaction_bytes: int = -1
-    immediate_server_version: int = -1
-    original_server_version: int = -1
 
     @property
     def key(self) -> str:
@@ -90,27 +80,20 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """A MariaDB GTID event.
+    """What is read of a MariaDB GTID event.
 
     Attributes:
         domain, server_id, number: the three parts of the GTID.
         flags: FLAG_... bits.
-        commit_id: id of the group commit; -1 if absent.
-        xid: format id, global id and branch of an XA transaction; None for others.
         extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0
             if absent.
-        alter_number: number of the transaction that began the ALTER which this one ends; -1 for
-            others.
     """
 
     domain: int
     server_id: int
     number: int
     flags: int
-    commit_id: int = -1
-    xid: tuple[int, bytes, bytes] | None = None
     extra_flags: int = 0
-    alter_number: int = -1
 
     @property
     def key(self) -> str:
@@ -142,27 +125,19 @@ def parse_mariadb(
     raw = bytes(body)
     try:
         number, domain, flags = struct.unpack_from("<QIB", raw)
-        at = 13
-        commit_id = -1
-        if flags & FLAG_GROUP_COMMIT:
-            (commit_id,) = struct.unpack_from("<Q", raw, at)
-            at += 8
-        xid = None
+        at = 13 + 8 * bool(flags & FLAG_GROUP_COMMIT)
         if flags & (FLAG_PREPARED_XA | FLAG_COMPLETED_XA):
-            format_id, global_bytes, branch_bytes = struct.unpack_from("<IBB", raw, at)
-            text = raw[at + 6 : at + 6 + global_bytes + branch_bytes]
-            if len(text) < global_bytes + branch_bytes:
-                raise ValueError
-            xid = (format_id, text[:global_bytes], text[global_bytes:])
+            _, global_bytes, branch_bytes = struct.unpack_from("<IBB", raw, at)
             at += 6 + global_bytes + branch_bytes
-        extra_flags, alter_number = raw[at] if at < len(raw) else 0, -1
+        if len(raw) < at:
+            raise ValueError
+        extra_flags = raw[at] if at < len(raw) else 0
         if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
-            (alter_number,) = struct.unpack_from(
-                "<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE)
-            )
+            # the number of the transaction that began the ALTER, after the count of engines
+            struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
-    return MariadbGtid(domain, server_id, number, flags, commit_id, xid, extra_flags, alter_number)
+    return MariadbGtid(domain, server_id, number, flags, extra_flags)
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
@@ -299,49 +274,25 @@ def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> Damage
 
 
 def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
-    flags, source, number, kind = struct.unpack_from("<B16sqB", raw)
+    _, source, number, kind = struct.unpack_from("<B16sqB", raw)
     if not anonymous and not 1 <= number <= NUMBER_MAX:
         raise ValueError
-    times: dict[str, int] = {}
+    immediate_us = original_us = -1
     if kind == kernel.LOGICAL_TIMESTAMPS:
-        times["last_committed"], times["sequence_number"] = struct.unpack_from("<qq", raw, 26)
         at = kernel.FIXED_BYTES
-        if len(raw) >= at + 7:
-            at = _parse_tail(raw, at, times)
-    return Gtid(
-        "" if anonymous else str(uuid.UUID(bytes=source)),
-        "",
-        0 if anonymous else number,
-        flags,
-        **times,
-    )
-
-
-def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
-    immediate = int.from_bytes(raw[at : at + 7], "little")
-    times["immediate_commit_us"] = times["original_commit_us"] = immediate & (1 << 55) - 1
-    at += 7
-    if immediate >> 55:
-        if len(raw) < at + 7:
+        if len(raw) < at:
             raise ValueError
-        times["original_commit_us"] = int.from_bytes(raw[at : at + 7], "little")
-        at += 7
-    if at < len(raw):
-        width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(raw[at], 0)
-        times["transaction_bytes"] = (
-            int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
-        )
-        at += 1 + width
-    if len(raw) >= at + 4:
-        version = int.from_bytes(raw[at : at + 4], "little")
-        times["immediate_server_version"] = times["original_server_version"] = (
-            version & (1 << 31) - 1
-        )
-        at += 4
-        if version >> 31:
-            (times["original_server_version"],) = struct.unpack_from("<I", raw, at)
-            at += 4
-    return at
+        # Older servers omit what follows.
+        if len(raw) >= at + 7:
+            immediate = int.from_bytes(raw[at : at + 7], "little")
+            immediate_us = original_us = immediate & (1 << 55) - 1
+            if immediate >> 55:
+                original_us = int.from_bytes(raw[at + 7 : at + 14], "little")
+                if len(raw) < at + 14:
+                    raise ValueError
+    if anonymous:
+        return Gtid("", "", 0, immediate_us, original_us)
+    return Gtid(str(uuid.UUID(bytes=source)), "", number, immediate_us, original_us)
 
 
 def _varlen(raw: bytes, at: int) -> tuple[int, int]:
@@ -394,19 +345,12 @@ def _parse_tagged(raw: bytes) -> Gtid:
     if not 1 <= _signed(fields.get(kernel.FIELD_NUMBER, 0)) <= NUMBER_MAX:
         raise ValueError
     immediate_us = fields.get(kernel.FIELD_IMMEDIATE_US, -1)
-    server = fields.get(kernel.FIELD_IMMEDIATE_SERVER, -1)
     return Gtid(
         source_uuid=str(uuid.UUID(bytes=source)),
         tag=tag,
         number=_signed(fields[kernel.FIELD_NUMBER]),
-        flags=fields.get(kernel.FIELD_FLAGS, 0),
-        last_committed=_signed(fields.get(kernel.FIELD_LAST_COMMITTED, 1)),
-        sequence_number=_signed(fields.get(kernel.FIELD_SEQUENCE_NUMBER, 1)),
         immediate_commit_us=immediate_us,
         original_commit_us=fields.get(kernel.FIELD_ORIGINAL_US, immediate_us),
-        transaction_bytes=fields.get(kernel.FIELD_LENGTH, -1),
-        immediate_server_version=server,
-        original_server_version=fields.get(kernel.FIELD_ORIGINAL_SERVER, server),
     )
 
 

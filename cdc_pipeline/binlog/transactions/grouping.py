@@ -140,13 +140,6 @@ class TransactionPass:
         return self.is_open and bool(self._state[kernel.BODY])
 
     @property
-    def mariadb_flags(self) -> int:
-        """flags2 of the latest MariaDB GTID event:
-        0x01 standalone, 0x40 prepared XA, 0x80 completed XA.
-        """
-        return int(self._state[kernel.MARIADB_FLAGS]) & 0xFF
-
-    @property
     def transactions(self) -> int:
         """Transactions that ended by XID, COMMIT or as a single statement."""
         return int(self._state[kernel.TRANSACTIONS])

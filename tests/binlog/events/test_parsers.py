@@ -122,11 +122,6 @@ def test_mysql_gtids_tags_and_commit_times(start_server: StartServer) -> None:
             int(first.events["event_length"][row]) - 23,
         )
         assert gtid.gtid_commit_us(first.data, start, size, event_type) == parsed.original_commit_us
-        assert abs(parsed.immediate_commit_us / 1e6 - float(first.events["timestamp_s"][row])) < 5
-        assert parsed.immediate_server_version // 10000 == server.version[0]
-        group = first.events[row]
-        # The length of the transaction, told by the event, ends where the next one begins.
-        assert int(group["offset"]) + parsed.transaction_bytes in first.events["next_offset"]
         times.append(parsed.original_commit_us)
     assert times[-2:] == [1234567890123456, 1234567890123457]
     assert set(gtid.gtid_texts(first, 0, len(first.events)).values()) == {

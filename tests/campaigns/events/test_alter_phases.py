@@ -33,7 +33,6 @@ def _phases(chunk: Chunk) -> list[tuple[int, int]]:
         )
         if parsed.extra_flags:
             found.append((row, parsed.extra_flags))
-            assert (parsed.alter_number > 0) == (parsed.extra_flags != 0x02)
     return found
 
 
