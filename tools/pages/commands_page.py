@@ -60,7 +60,7 @@ def _described(command: click.Command, context: click.Context, title: str) -> It
         arguments = " ".join(command.collect_usage_pieces(context)).replace("[OPTIONS]", "").strip()
         yield f"`{context.command_path} {arguments}".rstrip() + "`\n"
     if command.help:
-        yield _prose(command.help)
+        yield _prose(command.help.replace(" Each command takes --json.", ""))
     options = [
         _option(option, context)
         for option in command.get_params(context)
