@@ -38,7 +38,7 @@ FLAVORS = pytest.mark.parametrize(
     "flavor",
     [
         pytest.param("mysql", marks=pytest.mark.mysql),
-        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.nightly]),
     ],
 )
 

@@ -63,7 +63,7 @@ def test_a_small_model_holds(model: Model) -> None:
     assert found.states > 1000
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.parametrize("without", TAKEN_OUT, ids=[one.rule for one in TAKEN_OUT])
 def test_without_a_rule_an_invariant_fails(without: TakenOut) -> None:
     found = check({**without.constants, "Without": frozenset({without.rule})}, workers=1)
