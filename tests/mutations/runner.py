@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.mutations import places
+from tests.mutations.rules import Mutation
+
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("cdc_pipeline", "tests", "tools", "jobs", "dagster_home", "benchmarks", "docs")
 FILES = (
@@ -39,29 +42,6 @@ LIBRARIES = (
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """A rule taken out.
-
-    Attributes:
-        rule: ``K1`` ...
-        what: what is not done any more, in words.
-        path: of the file, below ``cdc_pipeline/``.
-        old: a text that is there once.
-        new: what stands in its place.
-        test: pytest's name of the test that must fail, below ``tests/``.
-        spark: whether that test starts Spark.
-    """
-
-    rule: str
-    what: str
-    path: str
-    old: str
-    new: str
-    test: str
-    spark: bool = False
-
-
-@dataclass(frozen=True)
 class Outcome:
     mutation: Mutation
     killed: bool
@@ -86,8 +66,7 @@ def mutated(project: Path, mutation: Mutation) -> Iterator[None]:
     """The rule is out while the context lasts."""
     file = project / "cdc_pipeline" / mutation.path
     text, times = file.read_text(encoding="utf-8"), file.stat()
-    assert text.count(mutation.old) == 1, f"{mutation.path}: not there once: {mutation.old}"
-    file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    file.write_text(places.mutated(text, mutation.scope, mutation.edits), encoding="utf-8")
     try:
         yield
     finally:

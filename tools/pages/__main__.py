@@ -1,12 +1,10 @@
-"""Write the generated pages of docs and tests: ``python -m tools.pages``."""
+"""Write the generated pages of the documentation: ``python -m tools.pages``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.campaigns.server_history.page import page as server_history_page
-from tests.mutations.rules import page as mutations_page
 from tools.pages.commands_page import commands_page
 from tools.pages.errors_page import errors_page
 from tools.pages.metadata_page import metadata_page
@@ -17,8 +15,6 @@ from tools.pages.types_page import types_page
 ROOT = Path(__file__).parents[2]
 TYPES = ROOT / "docs" / "reference" / "types.md"
 PAGES: Mapping[str, Callable[[], str]] = {
-    "tests/mutations/README.md": mutations_page,
-    "tests/campaigns/server_history/README.md": server_history_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/metadata.md": metadata_page,
