@@ -69,7 +69,7 @@ def command(
         files = _write(directory, _dagster_files())
         steps = [f"cd {shlex.quote(str(directory))}", *_dagster_steps()]
     else:
-        files = make_project(directory, source=source, demo=demo, with_dagster=with_dagster)
+        files = _make_project(directory, source=source, demo=demo, with_dagster=with_dagster)
         steps = _next_steps(directory, source=source, demo=demo, with_dagster=with_dagster)
     if settings.as_json:
         emit_json({"directory": str(directory), "files": files, "next": steps})
@@ -83,7 +83,7 @@ def command(
         out.print(f"  {step}", soft_wrap=True)
 
 
-def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool) -> list[str]:
+def _make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool) -> list[str]:
     """Write a new project and return its files, relative to `directory`, which may exist.
 
     `source`: of the demo (a recorded shop instead of a server) it is always ``shop``.
@@ -122,7 +122,7 @@ def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool
 def complete_demo_project(directory: Path, *, with_dagster: bool) -> list[str]:
     """The demo's project, or Dagster's files for one without them; returns the new files."""
     if not (directory / "jobs" / f"{DEMO_SOURCE}.yaml").is_file():
-        return make_project(directory, source=DEMO_SOURCE, demo=True, with_dagster=with_dagster)
+        return _make_project(directory, source=DEMO_SOURCE, demo=True, with_dagster=with_dagster)
     missing = {
         name: content
         for name, content in _dagster_files().items()

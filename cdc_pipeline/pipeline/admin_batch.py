@@ -82,15 +82,11 @@ class AdminBatch:
         marks: Sequence[QuarantineMark] = (),
         source_time_us: int | None = None,
     ) -> Cut:
-        """Record the batch, finish it, and return its cut.
-
-        Args:
-            targets: states that the cursor has then; by default those that it has.
-            dropped: targets that leave the cursor.
-            source_time_us: of the cut; that of the last cut by default.
-
-        Raises CdcError as `StagedBatch.record` and `Sink.finish`; the next run finishes what was
+        """Record the batch, finish it, and return its cut; the next run finishes what was
         recorded.
+
+        `targets`: states that the cursor has then, by default those that it has; `dropped` ones
+        leave it.
         """
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
@@ -176,12 +172,7 @@ def admin_batch(
 def finished_state(
     sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
 ) -> tuple[CursorState | None, Cut | None]:
-    """The cursor that a run would resume from, and the last cut; `doing` as in `admin_batch`.
-
-    Raises:
-        UnfinishedBatchError: a batch is recorded and not finished.
-        LakeStateError: cursor and lake contradict each other.
-    """
+    """What a run would resume from; `doing` and errors as in `admin_batch`."""
     pending = sink.pending_record()
     if pending is not None:
         raise UnfinishedBatchError(
@@ -214,11 +205,9 @@ def wait_for_lock(
     on_waiting: Callable[[str], None] = lambda _holder: None,
     poll_max_s: float = _POLL_MAX_S,
 ) -> T:
-    """Run `act`, which takes the source's lock, once the lock is free; `on_waiting` gets the
-    holder, once.
+    """Once the source's lock is free; LockError if that takes longer than `wait_s`.
 
-    Pauses between two tries grow to `poll_max_s`. Raises LockError if another run holds it for
-    longer than `wait_s`.
+    `on_waiting` gets the holder, once; pauses between two tries grow to `poll_max_s`.
     """
     until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
     while True:

@@ -33,12 +33,7 @@ _FORMS: Final = (
 
 
 def start_of(text: str | None) -> Start:
-    """Where to begin: by default and for ``earliest``, the oldest journal; ``latest`` is the end
-    of the log.
-
-    A GTID set names what counts as executed before. Raises ConfigError if it cannot be
-    understood.
-    """
+    """The oldest journal by default; ``latest``: the log's end; a GTID set counts as executed."""
     if text is None or text == "earliest":
         return "earliest"
     if text == "latest":

@@ -19,11 +19,8 @@ from cdc_pipeline.sink.lake_sink import Sink
 class Recovered:
     """The state that a run resumes from.
 
-    Attributes:
-        finished: the cut of a batch that was recorded and is finished now.
-        failing: targets whose tables are not as the last cut says, and that no batch has left
-            behind yet, with the cause.
-        suspended_before: targets suspended before that batch was finished, or by its record.
+    `finished`: the cut of a batch that was recorded. `failing`: targets that are not as the last
+    cut says, and why. `suspended_before`: before that batch was finished, or by its record.
     """
 
     reconciled: Reconciled

@@ -52,12 +52,10 @@ def quarantined(cut: Cut | None) -> dict[str, int]:
 
 
 class PlannedTarget(FrozenModel):
-    """One target as it is recorded, or as the configuration will make it.
+    """One target as it is recorded, or will be made, and the reason.
 
-    Attributes:
-        key: () if it finds rows by all of their values or, as a changelog, not at all; None if the
-            log determines it.
-        reason: why it has this mode and key.
+    `key`: () if it finds rows by all of their values or not at all; None if the log determines
+    it.
     """
 
     target: str

@@ -22,7 +22,7 @@ _NAMED_MAX: Final = 20
 
 
 @dataclass(frozen=True)
-class Joined:
+class _Joined:
     """`passed`: None if there are fewer than two events; `values`: figures and the gaps."""
 
     passed: bool | None
@@ -39,7 +39,7 @@ class _Covered:
     is_moved: bool
 
 
-def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) -> Joined:
+def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) -> _Joined:
     """Compare the newest `EVENTS_MAX` events of a cursor asset."""
     records = instance.fetch_materializations(cursor_key, limit=EVENTS_MAX).records
     intervals = [
@@ -49,7 +49,7 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
     ]
     intervals.reverse()
     if len(intervals) < 2:
-        return Joined(
+        return _Joined(
             None,
             "fewer than two batches have recorded what they covered",
             {"events": len(intervals)},
@@ -70,12 +70,12 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
         "named": gaps[:_NAMED_MAX],
     }
     if gaps:
-        return Joined(
+        return _Joined(
             False,
             f"{len(gaps)} of {len(intervals)} batches do not begin where the previous one ended",
             values,
         )
-    return Joined(
+    return _Joined(
         True,
         f"{len(intervals)} batches join, from {intervals[0].start} to {intervals[-1].end}",
         values,

@@ -77,7 +77,7 @@ def build_load(
     pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
 ) -> dg.AssetsDefinition | None:
     """None if the source is an archive or none of its tables is known yet."""
-    sources = loadable(pipeline)
+    sources = _loadable(pipeline)
     if not sources:
         return None
     key = translator.snapshot_key(pipeline.name)
@@ -138,7 +138,7 @@ def load_description(source: str) -> str:
     )
 
 
-def loadable(pipeline: PipelineConfig) -> list[str]:
+def _loadable(pipeline: PipelineConfig) -> list[str]:
     """The known source tables that a load can read, sorted."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return []

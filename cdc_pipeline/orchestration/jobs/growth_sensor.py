@@ -52,7 +52,7 @@ def build_growth_sensor(
         try:
             config = pipeline.resolved()
             with files_failing(config.sink.lake_path):
-                reason = reason_to_run(config, context.instance, cursor_key=cursor_key)
+                reason = _reason_to_run(config, context.instance, cursor_key=cursor_key)
         except CdcError as error:
             return dg.SkipReason(str(error))
         if reason.starts:
@@ -77,15 +77,15 @@ def build_growth_sensor(
     )
 
 
-class Reason:
+class _Reason:
     def __init__(self, text: str, *, starts: bool) -> None:
         self.text = text
         self.starts = starts
 
 
-def reason_to_run(
+def _reason_to_run(
     config: PipelineConfig, instance: dg.DagsterInstance, *, cursor_key: dg.AssetKey
-) -> Reason:
+) -> _Reason:
     """Compare the source's log with the cursor; raises CdcError if no plan can be made."""
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.pipeline.plan.planning import plan
@@ -98,12 +98,12 @@ def reason_to_run(
     capture_plan: CapturePlan = plan(config, cursors=cursors, bound="end_of_log")
     unread = f"{capture_plan.bytes_between:,} bytes are unread"
     if capture_plan.bytes_between >= settings.unread_bytes:
-        return Reason(unread, starts=True)
+        return _Reason(unread, starts=True)
     if capture_plan.bytes_between == 0:
-        return Reason("nothing is unread", starts=False)
+        return _Reason("nothing is unread", starts=False)
     cursor = reconcile(cursors.read(), build_sink(config).last_cut()).cursor
     retention = check_retention(config, cursor)
     headroom_s = retention.values.get("headroom_s")
     if headroom_s is not None and float(headroom_s) < settings.headroom.total_seconds():
-        return Reason(f"{unread}; {retention.text}", starts=True)
-    return Reason(f"{unread}; {retention.text}", starts=False)
+        return _Reason(f"{unread}; {retention.text}", starts=True)
+    return _Reason(f"{unread}; {retention.text}", starts=False)

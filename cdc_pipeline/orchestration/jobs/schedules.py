@@ -18,7 +18,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 
-class CronSettings(Protocol):
+class _CronSettings(Protocol):
     """A section that starts something by a cron expression."""
 
     @property
@@ -35,7 +35,7 @@ class CronSettings(Protocol):
 
 
 def schedule_of(
-    settings: CronSettings, *, job_name: str, source: str, description: str, **more: Any
+    settings: _CronSettings, *, job_name: str, source: str, description: str, **more: Any
 ) -> dg.ScheduleDefinition | None:
     """``<job_name>_schedule``; None without a cron expression; `more`: arguments of Dagster's."""
     if settings.cron is None:

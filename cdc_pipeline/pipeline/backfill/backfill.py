@@ -54,11 +54,9 @@ class BackfillReport(FrozenModel):
     """Result of a backfill.
 
     Attributes:
-        start, end: the range; `end` is where reading ended.
-        partial: targets that hold only the changes of the range: their tables existed before it
-            (K19).
-        capture: of the capture that filled the lake, or followed the parallel part; None if that
-            was done before.
+        end: where reading ended.
+        partial: targets whose tables existed before the range (K19): they hold its changes alone.
+        capture: that filled the lake, or followed the parallel part; None if that was done before.
     """
 
     source: str
@@ -110,7 +108,7 @@ def backfill(
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class _Filled:
     """`done`: what all captures published; `last`: of the last one."""
 
     last: CaptureReport
@@ -125,12 +123,12 @@ def fill(
     parallel: Parallel | None,
     observer: RunObserver,
     run_id: str,
-) -> Filled:
+) -> _Filled:
     counting, in_parallel = _CountingObserver(observer), None
     lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
         in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
-    return Filled(lake.capture(), counting.done, in_parallel)
+    return _Filled(lake.capture(), counting.done, in_parallel)
 
 
 class _CountingObserver(RelayObserver):
@@ -151,11 +149,10 @@ def begin(
     purpose: Literal["into", "rebuild"],
     epoch: int = 1,
 ) -> BackfillRecord:
-    """Return the record of a side lake, created if the lake is new.
+    """The record of a side lake, created if the lake is new; SourceError: the range is not in
+    the log.
 
-    Raises:
-        ConfigError: the lake was begun with something else, or a bound that fixes no end.
-        SourceError: the range is not in the log.
+    Raises ConfigError if it was begun with something else, or the bound fixes no end.
     """
     if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
         raise ConfigError(
@@ -186,7 +183,7 @@ def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone
     )
 
 
-def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
+def finish(side: BackfillLake, record: BackfillRecord, filled: _Filled) -> BackfillReport:
     report = filled.last
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
@@ -250,11 +247,9 @@ def _resolved(
 def last_of(
     config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
 ) -> Position | None:
-    """Return where the range ends; None if only a transaction's name or reading tells.
+    """Where the range ends; None if only a transaction's name or reading tells.
 
-    Raises:
-        PositionError: before the start, behind the log's end, or a transaction that is not in the
-            range.
+    Raises PositionError: before the start, behind the log's end, or a transaction outside.
     """
     if isinstance(end, GtidBoundConfig):
         if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):

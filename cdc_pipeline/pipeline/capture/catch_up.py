@@ -86,7 +86,7 @@ def catch_up(
     if not names or state.cut is None or state.cursor is None:
         return state
     return state.after(
-        CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
+        _CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
     )
 
 
@@ -98,11 +98,8 @@ def catch_up_selected(
     server: ChosenServer,
     started: tuple[float, float],
 ) -> CaptureReport:
-    """Run for chosen tables only: bring each of them to the cursor.
-
-    Raises:
-        ConfigError: a table that is not captured, or nothing was captured yet.
-        TargetSuspendedError: some of the tables are suspended still.
+    """Run for chosen tables only; ConfigError: not captured, TargetSuspendedError: suspended
+    still.
     """
     cursor = state.cursor
     tables = _targets_of(context.config, cursor, tables)
@@ -154,7 +151,7 @@ class _LeftBehindError(CdcError):
     """A batch of the catch-up was published without the target: the cut says why."""
 
 
-class CatchUp:
+class _CatchUp:
     """Catch-up of suspended targets, one after the other, from the `server` that was chosen."""
 
     def __init__(

@@ -38,13 +38,7 @@ class BatchCommitter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Interval of a batch, for its record.
-
-    Attributes:
-        cursor: behind the batch.
-        source_time_us: commit time of its last transaction; -1 unknown.
-        notes: besides those that were collected.
-    """
+    """Interval of a batch, `cursor` behind it; `source_time_us`: its last commit, -1 unknown."""
 
     interval: Interval
     cursor: CursorState

@@ -58,12 +58,9 @@ class Changes:
     """What a unit changes. All of it is staged, or the run ends.
 
     Attributes:
-        statements: the decisions on its statements, in the order of the log.
         suspensions: targets that its statements leave behind.
-        rows: changes of each table, with the targets that get them.
         bad: rows that cannot be applied, for the quarantine.
-        open: the transaction that it is a piece of.
-        ending: of that transaction; None if it goes on, or there is none.
+        open: the transaction that it is a piece of; `ending` is None if that goes on.
         undone: event ordinals of that transaction that do not count if it is committed.
     """
 

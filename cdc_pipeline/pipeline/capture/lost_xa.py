@@ -32,13 +32,10 @@ from cdc_pipeline.schema.ddl.session import canonical_xid
 def drop_lost(
     context: CaptureContext, state: RunState, *, before: Sequence[OpenXa], listed: Collection[str]
 ) -> tuple[RunState, TransactionError | None]:
-    """Forget transactions whose end is lost, where a person has accepted that; return the error
-    of the first other one.
+    """Forget transactions `before` the run whose end is lost, where a person has accepted that.
 
-    Args:
-        state: at the end of the log.
-        before: what was open at the run's start.
-        listed: canonical xids that the server listed before that end was fixed.
+    Returns the error of the first other one. `listed`: canonical xids that the server listed
+    before the end of the log, which `state` is at, was fixed.
     """
     cursor = state.cursor
     if cursor is None:
@@ -74,13 +71,7 @@ def drop_lost(
 def lost_end(
     xid: str, begin: Position, rows: Mapping[str, int], *, source: str, found: str
 ) -> TransactionError:
-    """The error of a prepared transaction whose end is lost.
-
-    Args:
-        begin: its first event.
-        rows: how many wait, by source table.
-        found: what shows that it has ended.
-    """
+    """`rows`: how many wait, by source table; `found`: what shows that it has ended."""
     tables = sorted(rows)
     place, count = f"{begin.journal}:{begin.offset}", sum(rows.values())
     loads = "; ".join(f"`{load_command(source, table)}`" for table in tables)

@@ -23,10 +23,8 @@ from cdc_pipeline.position.start.same_log import last_logged_event
 class Progress:
     """Progress over applied slices; always between transactions.
 
-    Attributes:
-        position: after the last whole transaction, without its GTID set (see `full_position`).
-        source_time_us: commit time of that transaction at the source; -1 before the first.
-        batch_start: where the current interval begins, with its GTID set.
+    `position` has no GTID set (`full_position`), `batch_start` has; `source_time_us`: -1 before
+    the first transaction.
     """
 
     def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
@@ -44,11 +42,10 @@ class Progress:
         self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
-        """The position with the set of all transactions executed up to it.
+        """With the set of all transactions executed up to there, if the source uses GTIDs.
 
-        The set is left out if the source does not use GTIDs. Later transactions might be in no
-        set, and those of a mixed time would make a partial one, with which a dump sends applied
-        transactions again.
+        Otherwise later ones might be in no set, and those of a mixed time would make a partial
+        one, with which a dump sends applied transactions again.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 

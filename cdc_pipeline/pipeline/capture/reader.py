@@ -35,25 +35,14 @@ class _LimitReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What the reading of a stretch came to.
-
-    Attributes:
-        dropped: transactions that a journal's proved end cut off: never committed (K5).
-        limit_reached: the run's limit came before the planned end.
-    """
+    """`dropped`: transactions that a journal's proved end cut off: never committed (K5)."""
 
     dropped: int = 0
     limit_reached: bool = False
 
 
 class Reader(threading.Thread):
-    """Reader of one run's part of the log into the store.
-
-    Attributes:
-        error: what ended the reading early.
-        reached_end: everything up to the planned end was read and put.
-        limit_reached: the run's limit came before that end.
-    """
+    """Reader of one run's part of the log into the store; `error`: what ended it early."""
 
     def __init__(
         self,

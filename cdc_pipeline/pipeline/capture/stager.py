@@ -33,7 +33,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class _Collected:
     """A batch to be recorded; `staged`: None if it touches no target."""
 
     staged: StagedBatch | None
@@ -93,9 +93,9 @@ class Stager:
         yield
         self._is_in_doubt = before
 
-    def collect(self) -> Collected:
+    def collect(self) -> _Collected:
         """Return what was collected, and start from scratch."""
-        collected = Collected(
+        collected = _Collected(
             self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
         )
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []

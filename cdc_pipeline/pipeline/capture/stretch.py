@@ -86,12 +86,8 @@ class LogSection:
 class Stretch:
     """A stretch of the log with the state of its stages.
 
-    Attributes:
-        identity: of the server that wrote it.
-        store: the events between reader and drain.
-        place: how far its transactions are staged.
-        schemas: written before the record or cursor that refers to it.
-        history: content hashes, written likewise; None if the log has GTIDs.
+    `place`: how far its transactions are staged. `schemas` and `history` (None with GTIDs) are
+    written before the record or cursor that refers to them.
     """
 
     section: LogSection
@@ -188,11 +184,10 @@ def before_begin(at: Position, begin: Position | None) -> Position:
 
 
 class Overlap:
-    """Whether a stretch of the log is still in the overlap.
+    """Whether a stretch of the log is still in the overlap, which ends after `until_us`, if at
+    all.
 
-    Args:
-        until_us: commit time of what was applied last; None if there is no overlap.
-        accepted: targets that may keep changes of the overlap twice.
+    `accepted`: targets that may keep changes of the overlap twice.
     """
 
     def __init__(self, *, until_us: int | None, accepted: Collection[str]) -> None:
@@ -209,11 +204,9 @@ class Overlap:
             self._until_us = None
 
     def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
-        """Refuse changes that a target which keeps every change might get twice.
+        """OverlapUndecidedError: a target which keeps every change might get one of these twice.
 
         `first_us`: commit time of the first of them; -1 not known.
-
-        Raises OverlapUndecidedError if they lie in the overlap.
         """
         if self._until_us is None or first_us > self._until_us:
             return

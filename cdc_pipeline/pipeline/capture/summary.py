@@ -38,13 +38,10 @@ _COUNTERS: Final = [
 
 
 class RunSummary:
-    """Totals of a run's batches, or of a part of it.
+    """Totals of a run's batches (`batches` cuts, the last is `latest`), or of a part of it.
 
-    Attributes:
-        batches: number of cuts that were published.
-        latest: the last of them.
-        interval: of the log, over all batches and idle intervals.
-        ddl, notes: the first `ENTRIES_KEPT_MAX` of each; the cuts have all of them.
+    `interval` covers idle parts, too; of `ddl` and `notes` the first `ENTRIES_KEPT_MAX` are
+    kept.
     """
 
     def __init__(self) -> None:
@@ -136,12 +133,9 @@ class RunState:
     """A run between two of its steps.
 
     Attributes:
-        cursor_reason: how the cursor was found (K3).
         finished: the cut of a batch that an earlier run had recorded.
-        suspended_before: targets that earlier runs suspended. One that this run suspends is not
-            retried at once.
-        main: what was published with the cursor.
-        others: what batches published that moved no cursor.
+        suspended_before: by earlier runs: what this run suspends is not retried at once.
+        main: what was published with the cursor; `others` moved no cursor.
     """
 
     cut: Cut | None

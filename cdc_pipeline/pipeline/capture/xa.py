@@ -157,12 +157,7 @@ class XaPlanner:
         return tuple(steps)
 
     def _check(self, tables: Sequence[DecodedTable]) -> None:
-        """Check waiting rows against their targets, which they may never reach.
-
-        Raises:
-            SchemaError, KeylessTableError, IncompleteRowsError: they do not fit; the table is
-                named.
-        """
+        """They may never reach their targets. Raises as `Targets.check`, with the table."""
         for table in tables:
             with table.named_in_errors():
                 confirmed = self._targets.check(table.rows.schema)

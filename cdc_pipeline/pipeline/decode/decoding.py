@@ -88,11 +88,9 @@ class DecodedRun:
 
     Attributes:
         tables: one entry per table and schema version, in order of first appearance.
-        row_events_ignored: rows events of tables that are not captured.
-        transactions_applied: transactions with at least one row of a captured table, without
-            those that wait.
+        transactions_applied: with a row of a captured table, without those that wait.
         waiting: changes of captured tables of each transaction whose rows wait.
-        row_events_suspended: rows events of captured tables that are suspended (K4).
+        row_events_ignored, row_events_suspended: of tables not captured, or suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
     """
 

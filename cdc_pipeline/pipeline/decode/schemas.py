@@ -400,13 +400,10 @@ def schemas_of(
     follows: Callable[[str, str], bool] = lambda _database, _table: False,
     left: LogPosition | None = None,
 ) -> Schemas:
-    """The schema history for a run from `run.start` on; damaged on disk: LakeStateError.
+    """For a run from `run.start` on; LakeStateError: the stored history is damaged.
 
-    Args:
-        cursor: up to which the history is complete.
-        recorded: returns the target of a table.
-        follows: returns whether a target follows a table that is not captured by its name.
-        left: where another server's log was left that the run goes on from.
+    `cursor`: up to which it is complete; `follows`: whether a target follows a table of another
+    name; `left`: where another server's log was left that the run goes on from.
     """
     file, start = history_file(config), run.start
     # Without a cursor it is unknown what lies between a leftover history and the start.

@@ -81,12 +81,9 @@ class XaPart:
     """A transaction of XA, or a part of one, whose rows wait.
 
     Attributes:
-        tx_offset: its first event.
-        offset: its last event here.
-        gtid: "" without GTIDs.
+        tx_offset, offset: its first event, and its last one here.
         ending: COMMITTED (in one phase), PREPARED, or None if it goes on.
         xid: if it is prepared; else "".
-        commit_ts_us: when it ended at the source.
         undone: ranges of its event ordinals that do not count (see `Savepoints.undone`).
     """
 
@@ -106,14 +103,7 @@ class XaPart:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that comes in pieces.
-
-    Attributes:
-        tx_offset: its first event.
-        gtid: "" without GTIDs.
-        is_xa: it may end with XA PREPARE.
-        savepoints: set so far; never changed in place.
-    """
+    """A transaction that comes in pieces; `is_xa`: it may end with XA PREPARE."""
 
     journal: str
     tx_offset: int
@@ -131,11 +121,9 @@ class TransactionControl:
     """Effects of the statements and ends in a run of slices on its rows.
 
     Attributes:
-        undone: ranges of event ordinals that do not count, by transaction (see
-            `Savepoints.undone`).
+        undone: ranges of event ordinals that do not count, by transaction (`Savepoints.undone`).
         waiting: transactions whose rows wait; in the order of the log.
-        open: the transaction that the slices are a piece of; None if they are whole ones.
-        ending: of that transaction; None if it goes on, or there is none.
+        open: the transaction that the slices are a piece of; `ending` is None if it goes on.
     """
 
     undone: Undone

@@ -41,11 +41,8 @@ class NotThereError(Exception):
 class Context:
     """Shared state of one examination.
 
-    Attributes:
-        cursors: None if they could not be opened.
-        every_s: longest time between two runs; None if unknown.
-        chosen: the server that is examined: the standby while the primary does not answer.
-        reconciled: what the next run resumes from, once that is known.
+    `every_s`: longest time between two runs. `chosen`: the standby while the primary does not
+    answer. `reconciled`: what the next run resumes from, once that is known.
     """
 
     config: PipelineConfig

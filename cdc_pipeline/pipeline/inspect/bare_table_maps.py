@@ -47,12 +47,7 @@ MEANINGS: Final = {
 
 
 class BareTables:
-    """Tables that were read without full metadata; `unknown_charset`: see `parse_bare`.
-
-    Attributes:
-        missing: by ``schema.table``: "names", "signs", "charsets", "labels", "history".
-        on_new: called for each table when it is met first.
-    """
+    """Tables without full metadata: what was `missing`, by name; `on_new` is told each once."""
 
     def __init__(self, unknown_charset: str = "utf8mb4") -> None:
         self.unknown_charset = unknown_charset
@@ -157,7 +152,7 @@ _LABEL_CHARSETS: Final = frozenset(
 )
 
 
-class BareSchema(NamedTuple):
+class _BareSchema(NamedTuple):
     """A schema, and which parts of it are filled in: "names", "signs", "charsets", "labels"."""
 
     schema: TableSchema
@@ -173,13 +168,10 @@ def parse_bare(
     table_id_bytes: int,
     unknown_charset: str = "utf8mb4",
     names: NameRule = NameRule.AS_GIVEN,
-) -> BareSchema:
-    """Parse as `table_map.parse`, for a table map whose metadata is not full.
+) -> _BareSchema:
+    """As `table_map.parse`, for a table map whose metadata is not full.
 
-    `unknown_charset`: of texts whose charset is missing; ``binary`` takes them for bytes.
-
-    Raises DamagedJournalError, UnknownColumnTypeError, SchemaError as `table_map.parse`;
-    SchemaError if `unknown_charset` is none.
+    `unknown_charset`: of texts without a charset; ``binary`` takes them for bytes.
     """
     raw = bytes(body)
     count, metadata_at = _columns_and_metadata(raw, table_id_bytes)
@@ -218,7 +210,7 @@ def parse_bare(
     columns = tuple(
         _as_number(column) if column in unlabelled else column for column in schema.columns
     )
-    return BareSchema(
+    return _BareSchema(
         TableSchema(schema.database, schema.table, columns, schema.primary_key),
         tuple(what for what, is_missing in missing.items() if is_missing),
     )

@@ -115,10 +115,8 @@ class _Waiting:
 
 
 class ChangeFiles:
-    """Writer of changes into a directory, as a context manager; its end writes the waiting rows,
-    even after an error.
-
-    `files`: names of the files that are whole, with their rows.
+    """Context manager that writes waiting rows at its end, even after an error; `files`: whole
+    ones.
 
     Raises ConfigError if the directory holds Parquet files already.
     """

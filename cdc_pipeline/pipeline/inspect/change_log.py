@@ -117,13 +117,10 @@ class _LogCounts:
 
 
 class ChangeLog:
-    """Transactions and table maps over consecutive chunks.
+    """Transactions and table maps over consecutive chunks; `annotations`: with SQL texts of
+    rows.
 
-    Args:
-        table_maps: makes the resolver of table maps, by which tables are wanted.
-        on_statement: called for every statement, wanted or not, before the table maps behind it are
-            resolved.
-        annotations: whether pieces carry the SQL text of their rows.
+    `on_statement` gets every statement, wanted or not, before table maps behind it are resolved.
     """
 
     def __init__(

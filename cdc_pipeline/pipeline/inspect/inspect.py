@@ -31,17 +31,12 @@ from cdc_pipeline.pipeline.inspect.summary import JournalSummary, SummaryBuilder
 __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 
-class ChangeWriter(Protocol):
+class _ChangeWriter(Protocol):
     def add(self, piece: LogPiece, journal: str) -> None: ...
 
 
 class Inspection:
-    """One reading of some journals.
-
-    Args:
-        unknown_charset: charset of texts whose charset is not known; ``binary`` shows them as hex.
-        annotations: whether changes carry the SQL text that they came from.
-    """
+    """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex."""
 
     def __init__(
         self,
@@ -107,7 +102,7 @@ class Inspection:
             with self._named_in_errors():
                 yield from lines_of(piece, self.selection, journal=name)
 
-    def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
+    def write(self, chunks: Iterable[FileChunk], writer: _ChangeWriter) -> None:
         """Pass all changes to `writer`. Raises as `pieces`, and what the writer raises."""
         for name, piece in self.pieces(chunks):
             with self._named_in_errors():
@@ -148,9 +143,7 @@ def inspect(
 
 
 def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
-    """Every change as a line of JSON, in the order of the log; no statements.
-
-    `table_patterns`: shell patterns over ``schema.table``; all tables without any.
+    """Every change as a line of JSON, of tables that match shell patterns (by default all).
 
     Raises CdcError with journal and offset; what came before was yielded.
     """

@@ -237,11 +237,10 @@ class ChunkLoad:
                 )
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
-        """Bring main and side lake past a DDL.
+        """Bring main and side lake past a DDL; raises the error if it concerns no table of the
+        load.
 
         A table that contradicts the side lake even then leaves the load.
-
-        Raises the error if it concerns no table of the load.
         """
         name = error.table or ""
         if name not in self._side.state.sources:

@@ -46,14 +46,10 @@ class Swapped:
 
 
 class Finish:
-    """Swap of a side lake's tables.
+    """Swap of a side lake's tables, which are whole from `high` on.
 
-    Args:
-        high: the tables are whole from there on.
-        doing: purpose of the side lake's captures, in words.
-        check: raises if the side lake's tables must not be swapped in; called after each of its
-            captures.
-        is_whole: see `content.replacement`.
+    `doing`: what its captures are for, in words; `check`, called after each of them, raises if
+    the tables must not be swapped in; `is_whole`: see `content.replacement`.
     """
 
     def __init__(
@@ -78,11 +74,10 @@ class Finish:
         self._wait_s = config.snapshot.lock_wait_s
 
     def run(self) -> Swapped | None:
-        """Bring the side lake to the main cursor and swap its tables in; None if none is left.
+        """Capture to the main cursor and swap in; None if no table is left. The same call
+        resumes.
 
-        Raises:
-            LoadError: the wait timed out; or a table could not take its target's place.
-            CdcError: the same call resumes where this one stopped.
+        Raises LoadError: the wait timed out; or a table could not take its target's place.
         """
         side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
         while names := self._unswapped():

@@ -31,12 +31,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Place of rows that were read.
-
-    Attributes:
-        journal, offset: the place whose seq they carry.
-        seq: of the first row of a read, packed, without row ordinal.
-    """
+    """The place whose rows' seq begins at `seq`, packed, without row ordinal."""
 
     journal: str
     offset: int

@@ -197,11 +197,8 @@ class LoadLake(SideLake):
     # -- what came meanwhile -----------------------------------------------------------------------
 
     def capture_to(self, to: Position) -> None:
-        """Capture up to the main lake's place in the log.
-
-        Raises:
-            LoadError: the log does not reach back to the side lake's position.
-            CdcError: an error that a retry may clear.
+        """To the main lake's place in the log; LoadError if the log is gone, else a retry may
+        help.
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
         try:

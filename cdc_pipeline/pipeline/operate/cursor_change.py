@@ -55,12 +55,8 @@ Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
 
 
 class CursorChange(FrozenModel):
-    """Plan of a `set` or `rebuild`.
-
-    Attributes:
-        old: the cursor that a run would resume from now; for `rebuild` the stored one.
-        consequences: what it means, one sentence each.
-        nothing_to_do: `new` is where it is already.
+    """Plan of a `set` or `rebuild`; `old`: what a run would resume from, for `rebuild` the
+    stored one.
     """
 
     source: str
@@ -118,12 +114,8 @@ def plan_set(
 def apply_set(
     config: PipelineConfig, *, cursors: CursorStore, change: CursorChange, run_id: str = ""
 ) -> Cut:
-    """Apply a change: record, cut, cursor.
-
-    Raises:
-        LockError: a run is writing.
-        CursorError: the cursor has moved since the plan.
-        LakeStateError: see `plan_set`.
+    """Record, cut, cursor; LockError: a run is writing, CursorError: it has moved. See
+    `plan_set`.
     """
     sink = build_sink(config)
     with sink.lock():
@@ -412,12 +404,7 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
 
 
 def apply_rebuild(config: PipelineConfig, *, cursors: CursorStore, change: CursorChange) -> None:
-    """Write the cursor of the last cut.
-
-    Raises:
-        LockError: a run is writing.
-        CursorError: the cursor, or the last cut, has moved since the plan.
-    """
+    """LockError: a run is writing; CursorError: the cursor, or the last cut, has moved."""
     sink = build_sink(config)
     with sink.lock():
         _check_unmoved(change, cursors.read())

@@ -28,14 +28,10 @@ class CutSummary(FrozenModel):
 
 
 class CursorView(FrozenModel):
-    """The cursor of a source.
+    """The cursor of a source, whole if the lake has its cut.
 
-    Attributes:
-        cursor: as stored, with the parts that it leaves to its cut if the lake has that cut.
-        agrees: the stored cursor is what the next run resumes from.
-        next_run: what the next run would do about it, and why.
-        stops: the next run would stop on it; `next_run` holds the error.
-        unfinished_batch: a recorded batch that the next run finishes first.
+    `agrees`: the next run resumes from it; `next_run`: what that does, and why, or the error it
+    `stops` on; `unfinished_batch`: which it finishes first.
     """
 
     source: str

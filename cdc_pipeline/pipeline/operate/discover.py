@@ -65,12 +65,7 @@ class Discovery(FrozenModel):
 
 
 def discover(config: PipelineConfig) -> Discovery:
-    """From the standby if the primary does not answer.
-
-    Raises:
-        ConfigError: the source is an archive, which has no catalog.
-        ServerUnreachableError, SourceError: no connection.
-    """
+    """From the standby if the primary does not answer; ConfigError: an archive has no catalog."""
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
             "an archive has no catalog: its tables are known by their changes alone",

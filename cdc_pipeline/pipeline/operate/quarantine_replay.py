@@ -57,12 +57,7 @@ def entries_of(
     ids: Collection[str] = (),
     only_open: bool = True,
 ) -> list[Entry]:
-    """Rows in quarantine, oldest first.
-
-    Raises:
-        ConfigError: one of `ids` does not exist.
-        LakeStateError: a file is damaged.
-    """
+    """Oldest first; ConfigError: an id does not exist, LakeStateError: a file is damaged."""
     sink = build_sink(config)
     cut, tables = sink.last_cut(), tables_named(config, tables)
     return [] if cut is None else _selected_entries(sink, cut, tables, ids, only_open=only_open)

@@ -49,10 +49,7 @@ def reset(
 ) -> ResetReport:
     """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
 
-    Raises:
-        ConfigError: the lake has no such table.
-        LockError: a run is writing.
-        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
+    Raises ConfigError: no such table, LockError: a run is writing, or as `admin_batch`.
     """
     with admin_batch(
         build_sink(config), cursors=cursors, doing="reset the tables", run_id=run_id

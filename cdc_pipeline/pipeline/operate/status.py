@@ -87,11 +87,9 @@ class SourceStatus(FrozenModel):
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
-    """Without `cursors`, the state is that of the last cut.
+    """Of the last cut, or of the cursor with `cursors`.
 
-    Raises:
-        LakeStateError: the lake's records are damaged, or contradict the cursor.
-        CursorError: the cursor cannot be read.
+    Raises LakeStateError or CursorError: records are damaged, or contradict the cursor.
     """
     paths = LakePaths(config.sink.lake_path, config.name)
     cut = state.last_cut(paths)

@@ -50,13 +50,9 @@ def with_features(
     source: Source,
     ours: Collection[str] = (),
 ) -> CapturePlan:
-    """Add the features of the plan's tables, and warnings about features not permitted.
+    """With features, and warnings about features not permitted; `ours`: targets that are known.
 
-    `ours`: targets that the last cut or the recorded batch has.
-
-    Raises:
-        ConfigError: the rules of targets do not fit the source's columns of now.
-        LakeStateError: another table lies where a target is to be created.
+    Raises ConfigError: rules do not fit the source's columns; LakeStateError: a place is taken.
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
@@ -122,12 +118,7 @@ def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 def check_masked_columns(
     config: PipelineConfig, *, source: Source, tables: Collection[str], cut: Cut | None
 ) -> None:
-    """Check that new ones among the known `tables` have the columns that are to be masked.
-
-    Raises:
-        ConfigError: a rule masks a column that none of its tables has.
-        SourceError: the catalog cannot be read.
-    """
+    """ConfigError: a rule of new tables masks a column that none of them has."""
     named = set(chain.from_iterable(rule.tables for rule in config.targets if rule.masks))
     recorded = {} if cut is None else columns_of_cut(cut, tables)
     new = named.intersection(tables) - recorded.keys()

@@ -136,15 +136,10 @@ def load_command(source: str, table: str) -> str:
 def choose(
     config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
 ) -> LoadSelection:
-    """The tables of a load.
+    """Those that need a load, or requested source tables or targets; `known`: the source's.
 
-    Args:
-        known: the source's tables.
-        tables: requested source tables or targets; None for all that need a load.
-
-    Raises:
-        ConfigError: a table that is not captured, or that the source does not show.
-        LoadError: a target that follows a renamed table.
+    Raises ConfigError: a table that is not captured, or that the source does not show;
+    LoadError: a target that follows a renamed table.
     """
     routes, names = Routes(config), _loadable(config, known)
     leads = {

@@ -39,13 +39,7 @@ from cdc_pipeline.position.short_cursor import whole_cursor
 
 
 class Reconciled(NamedTuple):
-    """State that the run resumes from.
-
-    Attributes:
-        cursor: None if neither a cursor nor a cut exists.
-        reason: how it was found, for the plan's chain of reasons.
-        emit: True if the cursor store lacks it and must be given it first.
-    """
+    """What the run resumes from; `emit`: the cursor store lacks it and must be given it first."""
 
     cursor: CursorState | None
     reason: str

@@ -18,13 +18,10 @@ class ResolvedRun:
     """A plan with the values that the run needs from it.
 
     Attributes:
-        limit: what ends the run before `end`, if it is met.
-        ends_anywhere: the end is the user's own and may be inside a transaction: whole transactions
-            before it count.
+        ends_anywhere: the end may be inside a transaction: whole ones before it count.
         decision: how the start was found, if the decision table found it.
         epoch: of everything that the run reads (K1).
         known: tables that the source shows; None if it cannot say.
-        log_end: where the log ended when the run was planned.
     """
 
     plan: CapturePlan

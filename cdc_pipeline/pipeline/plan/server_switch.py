@@ -53,12 +53,10 @@ _FILE: Final = "overlap"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Transactions that were applied last.
+    """The last applied transactions, up to a place.
 
-    Attributes:
-        entries: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and
-            offset behind the transaction's last event, content hash.
-        journal, offset: up to where it is whole.
+    `entries`: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and
+    offset behind the transaction's last event, content hash.
     """
 
     entries: np.ndarray
@@ -120,12 +118,7 @@ def _write_history(path: Path, history: History) -> None:
 
 
 class HistoryWriter:
-    """Writer of the history while a run drains. In the drain's thread.
-
-    Args:
-        interval_us: the fallback interval.
-        start: where the run begins: what the file holds behind it is dropped.
-    """
+    """Writer in the drain's thread; what the file holds behind `start` is dropped."""
 
     def __init__(self, path: Path, *, interval_us: int, start: Position) -> None:
         self._path = path

@@ -37,12 +37,7 @@ def choose(config: PipelineConfig) -> ChosenServer:
 
 
 def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErrors) -> StartRules:
-    """What the decision table needs beside cursor and source.
-
-    Args:
-        config: as it was written, before a server was chosen.
-        cut: the lake's last cut, whose last commit time a search after a switch begins from.
-    """
+    """Beside cursor and source; `config` as written, before a server was chosen."""
     last_commit_us = cut.source_time_us if cut is not None else -1
     source = config.source
     if isinstance(source, ArchiveSourceConfig):

@@ -26,13 +26,7 @@ _NAMING = {"tables", "except_", "name", "schema_changes"}
 def heir(
     route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]
 ) -> Route | None:
-    """The route whose target takes over the rows of a table's old name; None if none does.
-
-    Args:
-        route: of the old name, to `origin`.
-        routes: of the new name.
-        targets: before the statement.
-    """
+    """Whose target takes over the rows of `origin`, at `route`'s old name; None if none does."""
     if (
         origin.is_new
         or origin.state.table_version < 0

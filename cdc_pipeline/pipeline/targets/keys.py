@@ -41,16 +41,10 @@ def identity_of(
     columns: tuple[str, ...],
     source_key: tuple[str, ...],
 ) -> Identity:
-    """Identity of a new target.
+    """Of a new target, from the columns and the named key of its source table.
 
-    Args:
-        columns: of the source table.
-        source_key: the columns of the key that it names, () for none.
-
-    Raises:
-        ConfigError: the rule names columns that are not there.
-        SchemaError: as `check_reserved`.
-        KeylessTableError: the table has no key and the rule says stop.
+    Raises ConfigError: the rule names other columns; KeylessTableError: no key, and the rule
+    says stop; or as `check_reserved`.
     """
     for setting, named in (("key", rule.key), ("track", rule.track)):
         unknown = [name for name in named if name not in columns]

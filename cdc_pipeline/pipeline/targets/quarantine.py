@@ -47,14 +47,7 @@ def bad_rows(
     *,
     hidden: Collection[str] = (),
 ) -> BadRows:
-    """Entries of some decoded rows.
-
-    Args:
-        rows: the decoder's, with all of their invalid values.
-        causes: error and its text by row, for those that are bad.
-        parts: what was decoded.
-        hidden: columns whose values nobody may see.
-    """
+    """`causes`: error and its text by row; `hidden`: columns whose values nobody may see."""
     wanted = np.zeros(len(rows), np.bool_)
     wanted[list(causes)] = True
     bad = without_values(rows.where(wanted), hidden)

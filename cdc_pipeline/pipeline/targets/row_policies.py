@@ -57,12 +57,8 @@ class RowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """Facts about a source table for the decoder.
-
-    Attributes:
-        keys: columns that find a row, in any of its targets.
-        hidden: columns whose values nobody may see (K14).
-        takes: whether any of its targets has the column of a name.
+    """Of a source table: `keys` of any target, `hidden` columns (K14), which columns any
+    `takes`.
     """
 
     rows: RowPolicy
@@ -116,11 +112,9 @@ class Judged:
 
     Attributes:
         before: the rows as they came, but for texts that nobody may see.
-        rows: `invalid` holds what is to be rescued, with the texts that people see, or to be
-            counted.
+        rows: `invalid` is to be rescued, with the texts that people see, or to be counted.
         failing: the first value that stops the table.
-        bad: values of rows that cannot be applied, one or more a row; those rows are still in
-            `rows`.
+        bad: values of rows that cannot be applied, which are still in `rows`.
     """
 
     before: DecodedRows
@@ -203,14 +197,9 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 def shape_invalid(
     rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
 ) -> list[InvalidValue]:
-    """Invalid values of one image under a target's columns; those of columns that it leaves out
-    are dropped.
+    """Under a target's columns, without those that it leaves out; `arrays` change in place.
 
     A date that is kept as text (`types`) has its own text there, and is no longer invalid.
-
-    Args:
-        arrays: the target's columns of the image; changed in place.
-        positions: the source column of each.
     """
     if not rows.invalid:
         return []

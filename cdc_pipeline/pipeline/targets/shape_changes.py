@@ -85,13 +85,9 @@ def shaped_change(
     columns: tuple[TargetColumn, ...],
     others: Sequence[RecordedSource],
 ) -> TableChange:
-    """What a statement does to a target with these columns.
+    """`change` is judged over `unshaped` columns; `others`: the target's other source tables.
 
-    Args:
-        change: judged over `unshaped` columns; `before` is what was known then.
-        others: the target's other source tables.
-
-    Raises SchemaError: the statement and the rule contradict each other, or the other tables do.
+    Raises SchemaError: the statement and the rule, or the other tables, contradict each other.
     """
     if change.replaces:
         if others:

@@ -34,7 +34,7 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class _Retention:
     """What a server still has of what is needed.
 
     Attributes:
@@ -51,12 +51,7 @@ class Retention:
 
 
 def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
-    """Queries the server, or reads the archive's folder.
-
-    `source_time_us`: commit time of the last applied transaction; -1 unknown.
-
-    Raises SourceError or ServerUnreachableError if the source cannot be read.
-    """
+    """Asks the server, or reads the archive's folder; `source_time_us`: -1 unknown."""
     config = choose(config).config
     with closing(build_source(config)) as source:
         if not source.identity.same_server(cursor.identity):
@@ -97,12 +92,12 @@ def _now_s(connection: ServerConnection) -> float:
     return float(connection.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
 
 
-def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> Retention:
+def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> _Retention:
     """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's clock."""
     journals = [info.journal for info in source.journals()]
     oldest = journals[0] if journals else ""
     if needed.journal not in journals:
-        return Retention(oldest)
+        return _Retention(oldest)
     behind = journals.index(needed.journal)
     following = journals[behind + 1 : behind + 2]
     with closing(ServerConnection(server)) as connection:
@@ -110,8 +105,8 @@ def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPositio
             asked = "SELECT @@GLOBAL.binlog_expire_logs_seconds"
             kept_s = number_of(connection.value(asked), address=connection.address, asked=asked)
         except StatementError:
-            return Retention(oldest, behind)
+            return _Retention(oldest, behind)
         now_s = int(_now_s(connection))
     ended_s = source.journal_created_s(following[0]) if following else now_s
     headroom_s = kept_s - max(0, now_s - ended_s) if kept_s else None
-    return Retention(oldest, behind, kept_s, headroom_s)
+    return _Retention(oldest, behind, kept_s, headroom_s)

@@ -54,10 +54,8 @@ class SourceState:
 class ChangeLog(RelayObserver):
     """Observer of batches; `on_batch` receives each record while its staged files exist.
 
-    Attributes:
-        seen: numbers of the batches.
-        not_whole: by batch number, targets whose changes are not all staged rows.
-        touched: by batch number, targets that the batch changes in any way.
+    By batch number, `touched` targets, and those whose changes are `not_whole`: not all staged
+    rows.
     """
 
     def __init__(
@@ -131,12 +129,9 @@ class Captures:
         self._taking = take
 
     def run(self, upto: Position | None = None) -> SourceState:
-        """Capture to the end of the log or to a place; suspended tables are no error.
+        """To the end of the log or a place, as `capture`; suspended tables are no error.
 
-        Raises:
-            CdcError: as `capture`.
-            LockError: another run holds the source for longer than `lock_wait_s`.
-            LakeStateError: nothing was captured yet.
+        Raises LockError after `lock_wait_s`, and LakeStateError if nothing was captured yet.
         """
         bound: Bound = "end_of_log"
         if upto is not None:

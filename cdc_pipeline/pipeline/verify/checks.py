@@ -39,14 +39,7 @@ _LAG_MAX_S: Final = 3600.0
 
 
 class CheckResult(FrozenModel):
-    """Result of one check.
-
-    Attributes:
-        table: target; "" for the whole source.
-        passed: None if the check cannot decide.
-        text: one sentence for people.
-        values: figures, by name with their unit.
-    """
+    """Result of one check; `table`: "" for the whole source, `passed`: None if undecided."""
 
     check: CheckName
     table: str = ""

@@ -10,13 +10,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.pipeline.verify.display import display
 from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange
 from cdc_pipeline.pipeline.verify.rows import recorded_of
 from cdc_pipeline.position.cursor import CursorStore
@@ -142,3 +144,28 @@ def put_back(
                 )
             )
         return batch.publish(kind="repair", targets=states, notes=notes)
+
+
+def display(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
+    """Format rows returned by `read_differences`."""
+    names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
+    return tuple(
+        Difference(
+            kind=row["_kind"],
+            key={name: text_of(row[place]) for place, name in names.items()},
+            columns=tuple(row["_columns"] or ()),
+            rows=abs(row["_more"]) if not sides.key else 1,
+        )
+        for row in rows.to_pylist()
+    )
+
+
+def text_of(value: Any) -> str | None:
+    """Bytes as hex."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return f"0x{value.hex().upper()}"
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value)

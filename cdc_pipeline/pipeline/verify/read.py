@@ -95,13 +95,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Selection of the source rows to read.
-
-    Attributes:
-        share: of the ranges that are read, chosen at random by `seed`; 1 for all.
-        keys: values of the target's key columns (n,): only the rows with these keys are read, if
-            the values can be mapped back to the source.
-        exact: whether all rows are read in one view at an exact place.
+    """Source rows to read: `share` of the ranges, chosen by `seed`, or those with target `keys`
+    (n,).
     """
 
     rows_per_range: int = 200_000

@@ -61,10 +61,7 @@ _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
 class RepairBatch:
     """A batch of repaired rows, not recorded yet, in the source's lock.
 
-    Attributes:
-        seq: of the first place at the cursor's position, packed; `last_seq` is the last one that
-            is older than any transaction.
-        time_us: of the rows.
+    `seq`: of the first place at the cursor's position; `last_seq` is older than any transaction.
     """
 
     def __init__(self, batch: AdminBatch) -> None:

@@ -183,11 +183,9 @@ class _Reread:
     def _read(
         self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
     ) -> tuple[list[SelectedRows], SourceState | None]:
-        """Rows of one view, and the cut of the same moment; None if there is none.
+        """Of one view, and the cut of the same moment, if there is one.
 
-        Raises:
-            DisturbedError: the table was altered meanwhile; read again.
-            LoadError: nothing proves where the view lies.
+        Raises DisturbedError: read again; LoadError: nothing proves where the view lies.
         """
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:

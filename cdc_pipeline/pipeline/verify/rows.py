@@ -40,11 +40,9 @@ def recorded_of(target: Target) -> RecordedTarget:
 
 
 class SourceRows:
-    """Converter of one source table's rows for one of its targets.
+    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies.
 
-    Attributes:
-        unreadable: rows that the policies keep out of the lake.
-        unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
+    `unread`: keys (``k0 ...``) of those whose key is readable, since `take_unread`.
     """
 
     def __init__(self, targets: Targets, name: str) -> None:

@@ -109,13 +109,9 @@ class TableComparison:
     def settle(
         self, request: ReadRequest, *, by_key: bool, wanted: Piece | None = None
     ) -> RoundsResult:
-        """Compare all rows, or the keys of a piece.
+        """Compare all rows, or the keys of a piece; without `by_key` at an exact place.
 
-        `request` is that of the first round. Without `by_key` everything is compared at an exact
-        place.
-
-        Raises:
-            DisturbedError: every attempt met a DDL.
+        Raises DisturbedError if every attempt met a DDL.
         """
         settled = RoundsResult()
         if not by_key:

@@ -36,8 +36,12 @@ from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.table_filter import tables_named
 from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.checks import check_intervals
-from cdc_pipeline.pipeline.verify.display import display
-from cdc_pipeline.pipeline.verify.external_writes import describe, find_external_writes, put_back
+from cdc_pipeline.pipeline.verify.external_writes import (
+    describe,
+    display,
+    find_external_writes,
+    put_back,
+)
 from cdc_pipeline.pipeline.verify.read import Reading, ReadRequest, TableReading, compared_key
 from cdc_pipeline.pipeline.verify.repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify.report import (

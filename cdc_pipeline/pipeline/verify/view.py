@@ -113,12 +113,7 @@ class ProvenView:
         return after, exact or (self.is_proved and self._is_quiet(after))
 
     def check_undisturbed(self, after: SourceState) -> None:
-        """Check that nothing but rows changed between the cuts.
-
-        Raises:
-            DisturbedError: a DDL did.
-            LeftError: a target no longer follows the table.
-        """
+        """Only rows changed between the cuts: else DisturbedError (a DDL), or LeftError."""
         self._check_follows(after)
         for name in self._targets:
             if _essence(self.before.cut, name) != _essence(after.cut, name):

@@ -9,12 +9,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How a range is divided.
-
-    Attributes:
-        stretch_bytes_min: a smaller stretch of journals is read in sequence.
-        wave_bytes: journals that become one batch.
-    """
+    """`stretch_bytes_min`: a smaller stretch is read in sequence; `wave_bytes`: of one batch."""
 
     stretch_bytes_min: int = 16 << 20
     wave_bytes: int = 8 << 30

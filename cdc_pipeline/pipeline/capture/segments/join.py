@@ -29,15 +29,7 @@ _SAME: Final = ("spec", "columns_before", "schema_steps")
 def joined_cursor(
     before: CursorState, results: Sequence[SegmentResult], *, number: int, keeps_gtids: bool = True
 ) -> CursorState:
-    """The cursor behind all parts.
-
-    Args:
-        before: the cursor that all parts began with.
-        number: of the batch; that of `before` if there is none.
-        keeps_gtids: see `Progress`.
-
-    Raises StagingError if parts do not agree.
-    """
+    """Behind all parts, which began with `before`; StagingError if they do not agree."""
     targets: dict[str, TargetState] = {}
     for result in results:
         for name, state in _cursor(result).targets.items():

@@ -36,12 +36,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the range, up to `stop` of `journal`.
-
-    Attributes:
-        segments: decoded in parallel; () if the piece is read in sequence.
-        why: why it is not decoded in parallel.
-    """
+    """Up to `stop` of `journal`; without `segments`, read in sequence, and `why`."""
 
     journal: str
     stop: int

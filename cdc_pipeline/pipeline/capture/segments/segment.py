@@ -61,11 +61,9 @@ class SegmentResult(FrozenModel):
 
     Attributes:
         record: what was staged; None if no target changes.
-        cursor: behind the segment, as far as the task knows it; its GTID set is that of the segment
-            alone.
+        cursor: behind the segment, as far as the task knows it, with the segment's GTIDs alone.
         observed: what the schema history has to learn, in the order of the log.
-        refused: why the stretch cannot be decoded in parallel; "" if it can. Nothing else counts
-            then.
+        refused: why the stretch cannot be decoded in parallel: nothing else counts then.
     """
 
     record: BatchRecord | None = None
@@ -80,12 +78,8 @@ class SegmentResult(FrozenModel):
 
 @dataclass(frozen=True)
 class WaveInputs:
-    """Values that are the same for all tasks of a wave.
-
-    Attributes:
-        config: with the archive as its source, and without secrets.
-        cut, cursor: the last ones, as JSON text; "" before the first.
-        epoch: of the journals (K1).
+    """The same for all tasks of a wave: the archive as source, no secret, cut and cursor as
+    JSON.
     """
 
     config: PipelineConfig

@@ -61,10 +61,8 @@ class JournalSurvey(FrozenModel):
     Attributes:
         end: behind the last whole transaction.
         is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
-        alone, prepared, ended: transactions; see the module.
-        splits: beginnings of transactions, about every `SEGMENT_BYTES`: a large journal is the work
-            of several tasks.
-        failed: why it cannot be surveyed to its end; "" if it can.
+        splits: beginnings of transactions, about every `SEGMENT_BYTES`, to divide a large journal.
+        failed: why it cannot be surveyed to its end.
     """
 
     journal: str
