@@ -86,7 +86,7 @@ def catch_up(
     if not names or state.cut is None or state.cursor is None:
         return state
     return state.after(
-        _CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
+        CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
     )
 
 
@@ -151,7 +151,7 @@ class _LeftBehindError(CdcError):
     """A batch of the catch-up was published without the target: the cut says why."""
 
 
-class _CatchUp:
+class CatchUp:
     """Catch-up of suspended targets, one after the other, from the `server` that was chosen."""
 
     def __init__(

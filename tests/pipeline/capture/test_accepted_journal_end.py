@@ -13,21 +13,14 @@ from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
+from tests.support.captures import live
 
 
 def config_of(server: Server, lake: Path, **sections: Any) -> PipelineConfig:
-    user, password = server.create_replication_user()
-    source = {
-        "kind": "live",
-        "host": server.host,
-        "port": server.port,
-        "user": user,
-        "password": password,
-    }
     return PipelineConfig.model_validate(
         {
             "name": "shop",
-            "source": source,
+            "source": live(server),
             "start": "earliest",
             # No table of the log is captured: no JVM is started.
             "tables": {"include": ["elsewhere.*"], "allow_empty": True},

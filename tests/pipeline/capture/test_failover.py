@@ -17,6 +17,7 @@ from cdc_pipeline.pipeline.plan.server_switch import history_path
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Flavor, Forwarder, ReplicaPair, Server
+from tests.support.captures import live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark]
@@ -53,15 +54,7 @@ class Shop:
 
 
 def source_of(server: Server, address: Forwarder | Server, **changes: Any) -> dict[str, Any]:
-    user, password = server.create_replication_user()
-    return {
-        "kind": "live",
-        "host": address.host,
-        "port": address.port,
-        "user": user,
-        "password": password,
-        **changes,
-    }
+    return live(server) | {"host": address.host, "port": address.port, **changes}
 
 
 def assert_equal(spark: Any, config: PipelineConfig, server: Server) -> None:

@@ -18,6 +18,7 @@ from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.position.position import ServerIdentity
 from cdc_pipeline.text.table_names import NameRule
 from tests.servers import Server
+from tests.support.captures import live
 from tests.support.fake_capture import cursor
 from tests.support.memory_shop import MemoryShop
 
@@ -47,17 +48,6 @@ def shop(folder: Path, source: dict[str, Any], *include: str) -> MemoryShop:
             }
         )
     )
-
-
-def live(server: Server) -> dict[str, Any]:
-    user, password = server.create_replication_user()
-    return {
-        "kind": "live",
-        "host": server.host,
-        "port": server.port,
-        "user": user,
-        "password": password,
-    }
 
 
 def archived(server: Server, folder: Path, names: int = 1) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.schema.evolution.statement_context import Shadow
 from tests.servers import Server
 from tests.servers.pair import ReplicaPair
+from tests.support.captures import live
 
 pytestmark = pytest.mark.mysql
 
@@ -40,14 +41,7 @@ OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 def section(server: Server, standby: Server | None = None, **start: Any) -> dict[str, Any]:
     """Source section; both servers get the account."""
-    user, password = server.create_replication_user()
-    found = {
-        "kind": "live",
-        "host": server.host,
-        "port": server.port,
-        "user": user,
-        "password": password,
-    }
+    found = live(server)
     if standby is not None:
         standby.create_replication_user()
         found["standby"] = {"host": standby.host, "port": standby.port, **start}
