@@ -31,6 +31,10 @@ eval "$(_CDC_PIPELINE_COMPLETE=zsh_source cdc-pipeline)"      # ~/.zshrc
 _CDC_PIPELINE_COMPLETE=fish_source cdc-pipeline | source      # ~/.config/fish/config.fish
 ```
 """
+# What the introduction says of every command.
+_SAID_ABOVE = re.compile(
+    r" Each\s+command\s+takes\s+--json\.|; 2\s+wrong\s+usage(?: or\s+configuration)?(?=\.)"
+)
 
 
 def commands_page() -> str:
@@ -60,7 +64,7 @@ def _described(command: click.Command, context: click.Context, title: str) -> It
         arguments = " ".join(command.collect_usage_pieces(context)).replace("[OPTIONS]", "").strip()
         yield f"`{context.command_path} {arguments}".rstrip() + "`\n"
     if command.help:
-        yield _prose(command.help.replace(" Each command takes --json.", ""))
+        yield _prose(_SAID_ABOVE.sub("", command.help))
     options = [
         _option(option, context)
         for option in command.get_params(context)

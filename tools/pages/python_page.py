@@ -113,7 +113,9 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _list(rows: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"- {name}: {' '.join(text.split())}\n" for name, text in rows)
+    """What is returned is said without the verb."""
+    texts = ((name, re.sub("^Return (the )?", "", " ".join(text.split()))) for name, text in rows)
+    return "".join(f"- {name}: {text}\n" for name, text in texts)
 
 
 def _sentence(text: str) -> str:

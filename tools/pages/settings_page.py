@@ -27,6 +27,12 @@ _DEFINED = {
     "a number of seconds, or a duration with its unit such as 30s, 5m, 2 h or 7 days": "a duration",
     ", or a duration with its unit such as 30s, 5m, 2 h or 7 days": ", or a duration with its unit",
     SIZE_HELP: "a size",
+    "a whole number": "integer",
+    "a section": "section",
+    "a path": "path",
+    "a text": "text",
+    "a duration": "duration",
+    "a size": "size",
 }
 # Alternatives that are written in place; their settings' texts explain them.
 _IN_PLACE = {"start", "bound", "masks", "automation"}
