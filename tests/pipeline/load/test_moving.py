@@ -72,6 +72,7 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k17_tables_that_need_an_exact_view_do_not_hold_up_the_others_where_there_is_none(
     start_server: Callable[..., Server], tmp_path: Path

@@ -103,6 +103,7 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
     assert len(lake.lake("days", ["id"])) == 2, "a repair takes no older image away"
 
 
+@pytest.mark.whole
 def test_k17_f63_f64_changes_are_followed_over_renamed_columns_and_other_keys(
     mysql_server: Server,
     mysql_database: str,
