@@ -24,7 +24,7 @@ from typing import Final
 
 from cdc_pipeline.errors import BinlogError
 
-EPOCH_BITS: Final = 12
+_EPOCH_BITS: Final = 12
 JOURNAL_BITS: Final = 31
 OFFSET_BITS: Final = 40
 EVENT_BITS: Final = 24
@@ -60,7 +60,7 @@ def pack_seq(
     image: int = 0,
 ) -> int:
     """One seq as a Python integer. `image` is 0 for before, 1 for after."""
-    _check("epoch", epoch, EPOCH_BITS)
+    _check("epoch", epoch, _EPOCH_BITS)
     _check("journal number", journal, JOURNAL_BITS)
     _check("transaction offset", tx_offset, OFFSET_BITS)
     _check("event ordinal", event_ordinal, EVENT_BITS)
@@ -88,7 +88,7 @@ def epoch_and_journal(epoch: int, journal: int) -> int:
     """The bits of a seq's high word that all changes of one journal share. Raises BinlogError: one
     of them is too large for its field.
     """
-    _check("epoch", epoch, EPOCH_BITS)
+    _check("epoch", epoch, _EPOCH_BITS)
     _check("journal number", journal, JOURNAL_BITS)
     return (epoch << JOURNAL_BITS | journal) << OFFSET_BITS - LOW_OFFSET_BITS
 

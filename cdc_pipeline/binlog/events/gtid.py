@@ -42,11 +42,11 @@ __all__ = [
     "previous_set",
 ]
 
-FLAG_GROUP_COMMIT: Final = 0x02
+_FLAG_GROUP_COMMIT: Final = 0x02
 FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
-FLAG_COMPLETED_XA: Final = 0x80
-FLAG_MULTI_ENGINE: Final = 0x01  # an extra flag: a byte with the number of engines follows
+_FLAG_COMPLETED_XA: Final = 0x80
+_FLAG_MULTI_ENGINE: Final = 0x01  # an extra flag: a byte with the number of engines follows
 
 NUMBER_MAX: Final = 2**63 - 2
 _TAG: Final = re.compile(r"([a-z_][a-z0-9_]{0,31})?")
@@ -125,8 +125,8 @@ def parse_mariadb(
     raw = bytes(body)
     try:
         number, domain, flags = struct.unpack_from("<QIB", raw)
-        at = 13 + 8 * bool(flags & FLAG_GROUP_COMMIT)
-        if flags & (FLAG_PREPARED_XA | FLAG_COMPLETED_XA):
+        at = 13 + 8 * bool(flags & _FLAG_GROUP_COMMIT)
+        if flags & (FLAG_PREPARED_XA | _FLAG_COMPLETED_XA):
             _, global_bytes, branch_bytes = struct.unpack_from("<IBB", raw, at)
             at += 6 + global_bytes + branch_bytes
         if len(raw) < at:
@@ -134,7 +134,7 @@ def parse_mariadb(
         extra_flags = raw[at] if at < len(raw) else 0
         if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
             # the number of the transaction that began the ALTER, after the count of engines
-            struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
+            struct.unpack_from("<Q", raw, at + 1 + (extra_flags & _FLAG_MULTI_ENGINE))
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
     return MariadbGtid(domain, server_id, number, flags, extra_flags)

@@ -24,7 +24,7 @@ TAGGED: Final = 42
 MARIADB: Final = 162
 
 NO_TIME: Final = -2
-COMMIT_US_MAX: Final = 1 << 56  # the 7 bytes of types 33 and 34, which end in the year 4253
+_COMMIT_US_MAX: Final = 1 << 56  # the 7 bytes of types 33 and 34, which end in the year 4253
 
 # Flags 1, source id 16, number 8, type of logical timestamps 1, two of them 16.
 FIXED_BYTES: Final = 42
@@ -88,7 +88,7 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
                 break
             at += np.int64(value)
         elif field == np.uint64(FIELD_IMMEDIATE_US) or field == np.uint64(FIELD_ORIGINAL_US):
-            if value >= np.uint64(COMMIT_US_MAX):
+            if value >= np.uint64(_COMMIT_US_MAX):
                 return np.int64(NO_TIME)
             immediate = np.int64(value)
             if field == np.uint64(FIELD_ORIGINAL_US):

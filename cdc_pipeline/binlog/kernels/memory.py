@@ -1,5 +1,8 @@
 """Copy, compare and prefetch bytes in words.
 
+It stays our own code: without prefetching, decoding single-row changes (W2) is 35 % dearer, and
+byte by byte 50 %, above what `benchmarks.decode` allows.
+
 Rules:
 - No byte outside source and target is touched: the last word of a value overlaps the one before it,
   and values of less than a word are handled byte by byte.

@@ -24,8 +24,8 @@ from cdc_pipeline.binlog.kernels.temporal import (
 )
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
-ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME
-FRACTION_DIGITS_MAX: Final = 6
+_ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME
+_FRACTION_DIGITS_MAX: Final = 6
 
 
 @kernel
@@ -43,7 +43,7 @@ def fractional_timestamps(
                 state[row] = INVALID
             else:
                 out[row] = (packed[row] >> shift) * SECOND_US + fraction * POWERS[
-                    FRACTION_DIGITS_MAX - digits
+                    _FRACTION_DIGITS_MAX - digits
                 ]
 
 
@@ -64,7 +64,7 @@ def fractional_datetimes(
             state[row] = INVALID
             continue
         day = days_since_1970(months // 13, months % 13, days % 32)
-        fraction_us = fraction * POWERS[FRACTION_DIGITS_MAX - digits]
+        fraction_us = fraction * POWERS[_FRACTION_DIGITS_MAX - digits]
         out[row] = day * DAY_US + seconds % 86_400 * SECOND_US + fraction_us
 
 
@@ -77,7 +77,7 @@ def fractional_times(
     state: NDArray[np.uint8],
 ) -> Integer:
     """Write TIME as text. Returns the bytes written. digits: 1 to 6; out: 20 bytes a row."""
-    zero = np.int64(ZERO_SECONDS) * POWERS[digits]
+    zero = np.int64(_ZERO_SECONDS) * POWERS[digits]
     position = np.int64(0)
     offsets[0] = 0
     for row in range(packed.shape[0]):
@@ -86,7 +86,7 @@ def fractional_times(
             negative = value < 0
             value = abs(value)
             seconds = value // POWERS[digits]
-            if seconds >= ZERO_SECONDS:
+            if seconds >= _ZERO_SECONDS:
                 state[row] = INVALID
             else:
                 position = put_time(

@@ -26,11 +26,11 @@ from cdc_pipeline.binlog.kernels.text.text import ASCII, BYTES, valid_utf8
 from cdc_pipeline.binlog.kernels.walk import unsigned_at
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
-TILE_ROWS: Final = 512
+_TILE_ROWS: Final = 512
 # With few columns, fewer rows stay in a nearer cache; with many, the shorter runs of each column
 # cost more than that.
-FEW_COLUMNS: Final = 16
-FEW_COLUMNS_TILE_ROWS: Final = 128
+_FEW_COLUMNS: Final = 16
+_FEW_COLUMNS_TILE_ROWS: Final = 128
 
 # How a column is gathered: values of OP.
 # Little-endian: WIDTH bytes, FIRST 1 if signed, to SECOND bytes (16: zero-extended).
@@ -107,7 +107,7 @@ def gather_tiles(
         program: int64 (n, FIELDS); END, NULLS and INVALIDS are carried from block to block.
         bytes_, words16, words32, words64: the arena, as words of 1, 2, 4 and 8 bytes.
     """
-    tile_rows = FEW_COLUMNS_TILE_ROWS if program.shape[0] <= FEW_COLUMNS else TILE_ROWS
+    tile_rows = _FEW_COLUMNS_TILE_ROWS if program.shape[0] <= _FEW_COLUMNS else _TILE_ROWS
     for low in range(0, base.shape[0], tile_rows):
         high = min(low + tile_rows, base.shape[0])
         for row in range(high, min(high + tile_rows, base.shape[0])):

@@ -26,8 +26,8 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import MetadataMissingError
 
-ROW_START: Final = "row_start"
-ROW_END: Final = "row_end"
+_ROW_START: Final = "row_start"
+_ROW_END: Final = "row_end"
 _FRACTION_DIGITS: Final = 6
 _HASH: Final = re.compile(r"DB_ROW_HASH_\d+")
 _NO_WIRE: Final = 0
@@ -36,7 +36,7 @@ _PERIOD: Final = tuple(
         name, Kind.TIMESTAMP, _NO_WIRE, 0, nullable=False, fraction_digits=_FRACTION_DIGITS,
         visible=False,
     )
-    for name in (ROW_START, ROW_END)
+    for name in (_ROW_START, _ROW_END)
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def with_server_columns(
                 visible=False,
             )
         )  # fmt: skip
-    end = row_end if not is_versioned else row_end or ROW_END
+    end = row_end if not is_versioned else row_end or _ROW_END
     return replace(
         schema,
         primary_key=own_key(schema.columns, schema.primary_key, end),
@@ -77,7 +77,7 @@ def hash_key_count(schema: TableSchema) -> int:
 
 
 def is_implicitly_versioned(schema: TableSchema) -> bool:
-    return any(column.name == ROW_END for column in schema.hidden)
+    return any(column.name == _ROW_END for column in schema.hidden)
 
 
 def own_key(columns: Sequence[Column], key: Iterable[int], row_end: str) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def split(
             own - 1, key, is_known=known is not None
         ):
             own -= len(_PERIOD)
-            row_end = ROW_END
+            row_end = _ROW_END
         elif known is not None and known.row_end.lower() in {
             column.name.lower() for column in columns[:own] if _may_end_period(column)
         }:
@@ -179,7 +179,7 @@ def _may_end_period(column: Column) -> bool:
 
 
 def _is_period(columns: Sequence[Column], own_names: Collection[str]) -> bool:
-    return [column.name for column in columns] == [ROW_START, ROW_END] and all(
+    return [column.name for column in columns] == [_ROW_START, _ROW_END] and all(
         _may_end_period(column) and column.name not in own_names for column in columns
     )
 
@@ -189,7 +189,7 @@ def _has_added_period(row_end: int, key: Sequence[int], *, is_known: bool) -> bo
     if is_known or key:  # the server appends the end of the period to every key, a user hardly does
         return is_known or row_end in key
     raise MetadataMissingError(
-        f"nothing says whether the columns `{ROW_START}` and `{ROW_END}` are the table's own or "
+        f"nothing says whether the columns `{_ROW_START}` and `{_ROW_END}` are the table's own or "
         "those of system versioning",
         expected="a CREATE TABLE in the log, a catalog, or a key of the table",
         next_step="start where the log has the table's CREATE TABLE, read from the server itself, "

@@ -32,8 +32,8 @@ MAP_MISSING: Final = 3  # rows of a table without a table map
 
 # Marks before content other than rows.
 MARK_STATEMENT: Final = 0xE1
-MARK_XA: Final = 0xE2
-MARK_ROWS: Final = 0xE3
+_MARK_XA: Final = 0xE2
+_MARK_ROWS: Final = 0xE3
 
 _ROLE_ROLLBACK: Final = 4
 _ROLE_STATEMENT: Final = 5
@@ -196,7 +196,7 @@ def hash_events(  # type: ignore[no-untyped-def]
             head_a, head_b = _absorb(data, head, at, head_a, head_b)
             if head_a != state[HEAD_A] or head_b != state[HEAD_B]:
                 state[HEAD_A], state[HEAD_B] = head_a, head_b
-                a, b = _absorb_word(np.uint64(MARK_ROWS), a, b)
+                a, b = _absorb_word(np.uint64(_MARK_ROWS), a, b)
                 a, b = _absorb_word(head_a, a, b)
                 a, b = _absorb_word(head_b, a, b)
             a, b = _absorb(data, at, stop, a, b)
@@ -212,7 +212,7 @@ def hash_events(  # type: ignore[no-untyped-def]
             a, b = _absorb(data, text, stop, a, b)
             state[HEAD_A], state[HEAD_B] = np.uint64(0), np.uint64(0)
         elif kind == 38:
-            a, b = _absorb_word(np.uint64(MARK_XA), a, b)
+            a, b = _absorb_word(np.uint64(_MARK_XA), a, b)
             a, b = _absorb(data, body, stop, a, b)
         state[LANE_A], state[LANE_B] = a, b
         if ends[row]:

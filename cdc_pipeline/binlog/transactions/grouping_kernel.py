@@ -45,9 +45,9 @@ MARK_STATEMENT: Final = 3  # ends it: a statement that is a transaction by itsel
 MARK_ABANDON: Final = 4  # follows a transaction that never ended
 MARK_PREPARE: Final = 5  # ends it: XA PREPARE
 
-FL_STANDALONE: Final = 0x01
-FL_GROUP_COMMIT: Final = 0x02
-FL_XA: Final = 0xC0  # prepared or completed: an xid follows
+_FL_STANDALONE: Final = 0x01
+_FL_GROUP_COMMIT: Final = 0x02
+_FL_XA: Final = 0xC0  # prepared or completed: an xid follows
 # In the state, above the other flags.
 _NO_CHANGE: Final = (FLAG_START_ALTER | FLAG_ROLLBACK_ALTER) << 8
 
@@ -61,11 +61,11 @@ MARK_INSIDE: Final = 5
 SHORT_BODY: Final = 6
 
 # Kinds of a query's text.
-TEXT_OTHER: Final = 0
-TEXT_BEGIN: Final = 1
-TEXT_COMMIT: Final = 2
-TEXT_ROLLBACK: Final = 3
-TEXT_XA_START: Final = 4
+_TEXT_OTHER: Final = 0
+_TEXT_BEGIN: Final = 1
+_TEXT_COMMIT: Final = 2
+_TEXT_ROLLBACK: Final = 3
+_TEXT_XA_START: Final = 4
 
 _ROLE_OTHER: Final = 0
 _ROLE_BEGIN: Final = 1
@@ -152,8 +152,8 @@ def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
     if after >= 0:
         at = _skip_blanks(data, after, stop)
         if _word(data, at, stop, 4) >= 0 or _word(data, at, stop, 0) >= 0:
-            return TEXT_XA_START
-    return TEXT_OTHER
+            return _TEXT_XA_START
+    return _TEXT_OTHER
 
 
 @routine
@@ -173,9 +173,9 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
 def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
     """The extra flags of the MariaDB GTID event in data[body:stop]; 0 if it has none."""
     at = body + 13
-    if flags & FL_GROUP_COMMIT:
+    if flags & _FL_GROUP_COMMIT:
         at += 8
-    if flags & FL_XA:
+    if flags & _FL_XA:
         if at + 6 > stop:
             return np.int64(0)
         at += 6 + np.int64(data[at + 4]) + np.int64(data[at + 5])
@@ -229,7 +229,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             )
             if text < 0:
                 return row, SHORT_BODY
-            if text == TEXT_BEGIN:
+            if text == _TEXT_BEGIN:
                 if state[OPEN] == 1 and (state[BY_GTID] == 0 or state[BODY] == 1):
                     return row, BEGIN_INSIDE
                 if state[OPEN] == 0:
@@ -237,10 +237,10 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                     is_member = True
                 state[BODY] = 1
                 role = _ROLE_BEGIN if state[BY_GTID] == 0 else _ROLE_OTHER
-            elif text in (TEXT_COMMIT, TEXT_ROLLBACK):
+            elif text in (_TEXT_COMMIT, _TEXT_ROLLBACK):
                 if state[OPEN] == 0:
                     return row, END_OUTSIDE
-                is_commit = text == TEXT_COMMIT
+                is_commit = text == _TEXT_COMMIT
                 role = _ROLE_END if is_commit else _ROLE_ROLLBACK
                 mark = MARK_COMMIT if is_commit else MARK_ROLLBACK
             else:
@@ -248,7 +248,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 if state[OPEN] == 0:
                     _open(state, event)
                     is_member = True
-                if text == TEXT_XA_START:
+                if text == _TEXT_XA_START:
                     state[BODY] = 1
                 elif state[BODY] == 0:
                     mark = MARK_STATEMENT
@@ -270,7 +270,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             state[MARIADB_FLAGS] = flags
             # MariaDB's GTID event is the BEGIN, unless its flag says that one statement is the
             # whole group.
-            state[BODY] = 1 if kind == 162 and flags & FL_STANDALONE == 0 else 0
+            state[BODY] = 1 if kind == 162 and flags & _FL_STANDALONE == 0 else 0
             if kind != 162:
                 commit_us = gtid_commit_us(data, body, stop - body, kind)
                 if commit_us == NO_TIME:

@@ -39,7 +39,7 @@ NODE_WORDS: Final = 8
 FOLDED: Final = -1  # value of FIRST if the node's children are not listed
 
 # Columns of `tops`: how much of the scratch is used, and its limit; NAMES is the third.
-NODES, CHILDREN, WORK, CHILDREN_MAX = 0, 1, 3, 4
+NODES, CHILDREN, WORK, _CHILDREN_MAX = 0, 1, 3, 4
 TOPS: Final = 5
 _WORK_MAX: Final = 1 << 34  # children moved or compared, for one document
 _SPARE: Final = 8
@@ -73,7 +73,7 @@ def _new_node(
 def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: Integer) -> Integer:
     """Index of `count` free children, NO_SCRATCH, or BAD if the document cannot have so many."""
     first = tops[CHILDREN]
-    if first + count > tops[CHILDREN_MAX]:
+    if first + count > tops[_CHILDREN_MAX]:
         return np.int64(BAD)
     if first + count > children.shape[0]:
         return np.int64(NO_SCRATCH)
@@ -378,7 +378,7 @@ def apply_diffs(
     tops[NAMES] = 0
     tops[WORK] = 0
     # Each child of a document takes three bytes or more; additions at most double a list.
-    tops[CHILDREN_MAX] = 4 * (stop - first + diffs_end - diffs) + 1024
+    tops[_CHILDREN_MAX] = 4 * (stop - first + diffs_end - diffs) + 1024
     _new_node(nodes, tops, byte_at(data, first), first + 1, stop, np.int64(0), np.int64(0))
     while diffs < diffs_end:
         operation = byte_at(data, diffs)

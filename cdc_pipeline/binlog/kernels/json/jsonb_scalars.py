@@ -3,7 +3,7 @@
 Rules:
 - A writer writes nothing at or after `limit`, and leaves MARGIN_BYTES before it that a caller may
   use without a check. If that is impossible, it returns NO_ROOM.
-- Numbers and temporal values write at most SCALAR_BYTES_MAX bytes, for which the caller ensures
+- Numbers and temporal values write at most _SCALAR_BYTES_MAX bytes, for which the caller ensures
   room.
 - A malformed value returns BAD. Positions are never negative, so they cannot be confused with the
   codes.
@@ -28,9 +28,9 @@ BAD: Final = -1
 NO_ROOM: Final = -2
 
 DEPTH_MAX: Final = 128  # the server's limit is 100
-SCALAR_BYTES_MAX: Final = 128
+_SCALAR_BYTES_MAX: Final = 128
 # A scalar, the ends of all containers, and separators.
-MARGIN_BYTES: Final = SCALAR_BYTES_MAX + DEPTH_MAX + 128
+MARGIN_BYTES: Final = _SCALAR_BYTES_MAX + DEPTH_MAX + 128
 
 LITERAL, INT16, UINT16, INT32, UINT32 = 4, 5, 6, 7, 8
 INT64, UINT64, DOUBLE, STRING, OPAQUE = 9, 10, 11, 12, 15

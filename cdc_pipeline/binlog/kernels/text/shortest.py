@@ -155,7 +155,7 @@ def _put_pairs(
 
 
 @helper
-def digit_count(value: Integer) -> Integer:
+def _digit_count(value: Integer) -> Integer:
     count = np.int64(1)
     while count < 20 and value >= _POWERS[count]:
         count += 1
@@ -167,7 +167,7 @@ def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
     if value < _TEN:
         out[position] = np.uint8(np.uint64(48) + value)
         return position + 1
-    return _put_pairs(value, digit_count(value), out, position)
+    return _put_pairs(value, _digit_count(value), out, position)
 
 
 @helper
@@ -226,7 +226,7 @@ def _put_number(
 ) -> Integer:
     """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout.
     Returns the position after it."""
-    count = digit_count(digits)
+    count = _digit_count(digits)
     point = count + exponent  # digits before the decimal point
     if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):
         power = _POWERS[count - 1]
