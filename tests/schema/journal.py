@@ -21,8 +21,6 @@ _DELETES = (EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2)
 
 @dataclass(frozen=True)
 class Said:
-    """A statement as the journal holds it, with what its event tells of the session."""
-
     sql: str
     database: str
     offset: int
@@ -31,8 +29,6 @@ class Said:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A delete event: decode it by `schema`."""
-
     chunk: Chunk
     row: int
     schema: TableSchema

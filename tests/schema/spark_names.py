@@ -21,7 +21,6 @@ _NAMES = {
 
 
 def spark_name(arrow: pa.DataType) -> str:
-    """DDL text of the Spark type that an Arrow type is read as."""
     if pa.types.is_decimal128(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     if pa.types.is_list(arrow):

@@ -62,9 +62,6 @@ def declared(definition: str, *, is_mariadb: bool) -> ddl.ColumnDefinition:
 
 
 def examples(spec: TypeSpec) -> Iterator[tuple[str, str, bool]]:
-    """Definition, Delta type and whether the server is MariaDB, for each example on each server
-    that has it.
-    """
     for is_mariadb in (False, True):
         flavor = "mariadb" if is_mariadb else "mysql"
         for example in spec.examples:
@@ -135,7 +132,6 @@ def test_a_value_has_a_json_text(kind: Kind, spec: TypeSpec) -> None:
 
 
 def sample_of(type_: pa.DataType) -> pa.Array:
-    """One value of an Arrow type."""
     for value in VALUES:
         try:
             return pa.array([value], type_)

@@ -29,7 +29,6 @@ MODES = SqlModes(
 
 
 def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
-    """`d.t` as the schema history has it after statements of the log."""
     history = SchemaHistory()
     for number, sql in enumerate(statements):
         logged = LoggedStatement(

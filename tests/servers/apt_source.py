@@ -50,7 +50,7 @@ Stanza = dict[str, str]
 
 
 def machine_stanzas(etc_apt: Path = Path("/etc/apt")) -> list[Stanza]:
-    """All enabled binary package sources of this machine, both forms, as deb822 stanzas."""
+    """Enabled binary sources, both forms, as deb822."""
     files = [etc_apt / "sources.list", *sorted((etc_apt / "sources.list.d").glob("*"))]
     stanzas: list[Stanza] = []
     for file in files:
@@ -62,7 +62,6 @@ def machine_stanzas(etc_apt: Path = Path("/etc/apt")) -> list[Stanza]:
 
 
 def parse_deb822(text: str) -> list[Stanza]:
-    """The enabled ``deb`` stanzas of a ``.sources`` file."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     stanzas: list[Stanza] = []
     for block in re.split(r"\n\s*\n", "\n".join(lines)):
@@ -83,7 +82,6 @@ def parse_deb822(text: str) -> list[Stanza]:
 
 
 def parse_one_line(text: str) -> list[Stanza]:
-    """The ``deb`` lines of a ``.list`` file."""
     stanzas: list[Stanza] = []
     for line in text.splitlines():
         match = _ONE_LINE.fullmatch(line.split("#", 1)[0].strip())
@@ -104,7 +102,7 @@ def parse_one_line(text: str) -> list[Stanza]:
 
 
 def own_suite(stanzas: list[Stanza]) -> str | None:
-    """The Debian suite that this machine's own packages come from, such as ``bookworm``."""
+    """That this machine's own packages come from, such as ``bookworm``."""
     for stanza in stanzas:
         for suite in stanza["Suites"].split():
             if suite in _DEBIAN_SUITES and "main" in stanza.get("Components", "").split():
@@ -113,11 +111,8 @@ def own_suite(stanzas: list[Stanza]) -> str | None:
 
 
 def stanzas_for(suite: str, stanzas: list[Stanza], *, way_out: str = WAY_OUT) -> list[Stanza]:
-    """The sources to use for `suite`: the machine's own ones of that suite and its updates, else
-    its first Debian main source with the suite replaced.
-
-    Raises:
-        RuntimeSetupError: the machine has no Debian source with the component main.
+    """The machine's sources of `suite` and its updates, else its first Debian main source with
+    the suite replaced. Raises RuntimeSetupError: it has none with the component main.
     """
     own = [
         s
@@ -147,22 +142,12 @@ def fetch_tree(
     leave_out: Collection[str] = (),
     way_out: str = WAY_OUT,
 ) -> dict[str, str]:
-    """Download `packages` of `suite` with all their dependencies and unpack them into `tree`.
+    """Download packages of a Debian suite with all their dependencies and unpack them into
+    `tree`, but for `leave_out`, which the machine has; return the version of each requested one.
+    The caller removes `work`. `way_out` says what to do where nothing can be fetched.
 
-    Args:
-        packages: names of Debian packages.
-        suite: Debian suite, such as ``sid``.
-        tree: folder that becomes the root of the unpacked files.
-        work: folder for apt's lists and archives; the caller removes it.
-        leave_out: packages that are not unpacked, because the machine's own are to be used.
-        way_out: for people: what to do where nothing can be fetched.
-
-    Returns:
-        Version of each requested package.
-
-    Raises:
-        RuntimeSetupError: apt or dpkg-deb are missing, no source fits, or a command failed (its
-            last lines are told).
+    Raises RuntimeSetupError, with a command's last lines: apt or dpkg-deb are missing, no source
+    fits, or a command failed.
     """
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:

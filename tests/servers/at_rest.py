@@ -1,5 +1,3 @@
-"""The end of a log to which nobody writes any more, MariaDB itself included."""
-
 from __future__ import annotations
 
 import time
@@ -10,9 +8,9 @@ DEADLINE_S = 300
 
 
 def at_rest(server: Server) -> tuple[str, int]:
-    """Journal and offset of the log's end, which does not move until someone writes: MariaDB ends
-    the beginning of a journal, in its own time, with a checkpoint event that names the journal
-    itself."""
+    """Until someone writes: MariaDB ends the beginning of a journal, in its own time, with a
+    checkpoint event that names the journal itself.
+    """
     journal, _ = server.end_position()
     deadline = time.monotonic() + DEADLINE_S
     while server.flavor == "mariadb":

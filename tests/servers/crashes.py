@@ -33,14 +33,9 @@ _failed_fixtures: list[tuple[Any, Any]] = []
 
 @dataclass
 class Crash:
-    """One end that nobody asked for: the server, the test during which it ended, and what the
-    server said.
-
-    Attributes:
-        by_signal: whether a signal ended it.
-        first_run: what the test's run had come to ("passed", "failed in call") if it was run again,
-            else empty.
-        restart: empty, or why the server could not be started again.
+    """One end that nobody asked for. `first_run` is what the test's run had come to ("passed",
+    "failed in call") if it was run again; `restart` is why the server could not be started
+    again.
     """
 
     server: str
@@ -143,8 +138,9 @@ def pytest_terminal_summary(
 
 
 def _start_again(item: pytest.Item) -> list[Crash]:
-    """Start what has died since the test began; the crashes that have been seen in it so far, and
-    forgets them."""
+    """Start what has died since the test began; the crashes seen in it so far, which are
+    forgotten.
+    """
     for server in _watched:
         if not server.died:
             continue

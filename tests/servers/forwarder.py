@@ -19,8 +19,6 @@ _BLOCK_BYTES = 1 << 18
 
 
 class Backend(Protocol):
-    """Where connections are sent to; a `Server` is one."""
-
     @property
     def host(self) -> str: ...
 
@@ -29,15 +27,8 @@ class Backend(Protocol):
 
 
 class Forwarder:
-    """Listens from construction on; a context manager that closes it.
-
-    Args:
-        backend: the server behind the address; None: connections are closed as soon as they are
-            accepted.
-
-    Attributes:
-        host, port: the address that clients are given.
-        accepted: connections so far.
+    """Listens from construction on; a context manager that closes it. Without a backend
+    connections are closed as soon as they are accepted; `accepted` counts them.
     """
 
     host = "127.0.0.1"
@@ -64,13 +55,11 @@ class Forwarder:
         self.close()
 
     def point_to(self, backend: Backend | None) -> None:
-        """Close what is open; send new connections to `backend` (None: nobody is there)."""
         with self._lock:
             self._backend = backend
         self.drop_connections()
 
     def drop_connections(self) -> int:
-        """Close all open connections on both sides; how many sockets there were."""
         with self._lock:
             sockets, self._sockets = self._sockets, set()
         for one in sockets:
@@ -78,7 +67,6 @@ class Forwarder:
         return len(sockets)
 
     def close(self) -> None:
-        """Listen no more, and close all connections."""
         self._closed = True
         # shutdown wakes the thread in accept; close alone does not
         _close(self._listener)

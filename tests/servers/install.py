@@ -12,9 +12,8 @@ from tests.servers.installation import FLAVORS, RELEASES, find_installation, fin
 
 
 def main(arguments: list[str]) -> int:
-    """Print the named servers, by default one of each flavor, fetching what is missing.
-
-    Exit code 1 if one cannot be had, 2 for one that does not exist.
+    """By default one of each flavor. Exit code 1 if one cannot be had, 2 for one that does not
+    exist.
     """
     finders = {flavor: partial(find_installation, flavor) for flavor in FLAVORS}
     finders |= {release: partial(find_release, release) for release in RELEASES}

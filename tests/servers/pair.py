@@ -31,17 +31,12 @@ class ReplicaPair:
     """Two servers of one flavor, the second a replica of the first. A context manager.
 
     Args:
-        flavor: of both.
         gtid: replicate by GTID (MySQL: gtid_mode ON and auto position; MariaDB: slave_pos), else by
             file and offset. MySQL then runs with gtid_mode OFF; MariaDB's events have GTIDs all the
             same.
-        options: further options of both servers, as a mapping.
-        installation: which program; by default the one that `find_installation` gives.
 
-    Attributes:
-        primary: where writes go; the replica after `promote`.
-        replica: the other one; after `promote` the old primary, which is down unless it was let
-            live.
+    After `promote` `primary` is the replica, and `replica` the old primary, which is down unless
+    it was let live.
     """
 
     def __init__(
@@ -97,35 +92,27 @@ class ReplicaPair:
         self.wait_caught_up()
 
     def close(self) -> None:
-        """Kill both and remove their files."""
         for server in self.servers:
             server.close()
 
     @property
     def servers(self) -> tuple[Server, Server]:
-        """Primary and replica."""
         return self.primary, self.replica
 
     def start_replication(self) -> None:
-        """Start the replica's threads."""
         self.replica.execute("START REPLICA" if self.flavor == "mysql" else "START SLAVE")
 
     def stop_replication(self) -> None:
-        """Stop the replica's threads: it lags from here on."""
         self.replica.execute("STOP REPLICA" if self.flavor == "mysql" else "STOP SLAVE")
 
     def replicate_from_newest_journal(self) -> None:
-        """Make the replica, which replicates nothing, replicate what the primary writes from the
-        head of its newest journal on (by GTID: what it lacks)."""
+        """From the head of the primary's newest journal on (by GTID: what the replica lacks)."""
         self.replica.execute(self._change_source(self.primary.end_position()[0]))
         self.start_replication()
 
     def wait_caught_up(self, deadline_s: float = CATCH_UP_DEADLINE_S) -> None:
-        """Wait until the replica has applied all that the primary has written.
-
-        Raises:
-            RuntimeSetupError: it has not within `deadline_s` seconds, or its replication stopped
-                with an error.
+        """Raises RuntimeSetupError: the replica has not applied all in time, or its replication
+        stopped.
         """
         deadline = time.monotonic() + deadline_s
         pause = threading.Event()
@@ -149,7 +136,6 @@ class ReplicaPair:
             pause.wait(0.02)
 
     def status(self) -> dict[str, Any]:
-        """The replica's row of SHOW REPLICA STATUS, by the column names of its flavor."""
         statement = "SHOW REPLICA STATUS" if self.flavor == "mysql" else "SHOW SLAVE STATUS"
         with (
             self.replica.root_connection(cursorclass=DictCursor) as connection,
@@ -161,12 +147,8 @@ class ReplicaPair:
     def promote(self, *, kill: bool = True, stop: bool = False) -> Server:
         """Make the replica the primary: it replicates no more and takes writes.
 
-        Args:
-            kill: SIGKILL the old primary first.
-            stop: shut it down in order instead. With neither it lives on, and the two logs part.
-
-        Returns:
-            The new primary, which is `primary` from now on.
+        `kill` (SIGKILL) or `stop` the old primary first. With neither it lives on, and the logs
+        part.
         """
         if stop:
             self.primary.stop()
@@ -186,8 +168,9 @@ class ReplicaPair:
         return new
 
     def rejoin(self) -> None:
-        """Start the old primary again after `promote`, as the new one's replica. By GTIDs only;
-        it must have nothing that the new primary lacks."""
+        """Start the old primary again, as the new one's replica. By GTIDs only; it must have
+        nothing that the new primary lacks.
+        """
         self.replica.start()
         if self.flavor == "mariadb":
             self.replica.execute("SET GLOBAL gtid_slave_pos = %s", (self.replica.gtid_set(),))

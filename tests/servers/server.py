@@ -94,21 +94,10 @@ _open_servers: set[Server] = set()
 class Server:
     """A server process. Also a context manager: started on entry, gone with its files on exit.
 
-    Args:
-        flavor: ``mysql`` or ``mariadb``.
-        options: ``{"binlog_row_image": "MINIMAL", "skip_log_bin":
-            None}`` or ``["--binlog-row-image=MINIMAL"]``; they replace defaults of the same name.
-            In a mapping True and False mean ON and OFF, None an option without a value.
-        installation: which program; by default the one that `find_installation` gives.
-        environment: variables that its process has beside those of this one.
-
-    Attributes:
-        flavor: as given.
-        version: (major, minor, patch).
-        port: TCP port on 127.0.0.1; the same after `restart`.
-        socket: Unix socket.
-        datadir: the data directory; the journals are in it.
-        server_id: unique among the servers of this machine, so that one replicates from the other.
+    `options` (``{"binlog_row_image": "MINIMAL", "skip_log_bin": None}`` or ``["--binlog-row-
+    image=MINIMAL"]``) replace defaults of the same name; in a mapping True and False mean ON and
+    OFF, None an option without a value. The port is the same after `restart`; `server_id` is
+    unique among the servers of this machine.
     """
 
     host = "127.0.0.1"
@@ -156,18 +145,14 @@ class Server:
         self.close()
 
     def prepare(self) -> None:
-        """Make the data directory, if there is none; `start` does so too. In between, a test may
-        change files."""
+        """`start` does so too. In between, a test may change files."""
         if not self.datadir.exists():
             names = str(self._options.get("lower_case_table_names", 0))
             shutil.copytree(data_template(self.installation, names), self.datadir)
 
     def start(self) -> Server:
-        """Start and wait until it serves logins. Does nothing when it already runs.
-
-        Raises:
-            RuntimeSetupError: it ended or did not answer before the deadline; the end of its log is
-                told.
+        """Does nothing when it already runs. Raises RuntimeSetupError, with the end of its log:
+        it ended or did not answer in time.
         """
         if self.running:
             return self
@@ -191,17 +176,13 @@ class Server:
         return self
 
     def restart(self, options: Options = ()) -> None:
-        """Stop in order, start again on the same data and port. `options` are added for good."""
         self.stop()
         self._options |= _normalised(options)
         self.start()
 
     def start_again(self) -> None:
-        """Start a server that has `died`: the same data, port, options and global variables as its
-        tests have set them.
-
-        Raises:
-            RuntimeSetupError: as `start`.
+        """One that has `died`: the same data, port, options and global variables as its tests
+        have set. Raises as `start`.
         """
         self._drop_admin()
         remembered = list(self._globals.values())
@@ -210,7 +191,6 @@ class Server:
         self.execute_all(*remembered)
 
     def stop(self) -> None:
-        """An orderly shutdown (SIGTERM): the last journal ends with a STOP event."""
         self._drop_admin()
         if self._process is not None:
             self._process.terminate()
@@ -222,7 +202,7 @@ class Server:
             self._process = None
 
     def kill(self) -> None:
-        """A crash (SIGKILL). The files stay; `start` recovers on them."""
+        """SIGKILL. The files stay; `start` recovers on them."""
         self._drop_admin()
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
@@ -230,7 +210,6 @@ class Server:
             self._process = None
 
     def close(self) -> None:
-        """Kill it and remove its files."""
         _open_servers.discard(self)
         self.kill()
         shutil.rmtree(self._home, ignore_errors=True)
@@ -238,7 +217,6 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -260,8 +238,9 @@ class Server:
         return None if self._process is None else self._process.pid
 
     def log_report(self, lines: int = 15) -> str:
-        """What the server said of its end: the 60 lines from the first of a crash on; without one
-        the last 60 from the first error on, or the last `lines` of a log that has neither."""
+        """The 60 lines from the first of a crash on; without one the last 60 from the first
+        error on, or the last `lines` of a log that has neither.
+        """
         said = self._log_lines()
         first = next((number for number, line in enumerate(said) if _CRASH.search(line)), None)
         if first is None:
@@ -287,8 +266,7 @@ class Server:
     # -- SQL ---------------------------------------------------------------------------------------
 
     def root_connection(self, **kwargs: Any) -> Connection[Any]:
-        """A new connection as root, autocommit on, session time zone +00:00. Keyword arguments go
-        to `connect`."""
+        """Autocommit on, session time zone +00:00."""
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -303,7 +281,6 @@ class Server:
         return pymysql.connect(**(settings | kwargs))
 
     def execute(self, sql: str, args: object = None) -> int:
-        """Run one statement on the server's own root connection; the affected rows."""
         if found := _SET_GLOBAL.match(sql):
             # also when there is no server any more: what a test sets back then holds for the next
             # start
@@ -312,7 +289,6 @@ class Server:
             return int(cursor.execute(sql, args))
 
     def execute_all(self, *statements: str) -> None:
-        """Run statements one after another on the server's own root connection."""
         for statement in statements:
             self.execute(statement)
 
@@ -322,24 +298,17 @@ class Server:
             self._drop_admin()
 
     def query(self, sql: str, args: object = None) -> list[tuple[Any, ...]]:
-        """Run one statement on the server's own root connection; its rows."""
         with self._lock, self._connection().cursor() as cursor:
             cursor.execute(sql, args)
             return [tuple(row) for row in cursor.fetchall()]
 
     def variable(self, name: str) -> str:
-        """The global system variable `name` as text."""
         return str(self.query(f"SELECT @@GLOBAL.{name}")[0][0])
 
     def create_replication_user(
         self, name: str = "cdc", password: str = "cdc-Secret-1", grants: Sequence[str] | None = None
     ) -> tuple[str, str]:
-        """An account that may capture (or with other `grants`, privilege lists such as ``SELECT``
-        on all tables).
-
-        Returns:
-            Name and password.
-        """
+        """An account that may capture, or has other `grants`, such as ``SELECT`` on all tables."""
         if grants is None:
             client = "REPLICATION CLIENT" if self.flavor == "mysql" else "BINLOG MONITOR"
             grants = ("SELECT", "REPLICATION SLAVE", client)
@@ -352,20 +321,19 @@ class Server:
     # -- binlog ------------------------------------------------------------------------------------
 
     def journals(self) -> list[Path]:
-        """The journals that the server's index lists, oldest first, as paths on disk."""
         index = self.datadir / "binlog.index"
         return [
             self.datadir / Path(line).name for line in index.read_text(encoding="utf-8").split()
         ]
 
     def copy_journals(self, to_dir: Path) -> list[Path]:
-        """Copies of all journals in `to_dir` (made if need be), oldest first."""
         to_dir.mkdir(parents=True, exist_ok=True)
         return [Path(shutil.copy2(journal, to_dir / journal.name)) for journal in self.journals()]
 
     def purge_to(self, oldest: str) -> None:
-        """Purge the journals before `oldest`, however long it takes: MariaDB keeps for a while what
-        its crash recovery may still need, and what a dump reads that ended without its notice."""
+        """However long it takes: MariaDB keeps for a while what its crash recovery may still
+        need, and what a dump reads that ended without its notice.
+        """
         deadline = time.monotonic() + START_DEADLINE_S
         while True:
             self.execute(f"PURGE BINARY LOGS TO '{oldest}'")
@@ -375,11 +343,9 @@ class Server:
             time.sleep(0.1)
 
     def flush_journal(self) -> None:
-        """End the current journal and begin the next."""
         self.execute("FLUSH BINARY LOGS")
 
     def end_position(self) -> tuple[str, int]:
-        """Journal and offset of the end of the log."""
         statement = "SHOW BINARY LOG STATUS" if self.flavor == "mysql" else "SHOW MASTER STATUS"
         journal, offset = self.query(statement)[0][:2]
         return str(journal), int(offset)

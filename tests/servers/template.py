@@ -51,14 +51,8 @@ def run_as() -> list[str]:
 
 
 def data_template(installation: Installation, names: str = "0") -> Path:
-    """The initialised data directory of this version.
-
-    Args:
-        names: lower_case_table_names, which MySQL takes when it makes the directory, and no more
-            after that.
-
-    Raises:
-        RuntimeSetupError: the server could not initialise it; the last lines of its log are told.
+    """`names` is lower_case_table_names, which MySQL takes only when it makes the directory.
+    Raises RuntimeSetupError, with the last lines of the log.
     """
     name = f"data-{installation.flavor}-{installation.version_text}-{_FORMAT}"
     if names != "0" and installation.flavor == "mysql":
@@ -78,7 +72,6 @@ def data_template(installation: Installation, names: str = "0") -> Path:
 
 
 def size_options(flavor: str) -> list[str]:
-    """`SIZE_OPTIONS` as arguments."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in SIZE_OPTIONS[flavor].items()]
 
 

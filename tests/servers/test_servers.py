@@ -292,7 +292,6 @@ def test_no_debian_source_is_an_error_that_names_the_way_out() -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs (a zombie that nobody has reaped yet does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

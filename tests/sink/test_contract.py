@@ -47,8 +47,6 @@ POINTS = ("before_record", "after_record", "between_merges", "before_cut")
 
 @dataclass
 class Lake:
-    """A lake and the way to open sinks on it."""
-
     new_sink: Callable[[], Sink]
     read: Callable[[Sink, str, int], list[dict[str, Any]]]
     opened: ExitStack = field(default_factory=ExitStack)
@@ -64,7 +62,7 @@ class Lake:
     def rows(
         self, sink: Sink, schema: Any = ORDERS, version: int | None = None
     ) -> list[tuple[Any, ...]]:
-        """Rows of a target, by default at the version that the last cut names."""
+        """By default at the version that the last cut names."""
         cut = sink.last_cut()
         assert cut is not None
         name = schema.full_name

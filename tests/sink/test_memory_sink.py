@@ -38,7 +38,6 @@ RULES: dict[str, list[dict[str, Any]]] = {
 
 
 def plain(rows: list[Row]) -> list[str]:
-    """Rows in a form that compares: what a row lacks is NULL."""
     return sorted(
         repr(sorted((name, exact(value)) for name, value in row.items() if value is not None))
         for row in rows
@@ -46,7 +45,6 @@ def plain(rows: list[Row]) -> list[str]:
 
 
 def facts(cut: Cut) -> dict[str, Any]:
-    """What a cut says of its tables, but for the versions: Delta makes more of them."""
     named = {"table_version", "transaction_version", "facts"}
     return {name: table.model_dump(exclude=named) for name, table in cut.tables.items()}
 

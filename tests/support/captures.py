@@ -33,7 +33,6 @@ SPARK = {
 
 
 def live(server: Server) -> dict[str, Any]:
-    """Source section for a test's server."""
     user, password = server.create_replication_user()
     return {
         "kind": "live",
@@ -45,8 +44,7 @@ def live(server: Server) -> dict[str, Any]:
 
 
 def here(server: Server) -> dict[str, Any]:
-    """Start section: the server's current end, in a journal without other tests' events before
-    it."""
+    """The server's current end, in a journal without other tests' events before it."""
     server.flush_journal()
     journal, offset = server.end_position()
     return {"journal": journal, "offset": offset}
@@ -65,8 +63,7 @@ def spark(provider: SparkProvider) -> Any:
 
 @pytest.fixture
 def make_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
-    """`make_config(source_dict, include=[...], **sections)` -> a configuration with a lake of its
-    own."""
+    """`make_config(source_dict, include=[...], **sections)`, with a lake of its own."""
 
     def make(
         source: dict[str, Any], *, include: list[str], name: str = "bank", **sections: Any

@@ -17,7 +17,6 @@ from tests.support.workload import COLUMNS
 def server_rows(
     server: Server, database: str, table: str, columns: list[str], *, where: str = ""
 ) -> list[tuple[Any, ...]]:
-    """Rows by SELECT, sorted; values in the forms that `lake_rows` gives."""
     types = dict(
         server.query(
             "SELECT COLUMN_NAME, LOWER(COLUMN_TYPE) FROM information_schema.COLUMNS "
@@ -38,9 +37,9 @@ def server_rows(
 def lake_rows(
     spark: Any, lake: Path, database: str, table: str, columns: list[str]
 ) -> list[tuple[Any, ...]]:
-    """Rows of a Delta table, sorted, in the same forms. Those of a folder are read without Spark,
-    at the cost of a few milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the
-    same."""
+    """Sorted, in the forms of `server_rows`. Those of a folder are read without Spark, in a few
+    milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the same.
+    """
     if isinstance(lake, PosixPath):
         rows = newest_rows(lake / database / table, *columns)
         return sorted(
@@ -55,7 +54,7 @@ def lake_rows(
 
 
 def lake_value(value: Any) -> Any:
-    """A value of the lake in the form that `server_rows` gives."""
+    """In the form that `server_rows` gives."""
     return _plain(value, "")
 
 
@@ -78,7 +77,6 @@ def _plain(value: Any, column_type: str) -> Any:
 
 
 def assert_equal(spark: Any, config: PipelineConfig, server: Server, database: str) -> None:
-    """Assert that the lake's tables of a `Workload` are the server's."""
     for table, columns in COLUMNS.items():
         expected = server_rows(server, database, table, columns)
         assert lake_rows(spark, config.sink.lake_path, database, table, columns) == expected, table

@@ -29,10 +29,7 @@ def run_child(
     timeout_s: float = _TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """`main` of `module` with `arguments` in a process of its own; what it prints goes through
-    files in `folder`.
-
-    Raises:
-        subprocess.TimeoutExpired: it did not end; it is killed.
+    files in `folder`. Raises subprocess.TimeoutExpired: it did not end; it is killed.
     """
     _context.set_forkserver_preload(["tests.support.crash_warm"])
     printed = [folder / "child.out", folder / "child.err"]

@@ -49,8 +49,6 @@ def log(
     *,
     at_cut: Cut | None = None,
 ) -> None:
-    """Log the cursor as the event of a run, as captures do."""
-
     @dg.op
     def step(context: dg.OpExecutionContext) -> None:
         entry = cursor_entry(value, at_cut=at_cut)
@@ -68,7 +66,7 @@ def log(
 def state(
     batch: int, *, offset: int | None = None, source: str = "shop", epoch: int = 1
 ) -> CursorState:
-    """A cursor of `batch`, by default later in the log than those of lower numbers."""
+    """By default later in the log than those of lower numbers."""
     made = cursor(
         source,
         batch=batch,

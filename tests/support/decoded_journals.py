@@ -18,7 +18,6 @@ from tests.servers import Server
 
 
 def read_chunk(path: Path) -> Chunk:
-    """A whole journal as one chunk, with its transactions."""
     framer = EventFramer(path.name)
     chunk, consumed = framer.feed(np.frombuffer(path.read_bytes()[4:], np.uint8))
     framer.finish(path.stat().st_size - 4 - consumed)
@@ -28,8 +27,7 @@ def read_chunk(path: Path) -> Chunk:
 
 
 def select_tables(chunk: Chunk, *, only: str = "") -> dict[str, tuple[TableSchema, np.ndarray]]:
-    """Schema and rows events of each table, or of `only` one (one schema a table: make no DDL in
-    between)."""
+    """Of each table, or of `only` one (one schema a table: make no DDL in between)."""
     names: dict[int, str] = {}
     schemas: dict[str, TableSchema] = {}
     rows: dict[str, list[int]] = {}
@@ -53,13 +51,11 @@ def select_tables(chunk: Chunk, *, only: str = "") -> dict[str, tuple[TableSchem
 
 
 def decode_journal(path: Path, table: str) -> DecodedRows:
-    """All changes of a table in one journal."""
     chunk = read_chunk(path)
     schema, rows = select_tables(chunk, only=table)[table]
     return decode_rows([RowsSelection(chunk, rows)], schema, epoch=0)
 
 
 def decode_last(server: Server, table: str) -> DecodedRows:
-    """All changes of a table in the journal that the server has just closed."""
     server.flush_journal()
     return decode_journal(server.journals()[-2], table)

@@ -31,20 +31,12 @@ _NO_RUNS, _RUNS = 12346, 12347
 
 @dataclass(frozen=True)
 class DeltaTable:
-    """Rows of a table at one version; values as Arrow gives them to Python."""
-
     columns: tuple[str, ...]
     types: dict[str, Any]  # Delta's own type of each column, from the log
     rows: list[dict[str, Any]]
 
 
 def read_delta(folder: Path, version: int) -> DeltaTable:
-    """The table in `folder` at `version`.
-
-    Raises:
-        FileNotFoundError: the log does not reach back to its beginning or to a checkpoint, or not
-            up to the version.
-    """
     files: dict[tuple[str, str], dict[str, Any]] = {}
     schema: dict[str, Any] = {}
     partitions: list[str] = []
@@ -68,21 +60,20 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
 
 
 def newest_version(folder: Path) -> int:
-    """The newest version of the table in `folder`."""
     return max(
         int(file.stem) for file in (folder / "_delta_log").glob("*.json") if file.stem.isdigit()
     )
 
 
 def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
-    """Rows of the newest version of the table in `folder`; all columns, or those named."""
     rows = read_delta(folder, newest_version(folder)).rows
     return [{name: row[name] for name in columns} for row in rows] if columns else rows
 
 
 def _actions(log: Path, version: int) -> Iterator[dict[str, Any]]:
-    """The log's actions up to a version, in order; those of a log whose beginning was removed, from
-    its oldest checkpoint on."""
+    """Up to a version, in order; of a log whose beginning was removed, from its oldest
+    checkpoint on.
+    """
     first = 0
     if not (log / f"{0:020d}.json").exists():
         checkpoints = sorted(log.glob("*.checkpoint.parquet"))
@@ -137,8 +128,9 @@ def _values(column: pa.ChunkedArray, delta_type: Any) -> list[Any]:
 
 
 def _logical(value: Any, delta_type: Any) -> Any:
-    """A value as its column's type of now has it: names of nested fields, scale of a decimal, a
-    widened date."""
+    """As its column's type of now has it: names of nested fields, scale of a decimal, a widened
+    date.
+    """
     if value is None:
         return None
     if isinstance(delta_type, dict) and delta_type["type"] == "struct":

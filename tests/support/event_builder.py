@@ -22,7 +22,6 @@ def query_body(sql: str, database: str = "shop", status: bytes = b"\x00\x01\x02\
 
 
 def gtid_body(gno: int = 1, commit_us: int = COMMIT_US) -> bytes:
-    """Body of a MySQL GTID event with equal original and immediate commit timestamps."""
     head = b"\x01" + bytes(range(16)) + struct.pack("<q", gno)
     return (
         head
@@ -101,7 +100,6 @@ class JournalBuilder:
         return self.gtid().query(sql, database)
 
     def chunk(self) -> Chunk:
-        """All appended events as one chunk; the builder goes on after them."""
         checksum = self.journal_format.checksum_bytes
         events = np.zeros(len(self._bodies), dtype=EVENT_DTYPE)
         data = bytearray()
@@ -137,8 +135,7 @@ class JournalBuilder:
 
 
 def cut(chunk: Chunk, sizes: list[int]) -> list[Chunk]:
-    """The chunk's events as chunks of `sizes` events, the rest as the last one; each with bytes of
-    its own."""
+    """Chunks of `sizes` events, the rest as the last one; each with bytes of its own."""
     parts = []
     first = 0
     for stop in [*np.cumsum(sizes).tolist(), len(chunk.events)]:

@@ -41,7 +41,6 @@ SOURCE_TIME_US = 1_700_000_000_000_000
 def write_config(
     jobs: Path, source: str, *, include: tuple[str, ...] = ("shop.orders",), extra: str = ""
 ) -> Path:
-    """A YAML file of an archive source whose lake lies beside the jobs directory."""
     jobs.mkdir(parents=True, exist_ok=True)
     file = jobs / f"{source}.yaml"
     listing = "".join(f"\n    - {pattern!r}" for pattern in include)
@@ -59,7 +58,7 @@ def cursor(
     offset: int = 1000,
     tables: dict[str, int] | None = None,
 ) -> CursorState:
-    """A cursor at `offset`; `tables` gives each table's last applied batch."""
+    """`tables` gives each table's last applied batch."""
     return CursorState(
         source=source,
         batch_number=batch,
@@ -82,7 +81,6 @@ def cursor(
 
 
 def added_column(table: str) -> DdlDecision:
-    """A decision on a statement of `table`."""
     return DdlDecision(
         journal="binlog.000003",
         offset=1200,
@@ -97,7 +95,7 @@ def added_column(table: str) -> DdlDecision:
 def cut(
     source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[DdlDecision, ...] = ()
 ) -> Cut:
-    """The cut of `batch`; `tables` gives each table's last applied batch."""
+    """`tables` gives each table's last applied batch."""
     after = cursor(source, batch=batch, offset=1000 * batch, tables=tables)
     return Cut(
         source=source,
@@ -128,7 +126,6 @@ def cut(
 
 
 def write_cut(config_lake: Path, value: Cut) -> None:
-    """Put the cut where the sink puts it."""
     put_cut(LakePaths(config_lake, value.source), value)
 
 
@@ -153,7 +150,8 @@ def plan_of(source: str, *, suspended: Mapping[str, Suspension] | None = None) -
 
 class FakeCapture:
     """Publishes `cuts` that are newer than the cursor; `before` may raise at the begin of each
-    call."""
+    call.
+    """
 
     def __init__(
         self, cuts: list[Cut], *, before: Callable[[int], None] = lambda _call: None

@@ -14,7 +14,6 @@ HEADER = struct.Struct("<IBIIIH")
 def format_description_body(
     *, server_version: str = "9.7.4", algorithm: int = 1, types: int = 42, table_map_header: int = 8
 ) -> bytes:
-    """Body without the checksum."""
     lengths = bytearray([0] * types)
     lengths[1] = 13
     lengths[18] = table_map_header
@@ -27,8 +26,7 @@ def format_description_body(
 
 @dataclass
 class JournalBuilder:
-    """Bytes of a journal that grows at its end; `offset` is the journal offset of the next
-    event."""
+    """Bytes of a journal; `offset` is that of the next event."""
 
     checksum: bool = True
     server_id: int = 7
@@ -50,7 +48,6 @@ class JournalBuilder:
         checksum: bool | None = None,
         server_id: int | None = None,
     ) -> bytes:
-        """Append an event, of this server by default; returns its bytes."""
         server = self.server_id if server_id is None else server_id
         with_checksum = self.checksum if checksum is None else checksum
         length = HEADER.size + len(body) + (4 if with_checksum else 0)

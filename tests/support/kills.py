@@ -19,12 +19,10 @@ class Killed(BaseException):
 
 
 def sigkill() -> None:
-    """End this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_run() -> None:
-    """End the run alone."""
     raise Killed
 
 

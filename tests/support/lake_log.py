@@ -12,14 +12,14 @@ from cdc_pipeline.lake.state import read_cut
 
 
 def cuts_of(lake: Path, source: str) -> list[Cut]:
-    """The cuts of a source, whole and in their order."""
     paths = LakePaths(lake, source)
     return [read_cut(paths, int(file.stem)) for file in sorted(paths.cuts.glob("*.json"))]
 
 
 def assert_each_batch_once(lake: Path, source: str) -> None:
-    """Delta's own log: no transaction version appears twice in a table; the cuts are numbered
-    without a gap."""
+    """No transaction version appears twice in a table's log; the cuts are numbered
+    without a gap.
+    """
     cuts = cuts_of(lake, source)
     assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
     for log in lake.glob("*/*/_delta_log"):

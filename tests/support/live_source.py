@@ -30,7 +30,7 @@ FIELDS = [
 
 
 class Event(NamedTuple):
-    """One event as a test compares it: journal, header fields, flags and bytes.
+    """One event as a test compares it.
 
     The format description of the journal that is being written has a flag (0x1, in use) that a
     server takes off before it sends the event: flag and bytes are left out for this type.
@@ -43,8 +43,7 @@ class Event(NamedTuple):
 
 
 def live_config(server: Server, **changes: Any) -> LiveSourceConfig:
-    """Configuration for `server` with an account that may capture, unless `user` and `password` are
-    given."""
+    """With an account that may capture, unless `user` and `password` are given."""
     settings: dict[str, Any] = {
         "kind": "live",
         "host": server.host,
@@ -57,18 +56,16 @@ def live_config(server: Server, **changes: Any) -> LiveSourceConfig:
 
 
 def live_source(server: Server, *, name: str = "shop", **changes: Any) -> LiveSource:
-    """A live source on `server`."""
     return LiveSource(live_config(server, **changes), pipeline_name=name)
 
 
 def position(server: Server, **changes: Any) -> Position:
-    """End of the server's log by journal and offset only."""
+    """By journal and offset only."""
     journal, offset = server.end_position()
     return Position(journal, offset, **changes)
 
 
 def events_of(chunks: Iterable[Chunk]) -> list[Event]:
-    """Events of `chunks`, in order."""
     found = []
     for chunk in chunks:
         rows = chunk.events
@@ -87,7 +84,6 @@ def events_of(chunks: Iterable[Chunk]) -> list[Event]:
 
 
 def archived_events(journals: Iterable[Path], start: Position, end: Position) -> list[Event]:
-    """Events from `start` to `end`, framed from the journals' files."""
     found = []
     for path in journals:
         data = np.frombuffer(path.read_bytes(), dtype=np.uint8)[4:]
@@ -100,7 +96,6 @@ def archived_events(journals: Iterable[Path], start: Position, end: Position) ->
 
 
 def place(event: Event) -> tuple[int, int]:
-    """Sort key of an event, as `Position.order`."""
     return Position(event.journal, event.fields[0]).order
 
 
@@ -111,10 +106,7 @@ def read_failing(
     *,
     after_first: Callable[[], object] | None = None,
 ) -> tuple[list[Chunk], CdcError]:
-    """Read until the error that must come: the chunks before it, and the error.
-
-    `after_first` is called once, when the first chunk has come.
-    """
+    """Read until the error that must come; `after_first` is called once, at the first chunk."""
     chunks: list[Chunk] = []
     try:
         for chunk in source.chunks(start, end):

@@ -42,7 +42,6 @@ _OPS = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 
 
 def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> list[Row]:
-    """The rows of a target after staged rows, in the layout of `sink/modes/expand.py`."""
     if target.spec.mode == "changelog":
         return [*rows, *_changes(target, staged)]
     staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
@@ -94,13 +93,13 @@ class _Mirror:
         return tuple(exact(row[name]) for name in self.target.spec.key)
 
     def staged_key(self, staged: Row) -> Any:
-        """The key of a staged row, which is there whatever its image has: that of a deletion is
-        none."""
+        """There whatever the image has: that of a deletion is none."""
         return tuple(exact(staged[f"c{self.names.index(name)}"]) for name in self.target.spec.key)
 
     def values(self, staged: Row, old: Row | None) -> Row:
-        """The target's columns after a staged row: what its image lacks is as it was. A key is
-        staged in any case; of a deletion it may be all that is."""
+        """What the image lacks is as it was. A key is staged in any case; of a deletion it may
+        be all.
+        """
         old, key = old or {}, self.target.spec.key
         return {
             name: staged.get(f"c{at}")
@@ -207,8 +206,9 @@ class _History(_Mirror):
 
 
 def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
-    """A mirror without a key: what comes and what goes of equal rows cancels out; of equals the
-    newest goes."""
+    """Without a key what comes and what goes of equal rows cancels out; of equals the
+    newest goes.
+    """
     names = [column.name for column in target.spec.columns]
     at = [i for i in range(len(names)) if any(f"c{i}" in row for row in staged)]
     comes: dict[Any, list[Row]] = defaultdict(list)
@@ -249,7 +249,6 @@ def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row
 
 
 def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
-    """Rows of a changelog, in the layout of `sink/modes/changelog.py`."""
     if target.spec.shape is not None and (target.spec.shape.computed or target.spec.shape.filter):
         raise NotInMemoryError("a changelog with computed columns or a filter")
     names = [column.name for column in target.spec.columns]
@@ -272,8 +271,7 @@ def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
 
 
 def _shaped(target: RecordedTarget, staged: Row) -> Row:
-    """A staged row with computed columns; the DELETE of its key where it does not pass the
-    filter."""
+    """With computed columns; the DELETE of its key where it does not pass the filter."""
     shape = target.spec.shape
     if shape is None or not (shape.computed or shape.filter):
         return staged

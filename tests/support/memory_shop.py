@@ -31,10 +31,8 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 @dataclass
 class MemoryShop:
-    """A pipeline over an archive, and the lake that its runs share.
-
-    Attributes:
-        failing: tables that fail at the step that `fails_at` was told.
+    """A pipeline over an archive, and the lake that its runs share. `failing` has the tables
+    that fail at the step of `fails_at`.
     """
 
     config: PipelineConfig
@@ -47,7 +45,6 @@ class MemoryShop:
         return LakePaths(self.config.sink.lake_path, self.config.name)
 
     def run(self, transactions: int | None = None, **rest: Any) -> CaptureReport:
-        """One capture, of so many transactions."""
         document = self.config.model_dump()
         if transactions is not None:
             document["bound"] = {"transactions": transactions}
@@ -61,12 +58,11 @@ class MemoryShop:
             self.run()
 
     def may_stop_at(self, point: str, transactions: int) -> None:
-        """A run of so many transactions that a kill ends at a fault point, if it comes to it."""
+        """If the run comes to the point."""
         with suppress(Killed), listening(AtPoint(point, end_run)):
             self.run(transactions)
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
-        """From now on, this step (`memory_sink.STEPS`) of this table raises."""
         self.failing = {table}
 
         def fault(name: str, at: str) -> None:
@@ -76,15 +72,12 @@ class MemoryShop:
         self.lake.fault = fault
 
     def heal(self) -> None:
-        """The fault is gone."""
         self.failing = set()
 
     def rows(self, table: str, version: int | None = None) -> list[Row]:
-        """Rows of a target, now or at a version."""
         return self.lake.rows(self.paths.table(table), version)
 
     def changes(self, table: str) -> list[int]:
-        """The changes that made a target's rows, by their place in the order of all."""
         folder = self.paths.table(table)
         return (
             sorted(int(row[SEQ_COLUMN]) for row in self.lake.rows(folder))
@@ -109,12 +102,11 @@ class MemoryShop:
         return {name: held.error for name, held in self.cursors.cursor.suspended.items()}
 
     def take_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have commands, which make their own sinks, use this lake's tables too."""
+        """Commands, which make their own sinks, use this lake's tables too."""
         monkeypatch.setattr(wiring, "DeltaSink", partial(memory_sink, self.lake))
 
 
 def archive_at(directory: Path, journal: str = "mysql-common") -> Path:
-    """An archive of a golden journal."""
     directory.mkdir(parents=True)
     (directory / "binlog.000001").write_bytes((GOLDEN / f"{journal}.000001").read_bytes())
     return directory

@@ -68,8 +68,6 @@ STEPS = ("log", "create", "schema", "rows", "log_after", "register")
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of a table."""
-
     app_id: str
     batch: int | None  # None: made by another program
     name: str
@@ -78,8 +76,6 @@ class Commit:
 
 @dataclass
 class MemoryTable:
-    """A table: all of its versions."""
-
     app_id: str
     commits: list[Commit] = field(default_factory=list)
 
@@ -110,30 +106,18 @@ class MemoryTable:
 
 @dataclass(frozen=True)
 class At:
-    """A version of a table, as it was when it was asked for."""
-
     version: int
     transaction_version: int
 
 
 @dataclass
 class MemoryLake:
-    """The tables of a lake, and what happens to them.
-
-    Attributes:
-        tables: by folder.
-        fault: called with a table and the step that begins; raises what the step fails with.
-        machine_fails: raised by a probe of what all tables stand on; None where it is sound.
-        registered: tables that a catalog knows.
-    """
-
     tables: dict[Path, MemoryTable] = field(default_factory=dict)
     fault: Callable[[str, str], None] = lambda _table, _step: None
     machine_fails: Exception | None = None
     registered: list[str] = field(default_factory=list)
 
     def rows(self, folder: Path, version: int | None = None) -> list[Row]:
-        """Rows of a table, at a version or now."""
         table = self.tables[folder]
         return list(table.rows if version is None else table.commits[version].rows)
 
@@ -145,13 +129,10 @@ class MemoryLake:
         )
 
     def undo(self, folder: Path) -> None:
-        """Take the newest version of a table away."""
         self.tables[folder].commits.pop()
 
 
 class MemoryTables:
-    """The tables of one source in a `MemoryLake`; see `protocol.Tables`."""
-
     spark_started = False
 
     def __init__(self, paths: LakePaths, lake: MemoryLake, *, has_catalog: bool) -> None:
@@ -318,7 +299,6 @@ class MemoryTables:
         return self._lake.tables.get(self._paths.table(name))
 
     def _apply(self, record: BatchRecord, target: RecordedTarget) -> bool:
-        """Make the commits that the target lacks; whether it lacked any."""
         there = self._table(target.table)
         is_other = there is not None and there.app_id not in (target.app_id, target.replaces)
         if is_other and target.content is None:
@@ -343,8 +323,7 @@ class MemoryTables:
     def _changes(
         self, record: BatchRecord, target: RecordedTarget
     ) -> Iterator[tuple[str, str, Callable[[list[Row]], list[Row]]]]:
-        """The commits of a batch on a target: name, kind of step, and the rows afterwards from
-        those before."""
+        """Name, kind of step, and a function from the rows before to those after."""
         there = self._table(target.table)
         if target.content is not None:
             yield "content", "content", lambda rows: self._replaced(record, target, rows)

@@ -22,14 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Store:
-    """A running store with one bucket."""
-
     endpoint: str
     bucket: str
     log: Path
 
     def settings(self, **changes: object) -> StorageConfig:
-        """Settings that reach it."""
         given = {
             "endpoint": self.endpoint,
             "region": "us-east-1",
@@ -40,7 +37,6 @@ class Store:
         return StorageConfig.model_validate(given | changes)
 
     def lake(self) -> str:
-        """Address of a new lake."""
         return f"s3a://{self.bucket}/{uuid.uuid4().hex[:12]}/lake"
 
     def sink_config(self, lake: str | None = None, **changes: object) -> SinkConfig:
@@ -53,12 +49,11 @@ class Store:
         )
 
     def make_folder(self, path: object) -> None:
-        """Make the object by which a console, or Hadoop, shows an empty folder."""
+        """A console, or Hadoop, shows an empty folder by such an object."""
         bucket, _, key = str(path).removeprefix("s3a://").partition("/")
         s3_client(self.endpoint).put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
 
     def all_keys(self, path: object) -> list[str]:
-        """Every object below a folder, those that stand for folders included."""
         bucket, _, key = str(path).removeprefix("s3a://").partition("/")
         pages = (
             s3_client(self.endpoint)
@@ -74,7 +69,6 @@ class Store:
 
 @contextmanager
 def running_store(folder: Path) -> Iterator[Store]:
-    """A store in a process of its own, ended with the context."""
     log = folder / "store.log"
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.object_store_server", str(log)],
@@ -94,12 +88,10 @@ def running_store(folder: Path) -> Iterator[Store]:
 
 
 def make_bucket(endpoint: str, bucket: str) -> None:
-    """Make a bucket in the store at `endpoint`."""
     s3_client(endpoint).create_bucket(Bucket=bucket)
 
 
 def s3_client(endpoint: str) -> Any:
-    """boto3's client of the store at `endpoint`, as the account that may do all."""
     import boto3
 
     return boto3.client(

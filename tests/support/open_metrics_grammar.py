@@ -18,7 +18,6 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parse(text: str) -> Samples:
-    """Return each sample's value by name and labels; fail if the text breaks a rule."""
     assert text.endswith("\n# EOF\n") or text == "# EOF\n", "ends with # EOF and a line end"
     lines = text.split("\n")[:-2]
     families: dict[str, dict[str, str]] = {}

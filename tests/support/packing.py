@@ -36,7 +36,6 @@ def length_encoded(value: int) -> bytes:
 def child(
     event_type: int, body: bytes = b"", *, flags: int = 0, length: int | None = None
 ) -> bytes:
-    """An event as it stands inside a payload: no checksum, no position."""
     size = HEADER.size + len(body) if length is None else length
     return HEADER.pack(1_700_000_001, event_type, 7, size, 0, flags) + body
 
@@ -51,7 +50,6 @@ def payload(
     packed_bytes: int | None = None,
     unpacked_bytes: int | None = None,
 ) -> bytes:  # fmt: skip
-    """Body of a payload event, fields in the order that the server writes."""
     if packed is None:
         packed = ZSTD.compress(inside, asbytes=True) if algorithm == 0 else inside
     fields = field(2, algorithm)
@@ -68,7 +66,7 @@ def record(
     size: int | None = None,
     packed: bytes | None = None,
 ) -> bytes:
-    """Packed record of MariaDB."""
+    """Of MariaDB."""
     number = len(plain) if size is None else size
     size_bytes = size_bytes or max(1, (number.bit_length() + 7) // 8)
     return (
@@ -96,7 +94,6 @@ def _record_at(event_type: int, body: bytes) -> int:
 
 
 def slow_unpack(data: bytes, *, offset: int = 4, checksum_bytes: int = 4) -> list[PlainEvent]:
-    """Plain events of a good journal without its magic number."""
     events: list[PlainEvent] = []
     at = 0
     while at < len(data):

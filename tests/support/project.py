@@ -22,8 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Project:
-    """Folders of a project."""
-
     root: Path
 
     @property

@@ -32,8 +32,6 @@ def journal_format(
 
 @dataclass(frozen=True)
 class Image:
-    """One row image: raw values by column (None is NULL), and which columns it holds."""
-
     values: tuple[bytes | None, ...]
     present: tuple[bool, ...]
 
@@ -56,7 +54,7 @@ def bits(flags: Sequence[bool]) -> bytes:
 
 
 def rows_body(event_type: int, images: Sequence[Image], *, extra: bytes = b"") -> bytes:
-    """Body of a rows event; of an update the images alternate before, after."""
+    """Of an update the images alternate before, after."""
     columns = len(images[0].values)
     body = bytes(6) + b"\x01\x00"
     if event_type >= WRITE:
@@ -72,7 +70,7 @@ def chunk_of(
     bodies: Sequence[tuple[int, bytes]], *, journal: str = "binlog.000007", first_offset: int = 4,
     is_mariadb: bool = False, checksum_bytes: int = CHECKSUM_BYTES,
 ) -> Chunk:  # fmt: skip
-    """A chunk of (event type, body), all in one transaction at `first_offset`."""
+    """All in one transaction at `first_offset`."""
     events = np.zeros(len(bodies), EVENT_DTYPE)
     data = bytearray(b"\xaa" * 5)  # the first event does not begin at index 0
     for row, (event_type, body) in enumerate(bodies):

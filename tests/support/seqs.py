@@ -18,10 +18,8 @@ def seq_array(
     row_ordinal: NDArray[np.integer],
     image: int,
 ) -> pa.Array:
-    """Seqs of n changes as an Arrow array of decimal128(38, 0); each argument array has shape (n,).
-
-    Raises:
-        BinlogError: an ordinal or an offset is too large for its field.
+    """Of n changes as decimal128(38, 0); each array has shape (n,). Raises BinlogError: an
+    ordinal or an offset is too large for its field.
     """
     count = len(tx_offset)
     if count:

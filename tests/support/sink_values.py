@@ -49,14 +49,13 @@ def column(name: str, kind: Kind, **rest: Any) -> Column:
 
 
 def table_schema(full_name: str, columns: Sequence[Column], *key: str) -> TableSchema:
-    """`key`: names of the primary key's columns."""
     database, _, table = full_name.partition(".")
     names = [c.name for c in columns]
     return TableSchema(database, table, tuple(columns), tuple(names.index(name) for name in key))
 
 
 def seq_of(place: int, *, journal: int = 1, after: bool = False) -> int:
-    """Seq of the change at `place` (a made-up transaction offset)."""
+    """`place` is a made-up transaction offset."""
     return pack_seq(1, journal, place, 0, 0, int(after))
 
 
@@ -67,8 +66,7 @@ def decoded(
     first_place: int,
     invalid: list[InvalidValue] | None = None,
 ) -> DecodedRows:
-    """The changes as the decoder would give them; change i has the place ``first_place + i`` and
-    that many seconds."""
+    """Change i has the place ``first_place + i`` and that many seconds."""
     names = schema.column_names
     places = range(first_place, first_place + len(changes))
     befores = [before for _, before, _ in changes]
@@ -146,7 +144,6 @@ def interval_of(number: int) -> Interval:
 
 
 def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> BatchRecord:
-    """What `StagedBatch.record` takes: the record of a batch, without its targets."""
     head = BatchRecord(
         source=cursor_after.source,
         batch_number=cursor_after.batch_number,
@@ -160,8 +157,7 @@ def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> Ba
 def record_batch(
     sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]
 ) -> BatchRecord:
-    """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last
-    cut are created."""
+    """A piece is (schema, changes, first place). Tables not in the last cut are created."""
     cut = sink.last_cut()
     known = set(cut.tables) if cut is not None else set()
     batch = sink.begin(number)
@@ -189,7 +185,7 @@ class AddedColumn(NamedTuple):
 def record_added_columns(
     sink: Sink, number: int, schema: TableSchema, *added: AddedColumn
 ) -> BatchRecord:
-    """Record a batch that adds columns; `schema` has them already, behind all others."""
+    """`schema` has the columns already, behind all others."""
     target = target_of(schema)
     names = {column.name for column in added}
     steps: list[Step] = [
@@ -207,20 +203,17 @@ def record_added_columns(
 
 
 def check_targets(sink: Sink, cut: Cut) -> None:
-    """Compare every target of a cut with its table. Raises LakeStateError."""
     for name in sorted(cut.tables):
         sink.check_target(cut, name)
 
 
 def applied(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> Cut:
-    """Stage, record and finish a batch."""
     return sink.finish(record_batch(sink, number, *pieces))
 
 
 def record_steps(
     sink: Sink, number: int, schema: TableSchema, before: tuple[TargetColumn, ...], *steps: Step
 ) -> BatchRecord:
-    """Record a batch that leads the target of `schema` from columns `before` through `steps`."""
     target = target_of(schema).with_spec(columns=reduce(columns_after, steps, before))
     batch = sink.begin(number)
     batch.change(target, before, steps)

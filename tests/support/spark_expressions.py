@@ -25,12 +25,10 @@ class NotInMemoryError(BaseException):
 
 
 def evaluated(text: str, row: Mapping[str, Any]) -> Any:
-    """The value of an expression over a row."""
     return _value(sqlglot.parse_one(text, dialect="spark"), row)
 
 
 def as_type(value: Any, delta_type: str) -> Any:
-    """A value as a column of a type holds it."""
     if value is None:
         return None
     kind = delta_type.lower()

@@ -44,7 +44,6 @@ class Told:
         self._names.append((str(value), name))
 
     def run(self, *arguments: str, exit_code: int) -> str:
-        """Run a command, and return what it printed on both streams."""
         result = CliRunner().invoke(cli, list(arguments), prog_name="cdc-pipeline")
         assert result.exit_code == exit_code, result.output
         assert "Traceback" not in result.output
@@ -53,8 +52,7 @@ class Told:
         return str(result.output)
 
     def run_apart(self, *arguments: str, exit_code: int, **environment: str) -> None:
-        """Run a command in a process of its own, with these variables: for what happens once in a
-        process, such as the start of Java."""
+        """For what happens once in a process, such as the start of Java."""
         done = subprocess.run(
             [sys.executable, "-m", "cdc_pipeline.cli", *arguments],
             cwd=self._root,
@@ -79,7 +77,6 @@ class Told:
         ]
 
     def works(self, *arguments: str) -> None:
-        """Run a command that succeeds now; what it prints is another test's matter."""
         result = CliRunner().invoke(cli, list(arguments), prog_name="cdc-pipeline")
         assert result.exit_code == 0, result.output
         self._lines += [f"$ cdc-pipeline {' '.join(arguments)}", "works", ""]
@@ -89,7 +86,6 @@ class Told:
         self._lines += [f"then: {step}", ""]
 
     def check(self, golden: str, *, folder: Path = FOLDER) -> None:
-        """Compare the transcript with a golden file, or record it."""
         text = "\n".join(line.rstrip() for line in self._lines).rstrip() + "\n"
         for value, name in sorted(self._names, key=lambda one: -len(one[0])):
             text = text.replace(value, name)

@@ -26,8 +26,6 @@ def create_tables(server: Server, database: str) -> None:
 
 
 class Workload:
-    """Runs transactions; every one of them touches several tables."""
-
     def __init__(self, server: Server, database: str, *, seed: int) -> None:
         self._random = random.Random(seed)
         self._connection = server.root_connection(database=database, autocommit=False)

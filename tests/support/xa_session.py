@@ -8,8 +8,7 @@ from tests.servers import Server
 
 
 class XaSession:
-    """One XA transaction in a session of its own, started at once; `xid` as SQL: ``'a'`` or
-    ``X'00',X'01',7``."""
+    """Started at once in a session of its own; `xid` as SQL: ``'a'`` or ``X'00',X'01',7``."""
 
     def __init__(self, server: Server, database: str, xid: str) -> None:
         self.xid = xid
@@ -24,7 +23,7 @@ class XaSession:
         return self
 
     def prepare(self) -> XaSession:
-        """Prepare and leave the session: the transaction is everybody's now."""
+        """The transaction is everybody's now."""
         self.run(f"XA END {self.xid}", f"XA PREPARE {self.xid}")
         self._connection.close()
         return self

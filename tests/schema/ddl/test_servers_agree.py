@@ -286,7 +286,6 @@ def _wanted_type(
 
 
 def read_value(sql: str) -> Any:
-    """The literal as a Python value, as Spark reads it."""
     if sql == "NULL":
         return None
     if sql in ("true", "false"):
@@ -314,7 +313,6 @@ def read_value(sql: str) -> Any:
 def selected(
     server: Server, database: str, delta: str, data_type: str, table: str = "t", column: str = "c"
 ) -> Any:
-    """The one row's value as a Python value."""
     shown = {"time": f"CAST({column} AS CHAR)", "float": f"{column} + 0e0"}.get(data_type, column)
     if data_type == "decimal" and delta == "string":
         shown = f"CAST({column} AS CHAR)"

@@ -93,7 +93,6 @@ def changed(sql: str, **rest: Any) -> TableChange:
 
 
 def shown(change: TableChange) -> list[str]:
-    """Steps in short."""
     lines = []
     for step in change.steps:
         hidden = {"kind", "defaults", "seq"} if step.kind == "fill_columns" else {"kind"}
@@ -214,8 +213,6 @@ def test_k13_every_kind_under_every_policy(
 
 
 def check_target(change: TableChange) -> None:
-    """What is recorded is what the steps lead to, and every column on the way can be told from what
-    was before."""
     states = [KNOWN.target_columns]
     for step in change.steps:
         after = columns_after(states[-1], step)
@@ -308,7 +305,6 @@ def test_k28_rows_go_with_the_name_and_the_change_goes_with_the_rows() -> None:
 
 
 def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
-    """What is kept of a shadow after statements."""
     kept: dict[str, Shadow] = {}
     for at, sql in enumerate(statements):
         for change in said(sql, shadows=kept, offset=at).shadows:

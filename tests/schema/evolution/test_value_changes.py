@@ -151,7 +151,6 @@ class Session:
         self.is_mariadb = is_mariadb
 
     def values(self, old: str, values: str, new: str) -> tuple[list[Any], list[Any]]:
-        """Values before and after the change, in order."""
         run = self._cursor.execute
         run("DROP TABLE IF EXISTS t")
         run(
@@ -164,7 +163,6 @@ class Session:
         return before, self._read(new)
 
     def run(self, sql: str) -> Any:
-        """Rows of one statement."""
         self._cursor.execute(sql)
         return self._cursor.fetchall()
 

@@ -32,14 +32,7 @@ EPOCH = 1
 
 
 class Reading:
-    """Consecutive runs over one log.
-
-    Attributes:
-        rows: (table, values by column) of the after images of all runs, in the order of the log,
-            table by table.
-        schemas: of each decoded table map, in order.
-        changes: as they were decoded, in order.
-    """
+    """Consecutive runs over one log; `rows` are (table, values by column) of all after images."""
 
     def __init__(self, server: Server, database: str, folder: Path, *, asks: bool = True) -> None:
         self._server = server
@@ -61,7 +54,6 @@ class Reading:
         self.notes: list[str] = []
 
     def schemas_at(self, start: Position) -> Schemas:
-        """The history for a run that begins at a place, with the server to ask."""
         return self._history(start, asks=True)
 
     def _history(self, start: Position, *, asks: bool) -> Schemas:
@@ -85,7 +77,6 @@ class Reading:
         schemas.begin()
 
     def run(self) -> None:
-        """Read from where the last run ended to the log's end now."""
         end = Position(*self._server.end_position())
         source = live_source(self._server)
         self._read(source.chunks(self.at, end), self._history(self.at, asks=self._asks))
@@ -93,12 +84,10 @@ class Reading:
         self.at = end
 
     def run_files(self, files: Sequence[Path]) -> None:
-        """Read journals without a server."""
         schemas = self._history(Position(files[0].name, 4), asks=False)
         self._read((chunk for file in files for chunk in read_journal(file)), schemas)
 
     def history(self) -> SchemaHistory:
-        """What is stored."""
         return self._file.read()
 
     def _read(self, chunks: Any, schemas: Schemas) -> None:
@@ -144,12 +133,10 @@ class Reading:
             )
 
     def of(self, table: str) -> list[dict[str, Any]]:
-        """Rows of one table."""
         return [row for name, row in self.rows if name == table]
 
 
 def selected(server: Server, database: str, table: str, order: str = "id") -> list[dict[str, Any]]:
-    """The table's rows as the server's own SELECT gives them (its columns in their own order)."""
     with (
         server.root_connection(database=database, charset="utf8mb4") as connection,
         connection.cursor() as cursor,

@@ -21,7 +21,6 @@ def present(bits: np.ndarray, columns: int) -> np.ndarray:
 
 
 def replay(table: dict[int, dict[str, Any]], rows: DecodedRows) -> set[tuple[bool, ...]]:
-    """Apply changes to a table by its key `id`; the sets of columns that after images held."""
     names = rows.schema.column_names
     before, after = rows.before.to_pylist(), rows.after.to_pylist()
     before_there = present(rows.before_present, len(names))

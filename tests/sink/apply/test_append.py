@@ -259,7 +259,7 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
 
 
 def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as Spark gives them back: a FLOAT is what its four bytes say."""
+    """A FLOAT is what its four bytes say."""
     arrays = {f.name: pa.array([row[f.name] for row in rows], f.type) for f in arrow_schema(EVERY)}
     found: list[dict[str, Any]] = pa.table(arrays).to_pylist()
     return found

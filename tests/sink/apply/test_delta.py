@@ -48,7 +48,7 @@ def rows_of(sink: DeltaSink, table: str, *columns: str) -> list[tuple[Any, ...]]
 
 
 def transactions(sink: DeltaSink, table: str) -> list[int]:
-    """Transaction ids in a table's log, in the order of commits: each batch must be there once."""
+    """In the order of commits: each batch must be there once."""
     found = []
     for file in sorted((sink.paths.table(table) / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
@@ -312,7 +312,6 @@ def test_k16_a_table_of_somebody_else_is_left_alone(open_sink: Callable[..., Del
 
 
 def test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins(sink: DeltaSink) -> None:
-    """A damaged file suspends its table."""
     record = record_batch(
         sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2)
     )

@@ -47,9 +47,6 @@ NAMES = ("A", "a", "B", "b", "ä", "", "Z z", "it's \\ 5")
 
 
 class Story:
-    """Random changes of the rows of one `story`, as a server with a given row image would log
-    them."""
-
     def __init__(
         self, number: int, rng: random.Random, rows: dict[tuple[int, str], dict[str, Any]]
     ) -> None:
@@ -119,8 +116,6 @@ class Story:
 
 
 class Model:
-    """What the target must hold: rows by key, with the seq and op of their last change."""
-
     def __init__(self) -> None:
         self.rows: dict[tuple[int, str], dict[str, Any]] = {}
         self.marks: dict[tuple[int, str], tuple[int, str]] = {}

@@ -55,7 +55,6 @@ def record(number: int, *targets: RecordedTarget, applied: int = 1, **rest: obje
 
 
 def suspended_cut(number: int, *, since: int, batch: int) -> Cut:
-    """The cut names version 0, whose rows are of `batch`."""
     held = Suspension(
         batch_number=since, error="MergeError", what="failed", journal="binlog.000001", offset=4
     )
@@ -84,7 +83,6 @@ def test_k4_commits_of_a_batch_that_left_the_target_behind_are_its_own(paths: La
 def test_k3_a_commit_under_the_number_of_a_batch_without_the_target_is_of_others(
     paths: LakePaths,
 ) -> None:
-    """The batch that suspends the table, because it has that commit, must not explain it."""
     write(paths, batch=1)
     write(paths, batch=2)
     put_if_absent(paths.batch(2), record(2).model_dump_json())

@@ -150,7 +150,6 @@ def log(tmp_path: Path) -> Log:
 
 
 def table_of(path: Path, ids: np.ndarray[Any, np.dtype[np.int64]], *, seq: int) -> dict[str, Any]:
-    """The add of a file with these ids, each with a text of its own."""
     kinds = {"id": pa.int64(), "name": pa.string(), "_cdc_seq": pa.decimal128(38, 0)}
     piece = pa.table(
         {"id": ids, "name": [f"n{n % 3}" for n in ids], "_cdc_seq": [Decimal(seq)] * len(ids)}

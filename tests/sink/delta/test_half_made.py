@@ -30,7 +30,6 @@ def put(path: Path, text: str = "") -> None:
 def test_k22_a_log_without_a_commit_is_no_table_and_goes(
     tmp_path: Path, left: tuple[str, ...]
 ) -> None:
-    """F11."""
     table = tmp_path / "table"
     (table / "_delta_log").mkdir(parents=True)
     for name in left:

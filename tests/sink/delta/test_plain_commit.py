@@ -70,7 +70,7 @@ def batches() -> list[list[Change]]:
 
 
 def actions(path: Path) -> list[list[dict[str, Any]]]:
-    """The log's actions without what differs from run to run: times, names, checksums."""
+    """Without what differs from run to run: times, names, checksums."""
     names: dict[str, str] = {}
 
     def plain(text: str) -> str:
@@ -109,12 +109,10 @@ _READ = ("id", "name", "_cdc_op", "_cdc_seq")
 
 
 def seen(sink: DeltaSink) -> list[tuple[Any, ...]]:
-    """The rows as Spark reads them."""
     return sorted(tuple(found.values()) for found in sink.read_rows(TABLE, *_READ).to_pylist())
 
 
 def plainly_read(path: Path) -> list[tuple[Any, ...]]:
-    """The rows as the tests' own reader reads them."""
     return sorted(tuple(found.values()) for found in newest_rows(path, *_READ))
 
 

@@ -168,7 +168,6 @@ def commit(table: Path) -> Commit:
 
 
 def write_checkpoint(table: Path, version: int, *adds: dict[str, Any], part: str = "") -> None:
-    """A classic checkpoint, or one part of it."""
     kind = pa.struct(
         {
             "path": pa.string(),

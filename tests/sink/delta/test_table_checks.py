@@ -42,8 +42,9 @@ def write(
     batch: int | None = None,
     restored: int | None = None,
 ) -> None:
-    """One more commit of the table, which adds no rows; the first one makes it. With `batch`: as
-    that batch commits its rows. With `restored`: as it puts that version back."""
+    """Adds no rows; the first one makes the table. With `batch`: as that batch commits its rows.
+    With `restored`: as it puts that version back.
+    """
     if batch is not None:
         note = {"cdc_app_id": app_id, "cdc_batch": batch}
     log = paths.table(NAME) / "_delta_log"
@@ -123,8 +124,9 @@ def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
 
 
 def _settled(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let the folders of logs look as if nothing had happened to them for long; return the tables
-    whose logs are read from now on."""
+    """Folders of logs look as if nothing had happened for long; returns the tables whose logs
+    are read from now on.
+    """
     read: list[str] = []
 
     def counted(path: Path) -> TableLog | None:

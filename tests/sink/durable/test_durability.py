@@ -103,7 +103,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def restart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """The machine starts again."""
     starts = iter(range(1000))
 
     def again() -> None:

@@ -46,7 +46,6 @@ BAG = table_schema(
 
 
 def name_of(mode: Mode) -> str:
-    """The table of a mode; the mirror's is the one that `lines_of` reads."""
     return "things" if mode == "mirror" else mode
 
 

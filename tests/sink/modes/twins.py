@@ -16,8 +16,6 @@ Row = dict[str, Any]
 
 
 class Twin(Protocol):
-    """What a target of one mode holds after some changes."""
-
     def apply(self, change: Change, place: int) -> None: ...
 
     def rows(self) -> list[Row]: ...
@@ -29,8 +27,6 @@ def _ops(change: Change) -> str:
 
 
 class Keyed:
-    """The source's rows by key, from images that may lack columns."""
-
     def __init__(self, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
         self.columns = columns
         self.key = key
@@ -178,8 +174,7 @@ class Changelog:
 
 
 class Bag:
-    """Rows with multiplicity; images must be whole. Rows are equal where they look the same: -0.0
-    is not 0.0."""
+    """Rows with multiplicity; images must be whole. -0.0 is not 0.0."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Image]] = {}

@@ -46,8 +46,6 @@ EAGER = MaintenanceConfig(small_files=2, deleted_rows=0.01, vacuum_hours=0)
 
 
 class Lake:
-    """A sink and what tests ask of it."""
-
     def __init__(self, lake: Path, provider: SparkProvider, **settings: Any) -> None:
         self.config = SinkConfig(lake_path=lake, merge_threads=2, **settings)
         self.sink = DeltaSink(source="shop", config=self.config, spark=provider)

@@ -27,15 +27,12 @@ LOAD_PLACE = 500  # of the rows that a load reads
 
 
 class Lakes:
-    """`main` follows the source; `side` loads."""
-
     def __init__(self, open_sink: Callable[[str], DeltaSink], name: str = "lake") -> None:
         self._open, self._name, self._loads = open_sink, name, 0
         self.main = open_sink(name)
         self.load_again()
 
     def load_again(self) -> None:
-        """Begin another load."""
         self._loads += 1
         self.side = self._open(f"{self._name}/_cdc/shop/loads/{self._loads}")
 
@@ -72,7 +69,7 @@ def apply(
     *pieces: tuple[TableSchema, Sequence[Change], int],
     **named: Any,
 ) -> Cut:
-    """One batch of rows; a piece is (schema, changes, first place)."""
+    """A piece is (schema, changes, first place)."""
     number = next_number(sink)
     batch = sink.begin(number)
     cut = sink.last_cut()
@@ -84,7 +81,6 @@ def apply(
 
 
 def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
-    """Record a batch and finish it."""
     named.setdefault("cursor_after", cursor_at(batch.number))
     return sink.finish(batch.record(head_of(interval=interval_of(batch.number), **named)))
 
@@ -102,8 +98,7 @@ def replaced(lakes: Lakes, target: Target) -> Replacement:
 
 
 def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
-    """The record of the batch that puts the side tables of some targets in the place of their
-    targets."""
+    """Of the batch that puts the side tables in the place of their targets."""
     made = [replaced(lakes, target) for target in targets]
     number = next_number(lakes.main)
     batch = lakes.main.begin(number)
@@ -119,7 +114,7 @@ def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
 
 
 def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
-    """Rows that only one of target and side table has, by Spark's own words."""
+    """Rows that only one of target and side table has, as Spark compares them."""
     # Spark compares no maps.
     listed = "* EXCEPT (_cdc_rescued), map_entries(_cdc_rescued)" if rescued else "*"
     there, loaded = (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 
 def run_in_a_child(body: Callable[[], None]) -> None:
-    """Fails where `body` failed; the child prints why."""
     child = multiprocessing.get_context("spawn").Process(target=body)
     child.start()
     child.join()

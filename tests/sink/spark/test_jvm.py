@@ -82,7 +82,7 @@ def test_k26_a_secret_that_only_arguments_can_carry_is_refused(name: str, value:
     ],
 )  # fmt: skip
 def test_k26_names_that_may_be_of_a_secret(name: str, secret: bool) -> None:
-    """K26: told by the name, whatever Hadoop, Hive or a catalog calls it."""
+    """Told by the name, whatever Hadoop, Hive or a catalog calls it."""
     assert is_secret(name, "x") is secret
 
 

@@ -31,13 +31,11 @@ def session() -> SparkSession:
 
 
 def without_delta() -> SparkSession:
-    """A Spark whose sessions know nothing of Delta, though its jars are there."""
     made: SparkSession = _builder().getOrCreate()
     return made
 
 
 def of_connect() -> object:
-    """What a builder with `remote` returns."""
     return type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
 
 

@@ -162,7 +162,6 @@ def test_an_invalid_value_is_never_staged() -> None:
 
 @pytest.fixture
 def dry_sink(tmp_path: Path) -> DeltaSink:
-    """A sink that must not start Spark."""
     return DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
 
 

@@ -36,7 +36,6 @@ Row = tuple[int | None, int | None, int | None]
 
 
 def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Path]:
-    """Rows as a reading stages them."""
     made = scratch.rows("source", target)
     count = len(rows)
     arrays: dict[str, Any] = {
@@ -51,7 +50,6 @@ def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Pa
 
 
 def told(sides: Sides, found: ComparisonResult) -> list[tuple[Any, ...]]:
-    """kind, key, columns that differ, rows."""
     if found.folder is None:
         return []
     kinds = (*DIFFERENCES, "left_out")

@@ -20,12 +20,9 @@ WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
 class Log:
-    """A server with six journals, the first three of them purged after all were copied.
-
-    Attributes:
-        start: in the second journal, as a cursor keeps it.
-        all_files, end: copies of all journals, made at the end, and where that is.
-        archive: the directory that a test's source reads.
+    """A server with six journals, the first three of them purged after all were copied
+    (`all_files`, up to `end`); `start` is in the second, as a cursor keeps it, and a test's
+    source reads `archive`.
     """
 
     def __init__(self, server: Server, tmp_path: Path) -> None:

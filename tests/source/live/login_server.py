@@ -32,18 +32,12 @@ _SSL = 0x800
 
 
 class LoginServer:
-    """Listens from construction on.
+    """Listens from construction on. It asks for the plugin `switch_to` after the client's first
+    answer; with a `folder` it has TLS, with the certificate `ca.pem` there. Its RSA key is the
+    same.
 
-    Args:
-        switch_to: the plugin that it asks for after the client's first answer.
-        greeting: the plugin that its greeting names.
-        folder: for its certificate, `folder / "ca.pem"`; None for a server without TLS. Its RSA key
-            is the same.
-
-    Attributes:
-        port: on 127.0.0.1.
-        received: every byte that came inside or outside of TLS, once it was decrypted, and each
-            RSA-encrypted answer.
+    `received` has every byte that came inside or outside of TLS, decrypted, and each RSA-
+    encrypted answer.
     """
 
     def __init__(
