@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
 from typing import Protocol
 
 _BLOCK_BYTES = 1 << 18
@@ -46,12 +45,7 @@ class Forwarder:
     def __enter__(self) -> Forwarder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def point_to(self, backend: Backend | None) -> None:

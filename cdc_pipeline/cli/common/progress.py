@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.progress import (
@@ -53,12 +52,7 @@ class Bars:
     def _print_log(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         print_log_with(None)
         self._progress.stop()
 

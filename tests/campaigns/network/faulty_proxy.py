@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Literal, get_args
 
 Direction = Literal["to_client", "to_server"]
@@ -95,12 +94,7 @@ class FaultyProxy:
     def __enter__(self) -> FaultyProxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _close(self._listener)
         with self._lock:
             sockets, self._open = self._open, set()

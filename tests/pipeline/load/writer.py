@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from types import TracebackType
 from typing import Any
 
 from tests.servers import Server
@@ -39,12 +38,7 @@ class Writer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         if self._failure is not None:
