@@ -4,11 +4,9 @@ K4, K16, K22).
 It keeps the promises of `protocol`; its `Tables` know how a table is changed.
 
 Rules:
-- Any failure in the work of one target, at any step, suspends that target: the cut of the batch is
-  published without it (K4, K22). A failure that may pass fails the batch before its cut, and
-  suspends only when the recorded batch is resumed: so every recorded batch can be finished. The
-  target must fail, not the machine: nothing is suspended while lake, tables or catalog fail a
-  probe.
+- A failure that may pass suspends only when the recorded batch is resumed: so every recorded batch
+  can be finished. The target must fail, not the machine: nothing is suspended while lake, tables or
+  catalog fail a probe.
 - Only the holder of the lock writes.
 """
 

@@ -2,8 +2,8 @@
 K13).
 
 Rules:
-- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0,
-  those of a DDL follow (`sink/apply/schema_steps.py`). A step that is already committed is skipped.
+- Each DML statement is a step with an id of its own (`sink/delta/commit.py`): the MERGE is step 0,
+  those of a DDL follow (`sink/apply/schema_steps.py`).
   A batch has rows or a DDL for a target, never both.
 - Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
   change is newer than the row: a batch that is applied again must not move a row back.
@@ -14,8 +14,6 @@ Rules:
   starts for the first target that needs it, and not at all if none does.
 - A batch that brings a side table's content does nothing else to the target (`replace`). One that
   brings a renamed table's content may then change its columns, if one statement did both (K28).
-- The id and the note are settings of a separate session and are always unset afterwards: a second
-  statement under the same id would be skipped silently.
 """
 
 from __future__ import annotations
@@ -58,6 +56,7 @@ from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
+from cdc_pipeline.sink.modes.sink_mode import StagedFiles
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
 from cdc_pipeline.sink.replace.replace import is_replaced, replace_content
 from cdc_pipeline.sink.spark.merge_settings import CODEC_SETTING, MergeSettings
@@ -316,7 +315,7 @@ def _apply_rows(
             )
             return
     settings.large_batch(sum(file.size_bytes for file in target.files))
-    statement = mode.apply_sql(session, path, target, files, facts)
+    statement = mode.apply_sql(StagedFiles(session, path, target, files, facts))
     run_once(session, statement, there, record, step=MERGE_STEP)
 
 

@@ -63,14 +63,11 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.shape import changes_sql
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, filled_columns
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles, filled_columns
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from cdc_pipeline.schema.target_spec import TargetSpec
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
 _COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
 _OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
@@ -111,15 +108,8 @@ class Changelog(SinkMode):
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return changes_sql(target, view, staged_columns)
 
-    def batch_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
-        return _append_sql(path, target)
+    def batch_sql(self, staged: StagedFiles) -> str:
+        return _append_sql(staged.path, staged.target)
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         settings = [

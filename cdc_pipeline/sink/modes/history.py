@@ -41,7 +41,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
-from cdc_pipeline.sink.modes.sink_mode import SinkMode
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.modes.versions import (
     ENDS,
     THERE,
@@ -74,16 +74,9 @@ class History(SinkMode):
     ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + _INTERVAL
 
-    def batch_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
-        assert key_facts is not None
-        return _merge_sql(session, path, target, key_facts)
+    def batch_sql(self, staged: StagedFiles) -> str:
+        assert staged.key_facts is not None
+        return _merge_sql(staged.session, staged.path, staged.target, staged.key_facts)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str

@@ -45,7 +45,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.modes.rescue import exact
-from cdc_pipeline.sink.modes.sink_mode import SinkMode
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.modes.versions import operation
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
@@ -79,14 +79,8 @@ class Mirror(SinkMode):
             by_values=not spec.key,
         )
 
-    def batch_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
+    def batch_sql(self, staged: StagedFiles) -> str:
+        session, path, target, files, key_facts = staged
         if key_facts is None:
             return merge_sql(session, path, target, files)
         session.sql(

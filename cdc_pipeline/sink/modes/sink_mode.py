@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
+
+
+class StagedFiles(NamedTuple):
+    """The files of a batch for a target; without a key there are no facts of it."""
+
+    session: SparkSession
+    path: Path
+    target: RecordedTarget
+    files: list[Path]
+    key_facts: KeyFacts | None
 
 
 class SinkMode(ABC):
@@ -71,33 +81,17 @@ class SinkMode(ABC):
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return shaped_sql(target, view, staged_columns)
 
-    def apply_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
-        """The statement that applies staged files; makes views. `key_facts` is None
-        without a key.
-        """
-        frame = session.read.schema(self.staged_schema(target)).parquet(
-            *[str(file) for file in files]
+    def apply_sql(self, staged: StagedFiles) -> str:
+        """The statement that applies staged files; makes views."""
+        frame = staged.session.read.schema(self.staged_schema(staged.target)).parquet(
+            *[str(file) for file in staged.files]
         )
-        shaped_view(session, target, frame, "staged", shape=self.shaped_sql)
-        return self.batch_sql(session, path, target, files, key_facts)
+        shaped_view(staged.session, staged.target, frame, "staged", shape=self.shaped_sql)
+        return self.batch_sql(staged)
 
     @abstractmethod
-    def batch_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
-        """The statement that applies the view ``staged``; otherwise as `apply_sql`."""
+    def batch_sql(self, staged: StagedFiles) -> str:
+        """The statement that applies the view ``staged``; makes views."""
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         """The UPDATE of a DDL that sets new values in columns.

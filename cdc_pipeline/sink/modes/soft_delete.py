@@ -35,7 +35,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
 from cdc_pipeline.sink.modes.reduce import Layout, last_per_key, reduced_sql
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.shape import shaped_sql
-from cdc_pipeline.sink.modes.sink_mode import SinkMode
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.modes.versions import THERE, make_events, operation
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
@@ -69,16 +69,9 @@ class SoftDelete(SinkMode):
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return shaped_sql(target, view, staged_columns, whole_deletes=True)
 
-    def batch_sql(
-        self,
-        session: SparkSession,
-        path: Path,
-        target: RecordedTarget,
-        files: list[Path],
-        key_facts: KeyFacts | None,
-    ) -> str:
-        assert key_facts is not None
-        return _merge_sql(session, path, target, key_facts)
+    def batch_sql(self, staged: StagedFiles) -> str:
+        assert staged.key_facts is not None
+        return _merge_sql(staged.session, staged.path, staged.target, staged.key_facts)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str

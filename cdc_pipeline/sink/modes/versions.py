@@ -5,10 +5,7 @@ Rules:
   that one rule fills what an image lacks from the row before it, in the batch or in the target.
 - Staged rows that are not newer than the target's row of their key are left out: a batch that is
   applied again adds nothing.
-- A key's events fall into *segments*: one begins with the key's first event, with an insert or
-  arrival, and after a delete or leave. A segment that begins with an arrival without all columns
-  continues the *life* of the one that it left, under another key. Within a life a column has its
-  last present value.
+- A key's events fall into segments and lives as in `reduce`; the first may be the target's row.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.

@@ -174,10 +174,6 @@ class AnswerRow(dict[str, Any]):
     def text(self, column: str) -> str:
         return text_of(self[column], address=self._address, asked=f"{self._asked}, {column}")
 
-    def optional_text(self, column: str) -> str:
-        """NULL gives ""."""
-        return "" if self[column] is None else self.text(column)
-
     def number(self, column: str) -> int:
         return number_of(self[column], address=self._address, asked=f"{self._asked}, {column}")
 

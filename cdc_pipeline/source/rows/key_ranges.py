@@ -61,23 +61,6 @@ class KeyRange:
             parts.append(_beyond(key, self.upto, "<", "<="))
         return f"({' AND '.join(parts)})" if parts else ""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "after": None if self.after is None else list(self.after),
-            "upto": None if self.upto is None else list(self.upto),
-            "key": list(self.key),
-        }
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> KeyRange:
-        """From the result of `as_dict`. Raises KeyError or TypeError on anything else."""
-        after, upto = plain["after"], plain["upto"]
-        return cls(
-            None if after is None else tuple(after),
-            None if upto is None else tuple(upto),
-            tuple(plain.get("key", ())),
-        )
-
 
 ALL_ROWS: Final = KeyRange(None, None)
 

@@ -1,9 +1,8 @@
 """Look up in the log which transactions may or may not be in a view (MySQL with GTIDs; K17).
 
-A view that is opened while others commit lies somewhere between two places: it holds what is in
-gtid_executed before it is opened, and nothing that follows the log's end once it is open. It may or
-may not hold the few transactions between. If none of them touches the tables that are read, the
-view of these tables is exactly what precedes the log's end.
+It may or may not hold the few transactions between gtid_executed before it is opened and the log's
+end after that (`marks`). If none of them touches the tables that are read, the view of these tables
+is exactly what precedes the log's end.
 
 Rules:
 - The candidates are read with SHOW BINLOG EVENTS, from a place before which everything is proved to

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -115,9 +114,7 @@ def test_each_row_is_in_exactly_one_range(server: Server, fresh_database: str) -
             assert len(whole) == rows
             for size in (1, 2, 3):
                 ranges = list(plan_ranges(reader, schema, schema.key_names, size))
-                read = [KeyRange.from_dict(json.loads(json.dumps(one.as_dict()))) for one in ranges]
-                assert read == ranges
-                parts = [keys_of(reader, schema, one) for one in read]
+                parts = [keys_of(reader, schema, one) for one in ranges]
                 assert [key for part in parts for key in part] == whole, name
                 assert [len(part) for part in parts[:-1]] == [size] * (len(parts) - 1), name
                 assert len(parts[-1]) < size
