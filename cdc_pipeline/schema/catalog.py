@@ -32,9 +32,7 @@ _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A server's tables at one moment, by (database, table): schema and default charset, and
-    generated columns.
-    """
+    """By (database, table): schema and default charset, and generated columns."""
 
     tables: dict[tuple[str, str], tuple[TableSchema, str]] = field(default_factory=dict)
     databases: dict[str, str] = field(default_factory=dict)
@@ -110,9 +108,7 @@ def _period(row: Mapping[str, Any]) -> str:
 
 
 def _is_generated(row: Mapping[str, Any]) -> bool:
-    """``VIRTUAL GENERATED`` or ``STORED GENERATED``; MySQL's ``DEFAULT_GENERATED`` is only a
-    default.
-    """
+    """MySQL's ``DEFAULT_GENERATED`` is only a default."""
     return "GENERATED" in str(row["extra"] or "").upper().replace(",", " ").split()
 
 

@@ -40,9 +40,7 @@ def delta_type(column: Column) -> str:
 
 
 def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
-    """The source's columns (without ``_cdc_`` columns), in the order of the row image. Raises
-    SchemaError: see `check_column_names`.
-    """
+    """Without ``_cdc_`` ones, in the row image's order. Raises as `check_column_names`."""
     check_column_names(schema.full_name, schema.column_names)
     return tuple(
         TargetColumn(name=column.name, delta_type=delta_type(column)) for column in schema.columns

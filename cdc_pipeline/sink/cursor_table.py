@@ -225,9 +225,7 @@ class DeltaCursorStore:
         )
 
     def _vacuum(self) -> None:
-        """Remove files that rewrites replaced longer ago than the table's retention. A failure
-        only costs disk space.
-        """
+        """Files replaced longer ago than the retention. A failure only costs disk space."""
         from deltalake.exceptions import DeltaError
 
         table = self._open()

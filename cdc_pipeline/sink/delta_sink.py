@@ -60,9 +60,7 @@ class _DeltaTables:
         return self._spark.started
 
     def lack_of_executors(self) -> str:
-        """Why Spark's executors cannot work for this process; "" if they can, and do so from
-        then on. Starts the session.
-        """
+        """Is "" if they can, and do so from then on. Starts the session."""
         lack = lack_of_executors(self._spark.session(), self._paths)
         self._has_executors = not lack
         return lack
@@ -204,9 +202,7 @@ class _DeltaTables:
         return over_maintenance(self._paths, cut)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """Remove the log files that the newest checkpoints cover; those are durable, and named
-        by a cut (K21).
-        """
+        """Remove log files that the newest checkpoints, durable and in a cut (K21), cover."""
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)
@@ -268,9 +264,7 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
-    """The version of a target that the previous cut names; -1 if there is none, or if its folder
-    now holds another log.
-    """
+    """The version that the previous cut names; -1 without one, or if the folder has another log."""
     there = previous.cursor.targets.get(target.table) if previous is not None else None
     if previous is None or there is None or target.table not in previous.tables:
         return -1

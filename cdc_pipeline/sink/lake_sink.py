@@ -120,9 +120,7 @@ class Sink:
         return state.read_cut(self.paths, number)
 
     def pending_record(self) -> BatchRecord | None:
-        """The batch without a cut. Raises LakeStateError: records and cuts contradict
-        each other.
-        """
+        """Has no cut yet. Raises LakeStateError: records and cuts contradict each other."""
         return state.pending_record(self.paths, self._numbers())
 
     def check_target(self, cut: Cut, table: str) -> None:
@@ -164,9 +162,7 @@ class Sink:
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that no cursor refers to (K8); return how many
-        files.
-        """
+        """Rows of XA transactions that no cursor refers to (K8); return how many files."""
         self._check_locked()
         return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
@@ -178,9 +174,7 @@ class Sink:
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, check_lock=self._check_locked)
 
     def begin(self, number: int) -> StagedBatch:
-        """Raises LockError: the sink is not locked; LakeStateError: it is not the batch after
-        the last cut, or it is already recorded.
-        """
+        """Raises LockError: not locked; LakeStateError: not the next batch, or already recorded."""
         self._check_locked()
         following = self._numbers().last_cut + 1
         if number != following or self.pending_record() is not None:
@@ -340,8 +334,6 @@ def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]
 def _fed_by(
     damaged: Sequence[tuple[QuarantineFile, CdcError]], record: BatchRecord, previous: Cut | None
 ) -> dict[str, CdcError]:
-    """The targets whose rows for the quarantine cannot be read any more: they read the
-    log again.
-    """
+    """Targets whose rows for the quarantine cannot be read any more: they read the log again."""
     sources = _sources_of(record, previous)
     return {name: error for file, error in damaged for name in sorted(sources.get(file.table, ()))}

@@ -28,9 +28,7 @@ def next_cut(
     there: Mapping[str, TableVersion],
     failing: Mapping[str, CdcError],
 ) -> Cut:
-    """`there` has the present version of each target that has the batch, `failing` the cause of
-    each that does not.
-    """
+    """`there` are the targets that have the batch, `failing` those that do not, with the cause."""
     tables = (
         {}
         if previous is None
@@ -189,9 +187,7 @@ def _stays_exact(
     before: TargetState | None,
     planned: TargetState | None,
 ) -> bool:
-    """Whether a target that has the batch is exact (K12). Catching up may bring rows that it
-    already has.
-    """
+    """Whether it is exact (K12). Catching up may bring rows that it already has."""
     was = (
         target.exact
         if before is None or before.table_version < 0

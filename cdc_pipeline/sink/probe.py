@@ -169,9 +169,7 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
 
 
 def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
-    """Write and read a scratch Delta table; return the seconds of each. Raises SinkError: Delta
-    does not write or read there.
-    """
+    """Seconds of write and read. Raises SinkError: Delta does not write or read there."""
     marks = [time.monotonic()]
     with scratch(paths) as folder:
         table = str(folder / "table")

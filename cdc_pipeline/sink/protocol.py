@@ -105,9 +105,7 @@ class Tables(Protocol):
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
     ) -> dict[str, LakeStateError]:
-        """The tables that differ from a cut. The holder of the lock may remember what it has
-        compared.
-        """
+        """Those that differ from a cut. The holder of the lock may remember what it compared."""
 
     def apply(
         self,
@@ -125,9 +123,7 @@ class Tables(Protocol):
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """Wait until what the batch's cut will name survives a power cut; return failures by
-        target.
-        """
+        """Until what the batch's cut will name survives a power cut; failures by target."""
 
     def register(
         self, record: BatchRecord, there: Mapping[str, TableVersion]

@@ -40,9 +40,7 @@ class PlacedCatalog:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """What a read finds in a directory of journals; it goes on behind `end` if that is before
-    its own.
-    """
+    """Of a read, in a directory of journals; it goes on behind `end` if that is before its own."""
 
     directory: Path
     start: Position
@@ -92,9 +90,7 @@ class Source(Protocol):
         """
 
     def reasons(self, start: Position) -> tuple[str, ...]:
-        """What a plan says about how `start` is read, beyond the start's own reasons; mostly
-        nothing.
-        """
+        """Of a plan for how `start` is read, beyond the start's own; mostly none."""
 
     def tables(self) -> list[str] | None:
         """``schema.table`` of the base tables that the account can see; None if not known."""
@@ -129,14 +125,10 @@ class Source(Protocol):
         """
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
-        """The part of `chunks` that is read from files; None if a server sends all of it. Raises
-        as `chunks`.
-        """
+        """What `chunks` reads from files; None if a server sends all. Raises as `chunks`."""
 
     def ends_closed(self, position: Position) -> bool:
-        """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP
-        (K5).
-        """
+        """Whether the event that ends there, at its journal's end, is ROTATE or STOP (K5)."""
 
     def close(self) -> None:
         """May be called twice, and from another thread to stop `chunks`."""

@@ -169,9 +169,7 @@ def _known(tokens: TokenReader, start: int) -> list[Action] | None:
 
 
 def _all(tokens: TokenReader, start: int, kind: ActionKind) -> Action:
-    """Pass over everything to the end: actions whose lists contain commas (partition names,
-    columns to order by).
-    """
+    """To the end: actions whose lists contain commas (partition names, columns to order by)."""
     while not tokens.at_end():
         tokens.next()
     return Action(kind, _text(tokens, start))
@@ -332,8 +330,7 @@ def _drop(tokens: TokenReader, start: int) -> Action | None:
 
 
 def _alter(tokens: TokenReader, start: int) -> Action | None:
-    """ALTER [COLUMN] c SET | DROP DEFAULT, SET VISIBLE; ALTER INDEX i VISIBLE; ALTER CHECK c NOT
-    ENFORCED."""
+    """ALTER [COLUMN] c SET | DROP DEFAULT, SET VISIBLE; ALTER INDEX i VISIBLE; ALTER CHECK c ..."""
     tokens.next()
     if tokens.take_any("INDEX", "KEY"):
         return _rest(tokens, start, _A.INDEX)

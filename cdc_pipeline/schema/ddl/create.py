@@ -163,9 +163,7 @@ def _bytes_max(column: Column) -> int:
 
 
 def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool] | None:
-    """The charset that the options name, and whether they give system versioning; None if one
-    cannot be read.
-    """
+    """The charset that they name, and whether they give system versioning; None if unreadable."""
     charset, is_versioned = NamedCharset(), False
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")

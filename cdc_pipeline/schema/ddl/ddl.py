@@ -409,9 +409,7 @@ def _drop(tokens: TokenReader, database: str) -> Statement:
 
 
 def _table_list(tokens: TokenReader, database: str) -> tuple[TableName, ...]:
-    """``a, b.c [WAIT n | NOWAIT] [RESTRICT | CASCADE]`` up to the end; () if it is
-    anything else.
-    """
+    """``a, b.c [WAIT n | NOWAIT] [RESTRICT | CASCADE]`` up to the end; () if anything else."""
     tables: list[TableName] = []
     while True:
         table = tokens.table(database)

@@ -83,9 +83,7 @@ def without_literals(
     is_mariadb: bool = False,
     max_chars: int = _TEXT_MAX_CHARS,
 ) -> str | None:
-    """With `?` in the place of each literal, shortened; None if it cannot be read with
-    certainty.
-    """
+    """With `?` for each literal, shortened; None if it cannot be read with certainty."""
     sizes = _Sizes()
     breaks_off = False
 

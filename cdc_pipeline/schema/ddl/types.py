@@ -86,8 +86,7 @@ def _column(kind: Kind, **sizes: object) -> Column:
 
 
 def _numbers(tokens: TokenReader) -> tuple[int, ...] | None:
-    """``(n)`` or ``(n, m)``; () if there is none here, None if it is anything else. Servers take
-    ``(7.4)`` for ``(7)``."""
+    """``(n)``, ``(n, m)``; () if there is none, None if anything else. ``(7.4)`` is ``(7)``."""
     if not tokens.take("("):
         return ()
     numbers: list[int] = []

@@ -390,9 +390,7 @@ class _Alter:
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
-        """A primary key's columns become NOT NULL: outside strict mode, NULLs become
-        another value.
-        """
+        """NOT NULL of a primary key: outside strict mode, NULLs become another value."""
         old_names = {new.lower(): old for old, new in reading.renamed.items()}
         old_name = self._source_name(old_names.get(name.lower(), name))
         if old_name is None or old_name in self._known.source.key:
@@ -408,9 +406,7 @@ class _Alter:
         return self._context.modes.strict and not self._statement.ignore and not self._shadow
 
     def _check_generated(self, reading: _Reading) -> None:
-        """Refuse actions that change the values of generated columns (K23: the log does not show
-        new values).
-        """
+        """Refuse what changes values of generated columns (K23: the log does not show new ones)."""
         changed: dict[str, None] = {}
         for old_name, definition in reading.changed.items():
             old, new = self._old_column(old_name), self._resolved(definition)
@@ -502,9 +498,7 @@ class _Alter:
         ] = None
 
     def _keeps_text(self, column: Column) -> bool:
-        """Whether CONVERT TO keeps a column's values or fails. Labels are converted in silence,
-        even in strict mode.
-        """
+        """Or fails. Labels are converted in silence, even in strict mode."""
         if column.type.has_labels:
             return is_lossless(column.charset, self._charset) or all(
                 label.isascii() for label in column.labels
@@ -595,9 +589,7 @@ class _Alter:
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:
-    """Whether a server may do this by copying the table, or change a default, which expressions
-    can name.
-    """
+    """By a copy of the table, or of a default, which expressions can name."""
     algorithms = {action.value.upper() for action in actions if action.name == "ALGORITHM"}
     kinds = {action.kind for action in actions}
     return _A.COLUMN_DEFAULT in kinds or (

@@ -368,9 +368,7 @@ def is_isolated(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> bool:
-    """Whether the statement must be alone in its batch (SPEC S7, K9): DDL of a captured table,
-    and unknown statements.
-    """
+    """Alone in its batch (SPEC S7, K9): DDL of a captured table, and unknown statements."""
     if first_word(sql) in _NEVER_ISOLATED_WORDS:
         return False
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)

@@ -434,9 +434,7 @@ def _as_if_altered(
 def _check_path(
     context: StatementContext, table: TableName, known: KnownTable, change: TableChange
 ) -> None:
-    """Refuse statements that return to earlier columns: the state would not show how far a
-    killed batch came.
-    """
+    """Return to earlier columns is refused: the state would not show how far a batch came."""
     seen = [known.target_columns]
     for step in change.steps:
         columns = reduce(columns_after, (step,), seen[-1])

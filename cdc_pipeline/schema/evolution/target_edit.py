@@ -42,9 +42,7 @@ class Refused(Exception):
 
 
 class TargetEdit:
-    """Edits of one target; `columns` and `key` are the source's, as they are after the edits so
-    far.
-    """
+    """`columns` and `key` are the source's, as they are after the edits so far."""
 
     def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
         self.columns: list[TargetColumn] = list(known.source.columns)
@@ -249,9 +247,7 @@ class TargetEdit:
     # -- types and values --------------------------------------------------------------------------
 
     def check(self, name: str, condition: str, reason: str) -> None:
-        """Require that all rows satisfy `condition` (``{c}`` is the column); `name` is the one
-        before the statement.
-        """
+        """For all rows; ``{c}`` is the column, `name` the one before the statement."""
         old = quoted(self._known.target_name(name))
         self._checks.append(
             CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}")

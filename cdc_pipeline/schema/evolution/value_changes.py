@@ -73,9 +73,7 @@ class ValueChange:
 
 
 def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
-    """What MODIFY or CHANGE does; `new` has its charset resolved (the table's default if none is
-    written).
-    """
+    """`new` has its charset resolved (the table's default if none is written)."""
     if new.generated:
         return _unknown("a generated column computes its values")
     found = _by_kind(old, new, modes)
@@ -305,9 +303,7 @@ def _bytes_max(new: ColumnDefinition) -> int:
 
 
 def _holds_labels(column: Column, old: Column) -> bool:
-    """Whether a charset has all characters of the labels: others become question marks, even in
-    strict mode.
-    """
+    """Characters that a charset lacks become question marks, even in strict mode."""
     if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
         return True
     return (
@@ -377,9 +373,7 @@ def _fractions(old: Column, new: Column) -> ValueChange:
 
 
 def common_type(target: str, new: str) -> str | None:
-    """The type to which `target` can be widened to hold all values of `new` too; `target` itself
-    if it holds them already.
-    """
+    """To which `target` can be widened for `new` too; itself if it holds all its values."""
     if target == new:
         return target
     if target in _RANKS and new in _RANKS:

@@ -70,9 +70,7 @@ TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's def
 
 @dataclass
 class SchemaHistory:
-    """Versions of all tables of a source, each table's in the order of their places; `changed`
-    since it was read or saved.
-    """
+    """Each table's in the order of their places; `changed` since it was read or saved."""
 
     changed: bool = False
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)

@@ -70,9 +70,7 @@ def _token(paths: LakePaths) -> Iterator[Path]:
 
 
 def _answer(_task: str, *, token: Path) -> str:
-    """The package's version on an executor, and what it reads in the lake, after importing what
-    decoding needs there.
-    """
+    """The package's version, and what the lake has, after importing what decoding needs."""
     from cdc_pipeline.binlog.rows import rows  # noqa: F401  (with all that it needs)
 
     try:

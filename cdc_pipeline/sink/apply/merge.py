@@ -71,9 +71,7 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
-    """Whether the batch is fully applied. Needs no JVM. Raises LakeStateError: another table
-    lies in the target's place.
-    """
+    """Needs no JVM. Raises LakeStateError: another table lies in the target's place."""
     path = paths.table(target.table)
     there = read_table_log(path)
     done = _has_batch(record, target, there, path=path)

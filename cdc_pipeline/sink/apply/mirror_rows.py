@@ -57,9 +57,7 @@ def plain_types(
 
 
 def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
-    """The table's rows after n staged inserts and updates, in which each key occurs at
-    most once.
-    """
+    """After n staged inserts and updates, in which each key occurs at most once."""
     op = staged.column("_op").to_numpy()
     gone = np.isin(op, (DELETE, LEAVE))
     if gone.any():

@@ -91,9 +91,7 @@ def upsert(
     there: TableLog,
     version: int,
 ) -> None:
-    """Apply the staged rows in one commit; every row with one of the batch's keys satisfies
-    `predicate` (SQL).
-    """
+    """Every row with one of the batch's keys satisfies `predicate` (SQL)."""
     app_id = there.app_id
     settings.small_batch()
     commit = TableCommit(session, path)

@@ -144,9 +144,7 @@ class TableCommit:
         return True
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
-        """Mark rows of files (by their numbers in the file; every file has `rows`) as deleted;
-        return how many were not marked before.
-        """
+        """By numbers in the file; every file has `rows`. Returns how many were not marked."""
         now_ms = int(time.time() * 1000)
         writer: Any = None
         newly = 0

@@ -83,9 +83,7 @@ def vector_path(table: Path, text: str) -> Path:
 
 
 def write_vectors(table: Path, bitmaps: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Write bitmaps into one new file; return each descriptor without its cardinality. Raises
-    SinkError: the disk refuses the file.
-    """
+    """One new file; descriptors lack their cardinality. Raises SinkError: the disk refuses it."""
     identity = uuid.uuid4()
     text = base64.b85encode(identity.bytes).decode("ascii").translate(_FROM_B85)
     parts, described, offset = [_FILE_VERSION], [], len(_FILE_VERSION)
@@ -125,9 +123,7 @@ def _in_file(content: bytes, offset: int, size_bytes: int) -> bytes:
 
 
 def bitmap_rows(content: bytes) -> NDArray[np.int64]:
-    """The row numbers, ascending, of a 64-bit bitmap array in portable serialization. Raises
-    ValueError, struct.error: it is none.
-    """
+    """Ascending; of a portable 64-bit bitmap array. Raises ValueError, struct.error: it is none."""
     magic, count = struct.unpack_from("<IQ", content)
     if magic != _MAGIC:
         raise ValueError(f"magic number {magic}")

@@ -140,9 +140,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Raises what `work` raises; ConcurrentWriterError: another writer's commit came first every
-    time (K16).
-    """
+    """Raises as `work`; ConcurrentWriterError: another writer was first every time (K16)."""
     for left in reversed(range(TRIES)):
         try:
             return work(*args, **kwargs)

@@ -220,9 +220,7 @@ def commit_file(path: Path, version: int) -> Path:
 
 
 def read_commit_lines(path: Path, version: int) -> list[str] | None:
-    """A JSON text an action; None if the log's retention has removed it. Raises LakeStateError:
-    the file cannot be read as text.
-    """
+    """None if the log's retention has removed it. Raises LakeStateError: it is no text."""
     file = commit_file(path, version)
     try:
         return json_lines(file.read_text(encoding="utf-8"))
@@ -241,9 +239,7 @@ def last_checkpoint(table: Path) -> int:
 
 
 def json_lines(text: str) -> list[str]:
-    """They contain names and values of rows unescaped: `splitlines` would also end a line at
-    U+0085 and U+2028.
-    """
+    """Names and values in them are unescaped: `splitlines` would also end at U+0085 and U+2028."""
     return [line for line in text.split("\n") if line]
 
 
@@ -276,9 +272,7 @@ def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
 
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
-    """Raises LakeStateError: the table belongs to another source, was created again, or was not
-    made by the pipeline.
-    """
+    """Raises LakeStateError: another source's, created again, or not made by the pipeline."""
     if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
         return
     owner = there.properties.get(SOURCE_PROPERTY)
@@ -317,9 +311,7 @@ def is_half_made(path: Path) -> bool:
 
 
 def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> None:
-    """Empty the folder of a new table, but for the names in `known`. Raises LakeStateError: it
-    holds more than an interrupted CREATE.
-    """
+    """But for `known` names. Raises LakeStateError: it holds more than an interrupted CREATE."""
     left, others = [], []
     if path.exists() and not path.is_dir():
         others = [path.name]

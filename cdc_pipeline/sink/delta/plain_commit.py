@@ -213,9 +213,7 @@ def can_create(
     *,
     fixed: Mapping[str, str],
 ) -> bool:
-    """Whether `create_plain` may make the table; `fixed` are the configuration's own settings of
-    the session.
-    """
+    """Whether `create_plain` may; `fixed` are the configuration's own settings of the session."""
     return (
         not is_object(path)
         and properties.get("delta.enableDeletionVectors") == "true"

@@ -68,9 +68,7 @@ _WRITER_VERSION_MAX: Final = 7
 
 
 def takes_plain_commits(table: DeltaTable) -> bool:
-    """Whether a commit needs only the actions ``txn``, ``add`` and ``remove``, and a plain
-    checkpoint from time to time.
-    """
+    """Whether a commit needs only ``txn``, ``add``, ``remove``, and at times a plain checkpoint."""
     protocol = table.protocol()
     return (
         is_plain(table)

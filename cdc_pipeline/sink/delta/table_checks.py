@@ -103,9 +103,7 @@ def failing_targets(
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
-    """Raises LakeStateError: the table is gone, is another one, was set back, or was written by
-    others.
-    """
+    """Raises LakeStateError: the table is gone, another one, set back, or written by others."""
     if pending is not None and any(
         made.table == name and made.content is not None for made in pending.targets
     ):
@@ -158,9 +156,7 @@ def _way_out(source: str, table: str) -> str:
 
 
 def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
-    """Raises LakeStateError: the table is gone, is another one, or was set back; its log cannot
-    be read.
-    """
+    """Raises LakeStateError: the table is gone, another one, set back, or its log is damaged."""
     return _log_of_cut(paths, name, cut.cursor.targets[name].app_id, cut.tables[name])
 
 

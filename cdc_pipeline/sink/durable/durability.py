@@ -88,9 +88,7 @@ def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, Cdc
 
 
 def new_files(commits: Commits) -> list[NewFile]:
-    """What commits added and is still in use after the last. Raises LakeStateError: a file of
-    the log is damaged.
-    """
+    """That are still in use after the last commit. Raises LakeStateError: the log is damaged."""
     table = commits.table
     found: list[NewFile] = []
     removed: set[str] = set()
@@ -123,9 +121,7 @@ def new_files(commits: Commits) -> list[NewFile]:
 def _files_of_add(
     table: Path, add: Mapping[str, Any], version: int, *, is_new: bool, is_newest: bool
 ) -> Iterator[NewFile]:
-    """The data file if this commit brought it, and its deletion vector if no later one took its
-    place.
-    """
+    """The data file if the commit brought it; its deletion vector if no later one replaced it."""
     if is_new:
         yield NewFile(table / unquote(add["path"]), int(add["size"]), version)
     vector = add.get("deletionVector") or {}

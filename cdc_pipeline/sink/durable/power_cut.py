@@ -72,9 +72,7 @@ def boot_id() -> str:
 
 
 def is_trusted(paths: LakePaths) -> bool:
-    """Whether the machine has not restarted since commits that no cut names were made. For a
-    lake on a disk.
-    """
+    """Whether the machine has not restarted since commits that no cut names. On a disk."""
     try:
         return storage_of(_mark(paths)).read(_mark(paths)).decode() == (boot_id() or None)
     except (FileNotFoundError, ValueError):
@@ -82,9 +80,7 @@ def is_trusted(paths: LakePaths) -> bool:
 
 
 def distrust(paths: LakePaths) -> None:
-    """Make the next holder of the lock undo what no cut names: the disk has not stored
-    all of it.
-    """
+    """The next holder of the lock undoes what no cut names: the disk has not stored all of it."""
     storage_of(_mark(paths)).remove(_mark(paths))
 
 
@@ -161,9 +157,7 @@ def _torn(
 
 
 def _set_back_cursors(table: Path) -> None:
-    """Cut the cursor table back to its last whole commit: a lost cursor is restored from
-    the cut.
-    """
+    """Back to the last whole commit: a lost cursor is restored from the cut."""
     log = table / LOG_FOLDER
     versions = [
         int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match
@@ -246,9 +240,7 @@ def _is_whole(table: Path, version: int) -> bool:
 
 
 def _drop_torn_checkpoint(table: Path, named: int) -> None:
-    """Remove checkpoints after a version if one is torn: the commits that they cover
-    still exist.
-    """
+    """If one after a version is torn: the commits that they cover still exist."""
     newer = {
         version: files
         for version, files in log_files(table / LOG_FOLDER)[1].items()

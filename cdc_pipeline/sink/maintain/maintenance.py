@@ -310,9 +310,7 @@ def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
 
 
 def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
-    """Make durable what the table has and the last cut does not name. Raise CdcError if the disk
-    fails.
-    """
+    """Make durable what the last cut does not name. Raises CdcError: the disk fails."""
     table = paths.table(due.table)
     commits = Commits(table, due.durable, log_files(table / LOG_FOLDER)[0])
     for error in make_durable({due.table: commits}, lake=paths.lake).values():

@@ -174,9 +174,7 @@ def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
 def _expand_changes(
     rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array
 ) -> StagedRows:
-    """The staged rows of n changes; `transactions` are strings (n,). Raises StagingError: as
-    `expand.check_fit`.
-    """
+    """`transactions` are strings (n,). Raises StagingError: as `expand.check_fit`."""
     check_fit(rows, columns)
     names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]

@@ -59,9 +59,7 @@ class StagedRows:
 
 
 def check_fit(rows: DecodedRows, columns: tuple[str, ...], key: tuple[str, ...] = ()) -> None:
-    """Raises StagingError: values that no Delta type holds were passed on, or a column is not
-    the target's.
-    """
+    """Raises StagingError: a value that no Delta type holds, or a column not the target's."""
     table = rows.schema.full_name
     names = rows.schema.column_names
     if rows.invalid:
@@ -201,9 +199,7 @@ def filled(
 
 
 def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
-    """Check that the images identify the changed rows by `key`; () for all columns. Raises
-    StagingError.
-    """
+    """Images identify rows by `key`; () for all columns. Raises StagingError."""
     if rows.all_present:
         return
     names = rows.schema.column_names
@@ -238,9 +234,7 @@ def _check_key(
     present: NDArray[np.bool_],
     before_present: NDArray[np.bool_],
 ) -> None:
-    """Check that every insert and update holds its key, and every update and delete the key by
-    which it finds its row.
-    """
+    """An insert or update holds its key, an update or delete that by which it finds its row."""
     indexes = [rows.schema.column_names.index(name) for name in key]
     new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
     old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]

@@ -12,9 +12,7 @@ from cdc_pipeline.sink.spark.sql import literal_of
 
 
 class KeyFacts:
-    """What the staged files' footers say of the key: whether it can be NULL, and the range of
-    its first column.
-    """
+    """Whether the key can be NULL, and the range of its first column, by the files' footers."""
 
     def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
         names = [column.name for column in target.spec.columns]

@@ -49,9 +49,7 @@ _COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is ne
 
 
 def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
-    """Columns of which a target of this mode gets a value to be rescued: a mirror uses no before
-    images.
-    """
+    """A mirror uses no before images."""
     found = {
         value.column
         for value in rows.invalid
@@ -133,9 +131,7 @@ def with_rescued(
 
 
 def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
-    """Whether a before image's value is the after image's too: the update does not hold
-    the column.
-    """
+    """Whether the after image has the before image's value: the update lacks the column."""
     bits = rows.after_present[value.row]
     return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
 
@@ -154,9 +150,7 @@ def _bits(
 
 
 def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
-    """The columns whose value after the change is in the images, (n, known); what an update
-    lacks stays as it was before.
-    """
+    """(n, known): columns whose value after the change is known; what an update lacks stays."""
     before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
     found: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
     return found

@@ -102,9 +102,7 @@ def shaped_view(
 
 
 def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-    """`shaped_sql` for a changelog: ``c0 ... cN`` are the row after, or the deleted row, ``b0
-    ... bN`` the row before.
-    """
+    """For a changelog: ``c0 ...`` are the row after, or deleted, ``b0 ...`` the row before."""
     shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}

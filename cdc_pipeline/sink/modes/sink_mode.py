@@ -112,9 +112,7 @@ class SinkMode(ABC):
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
     ) -> str:
-        """For a TRUNCATE, or a DROP whose target stays, at the place `seq`; `transaction` is its
-        GTID, or ``journal:offset``.
-        """
+        """Of a TRUNCATE, or a DROP whose target stays; GTID or ``journal:offset``."""
 
     @abstractmethod
     def replaced_sql(self, rows: ReplacedRows) -> str:

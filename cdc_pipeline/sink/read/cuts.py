@@ -110,9 +110,7 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
 
 
 def source_of(lake: str | Path, table: str) -> str:
-    """By the table's own properties. Raises TableNotInCutError: there is no such table, or it is
-    not the pipeline's.
-    """
+    """By the table's properties. Raises TableNotInCutError: no table, or not the pipeline's."""
     paths = paths_of(lake, "_")
     there = read_table_log(paths.table(table))
     if there is not None and SOURCE_PROPERTY in there.properties:
@@ -387,9 +385,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
-    """Whether the table had this application id at a version: a load gives it another one, and
-    keeps the history.
-    """
+    """By the application id: a load gives the table another one, and keeps the history."""
     try:
         there = read_table_log(path, version=version)
     except LakeStateError:  # the log does not reach back
@@ -398,9 +394,7 @@ def _was_at(path: Path, version: int, app_id: str) -> bool:
 
 
 def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """The data file and the file of deletion vectors behind one name of
-    `row_count.active_files`.
-    """
+    """Data file and file of deletion vectors behind one name of `row_count.active_files`."""
     from urllib.parse import unquote
 
     from cdc_pipeline.sink.delta.deletion_vectors import vector_path

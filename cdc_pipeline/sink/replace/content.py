@@ -167,9 +167,7 @@ def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[Targ
 
 
 def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
-    """The columns with rescued values if rows of the old table stay: its own, and those that
-    have another type now.
-    """
+    """If old rows stay: the side table's own, and columns that have another type now."""
     types = {column.name: column.delta_type for column in before.spec.columns}
     changed = {
         column.name

@@ -184,9 +184,7 @@ def _keeps_anything(target: RecordedTarget) -> bool:
 
 
 def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
-    """Why the side table's files cannot become the target's as they are; "" if they can. `old`
-    is the target's metadata.
-    """
+    """Is "" if the side table's files can be the target's as they are; `old` is its metadata."""
     content = target.content
     assert content is not None
     if old is not None and _keeps_anything(target):
@@ -238,9 +236,7 @@ class SideTable:
     def __init__(
         self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]
     ) -> None:
-        """`app_ids` are those that the table may have by now; the recorded version is always the
-        content's own.
-        """
+        """`app_ids` are those that the table may have by now; the version is the content's own."""
         context: Any = session
         content = target.content
         assert content is not None

@@ -36,9 +36,7 @@ def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
 
 
 def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, table: str) -> None:
-    """Raises CatalogError: the catalog refuses it; CatalogNameError: it has another table of
-    that name.
-    """
+    """Raises CatalogError: the catalog refuses it; CatalogNameError: it has another table there."""
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
     if there != _plain_location(str(paths.table(table))) and there.startswith(

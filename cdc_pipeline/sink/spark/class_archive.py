@@ -92,9 +92,7 @@ def make_archive() -> Path | None:
 
 
 def _train(folder: Path) -> None:
-    """Do what a run does once, so that its classes are loaded when the archive is written
-    at exit.
-    """
+    """Do what a run does once: classes that are loaded are archived at exit."""
     from pyspark import SparkContext
 
     from cdc_pipeline.sink.spark.session import SparkProvider

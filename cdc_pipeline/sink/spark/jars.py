@@ -212,9 +212,7 @@ def resolve(ivy_home: Path, wanted: JarSet) -> None:
 
 
 def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
-    """Run an empty program under spark-submit with the packages; return the last lines of a
-    failure.
-    """
+    """Run an empty program with the packages; return the last lines of a failure."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

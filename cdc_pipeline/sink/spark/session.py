@@ -104,9 +104,7 @@ class SparkProvider:
             return session
 
     def cancel(self) -> None:
-        """Abort all running jobs: their callers may no longer write. May be called from
-        any thread.
-        """
+        """Their callers may no longer write. May be called from any thread."""
         session = self._session
         if session is not None:
             with suppress(Exception):  # a JVM that is shutting down has nothing to cancel
@@ -202,9 +200,7 @@ def _first(settings: Mapping[str, str]) -> Any:
 
 
 def _quieten(session: SparkSession) -> None:
-    """Keep our session from printing failed queries with the values in them; the error says what
-    a reader needs.
-    """
+    """Failed queries are not printed with the values in them; the error says what is needed."""
     from pyspark.logger import PySparkLogger
 
     session.sparkContext.setLogLevel("ERROR")
@@ -257,9 +253,7 @@ def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
 
 
 def _forget_dead_jvm() -> bool:
-    """Whether this process's JVM has died; pyspark then forgets it, so that the next session
-    starts another.
-    """
+    """Whether the JVM has died; pyspark then forgets it, so that another one is started."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

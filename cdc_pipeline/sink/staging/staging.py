@@ -218,9 +218,7 @@ class StagedBatch:
         )
 
     def restore(self, target: Target, version: int) -> None:
-        """Let the batch restore the rows of an earlier version, and do nothing else to
-        the target.
-        """
+        """Restore the rows of an earlier version, and do nothing else to the target."""
         self._targets[target.name] = StagedTarget(target, changed=True, restores=version)
 
     def add_staged(self, rows: StagedRows, target: Target) -> None:
@@ -310,9 +308,7 @@ class StagedBatch:
                 target.open = None
 
     def drop_open(self, table: str | None = None) -> None:
-        """It was rolled back or never ended; of one table only, if only that no longer follows
-        (K4).
-        """
+        """It was rolled back or never ended; `table` alone if only that no longer follows (K4)."""
         sources = self._targets[table].target.spec.sources if table in self._targets else {}
         dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():

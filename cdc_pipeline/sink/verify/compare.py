@@ -433,9 +433,7 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
 def duplicate_keys(
     spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]
 ) -> int:
-    """How many keys occur in more than one row that represents a row of the source; 0 for a
-    changelog.
-    """
+    """Keys in more than one row that represents a row of the source; 0 for a changelog."""
     live = SINK_MODES[mode].live_rows
     if live is None:
         return 0

@@ -40,9 +40,7 @@ def _nobody() -> None:
 
 @contextmanager
 def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
-    """With an empty scratch folder. Raises LockError: another one is under way;
-    RuntimeSetupError: the lake cannot be written.
-    """
+    """With an empty scratch folder. Raises LockError: another is under way; RuntimeSetupError."""
     root = paths.state / "verify"
     with ExitStack() as stack:
         try:

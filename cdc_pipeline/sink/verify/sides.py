@@ -216,9 +216,7 @@ class UntoldChangesError(CdcError):
 
 @dataclass(frozen=True)
 class _Part:
-    """The changes, chosen by `condition`, between two DDL that changed the key; `key` has
-    positions.
-    """
+    """Changes between two DDL that changed the key, which is in positions."""
 
     condition: str
     key: tuple[int, ...]

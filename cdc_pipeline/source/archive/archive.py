@@ -264,9 +264,7 @@ class ArchiveSource:
 
 @dataclass(frozen=True, slots=True)
 class JournalScan:
-    """`end` is after the last event that is not part of an unfinished transaction; `failure`
-    stopped the reading there.
-    """
+    """Up to `end` no transaction is unfinished; `failure` stopped the reading there."""
 
     end: Position
     failure: CdcError | None

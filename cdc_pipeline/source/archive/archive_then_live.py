@@ -51,9 +51,7 @@ class _Way:
 
 
 class ArchiveThenLive:
-    """Implements `source.protocol.Source`; `directory` has copies of the server's journals,
-    under their original names.
-    """
+    """A `Source`; `directory` has copies of the server's journals, under their original names."""
 
     def __init__(
         self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
@@ -95,9 +93,7 @@ class ArchiveThenLive:
         return self.live.end_position()
 
     def earliest_position(self) -> Position:
-        """The start of the oldest archived journal that joins the server's log, else of the
-        server's oldest.
-        """
+        """Of the oldest archived journal that joins the server's log, else of that log."""
         oldest = self.live.earliest_position()
         numbers = {journal_number(file.name): file for file in self._files()}
         first = journal_number(oldest.journal)
@@ -254,9 +250,7 @@ class ArchiveThenLive:
         return _Way(start, last, oldest.journal)
 
     def _first_by_gtid(self, gtid_set: str, last: int) -> int:
-        """The number of the latest archived journal before which only transactions of the set
-        were executed.
-        """
+        """The latest archived journal before which only transactions of the set were executed."""
         wanted = self._set(gtid_set)
         files = [file for file in self._files() if journal_number(file.name) <= last]
         for file in reversed(files):
@@ -288,9 +282,7 @@ class ArchiveThenLive:
     # -- the join ----------------------------------------------------------------------------------
 
     def _check_join(self, last: int, oldest: Position) -> None:
-        """Prove that the archive is of the server's log, and its journal `last` directly before
-        `oldest`.
-        """
+        """The archive is of the server's log, and `last` directly before `oldest`."""
         file = self._file(last)
         head = read_head(file)
         self._check_server(file, head.journal_format)
@@ -318,9 +310,7 @@ class ArchiveThenLive:
             self._check_sets(file, head, oldest)
 
     def _check_tails(self, archived_bytes: dict[str, int]) -> None:
-        """Raise if an archived copy is longer than the server's journal, which has lost its end
-        (K24).
-        """
+        """A copy longer than the server's journal: the server has lost its end (K24)."""
         for info in self.live.journals():
             if archived_bytes.get(info.journal, 0) > info.size_bytes:
                 raise SourceIdentityError(

@@ -274,9 +274,7 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
 
 
 def boundary_at_or_after(file: Path, target: int) -> int:
-    """The first event boundary at or behind `target`, by the events' lengths alone. Raises
-    DamagedJournalError: an impossible length.
-    """
+    """By the events' lengths alone. Raises DamagedJournalError: an impossible length."""
     offset = 4
     with _open_journal(file) as handle:
         while offset < target:

@@ -192,9 +192,7 @@ class ServerConnection:
         return "" if value is None else self._text(value, sql)
 
     def first_known(self, statements: tuple[str, ...]) -> list[AnswerRow]:
-        """The rows of the first of `statements` that this server knows; remembered for the next
-        call.
-        """
+        """Of the first of `statements` that this server knows; remembered."""
         known = self._statement_of.get(statements)
         for statement in (known,) if known else statements:
             try:
@@ -240,9 +238,7 @@ class ServerConnection:
 
     @cached_property
     def flavor(self) -> Flavor:
-        """Only MariaDB has its own GTID variable. Raises ConfigError: the configuration names
-        the other one.
-        """
+        """Only MariaDB has its own GTID variable. Raises ConfigError: the other is configured."""
         try:
             self.value("SELECT @@GLOBAL.gtid_binlog_pos")
             found: Flavor = "mariadb"
@@ -279,9 +275,7 @@ class ServerConnection:
 
     @cached_property
     def account(self) -> str:
-        """The account that the server chose for this connection, quoted for GRANT:
-        ``'cdc'@'%'``.
-        """
+        """That the server chose for this connection, quoted for GRANT: ``'cdc'@'%'``."""
         account = self._text(self._require("SELECT CURRENT_USER()")[0], "SELECT CURRENT_USER()")
         user, _, host = account.rpartition("@")
         return "@".join(
@@ -289,9 +283,7 @@ class ServerConnection:
         )
 
     def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
-        """Global variables by lower-case name, all for (); those that the server lacks are left
-        out.
-        """
+        """By lower-case name, all for (); those that the server lacks are left out."""
         marks = ", ".join(["%s"] * len(names))
         only = f" WHERE Variable_name IN ({marks})" if names else ""
         try:
@@ -348,9 +340,7 @@ class ServerConnection:
         return rows[0]
 
     def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
-        """After all transactions before (journal, offset); None if the server knows no
-        such place.
-        """
+        """After all transactions before the place; None if the server knows no such place."""
         try:
             value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
         except StatementError as error:

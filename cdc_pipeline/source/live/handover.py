@@ -128,9 +128,7 @@ class DumpSocket:
 
     @property
     def descriptor(self) -> int | None:
-        """Of the socket, which does not block, for compiled code to read; None if it is
-        encrypted.
-        """
+        """Of the socket, which does not block, for compiled code; None if it is encrypted."""
         if self.encrypted or not receiving.is_possible:
             return None
         return self._socket.fileno()

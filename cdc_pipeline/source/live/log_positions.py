@@ -35,9 +35,7 @@ _HEADER_BYTES = 19
 
 
 def earliest(server: ServerConnection) -> Position:
-    """The start of the oldest journal, with the GTID set that precedes it. Raises
-    JournalMissingError: the server has no journal.
-    """
+    """With the GTID set that precedes it. Raises JournalMissingError: there is no journal."""
     journals = server.journals()
     if not journals:
         raise JournalMissingError(

@@ -50,9 +50,7 @@ class LoginPlugins:
     """pymysql's `auth_plugin_map`: a handler by the name of the plugin that a server requests."""
 
     def get(self, name: bytes | str) -> Callable[[Any], object]:
-        """The factory of the plugin's handler for a connection; it returns None for pymysql's
-        own answer.
-        """
+        """A factory of the handler for a connection; None stands for pymysql's own answer."""
         text = name if isinstance(name, str) else name.decode("ascii", "backslashreplace")
         return partial(_handler, text)
 
@@ -77,9 +75,7 @@ class _Refused:
 
 
 class _Sha2:
-    """`caching_sha2_password`, `sha256_password`: without TLS no key is taken from
-    another machine.
-    """
+    """`caching_sha2_password`, `sha256_password`: no key from another machine without TLS."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -160,9 +156,7 @@ def _refusal(name: str, connection: Any) -> InsecureLoginError:
 
 
 def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
-    """For `pymysql.connections.Connection`. Raises ConfigError: a certificate or key file is
-    missing or invalid.
-    """
+    """For pymysql. Raises ConfigError: a certificate or key file is missing or invalid."""
     if tls.mode == "off":
         return {"ssl_disabled": True}
     if tls.mode == "preferred":

@@ -26,9 +26,7 @@ _NEXT_STEP = (
 
 
 def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_name: str) -> None:
-    """Raises ReplicaIdError, with both names: another replica, or the server, uses our
-    server id.
-    """
+    """Raises ReplicaIdError, with both names: another replica, or the server, uses our id."""
     what = "this pipeline's replica server id is already in use"
     if server.identity.server_id == own.server_id:
         raise ReplicaIdError(
@@ -57,9 +55,7 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
 def thrown_out(
     server: ServerConnection, own: ReplicaName, *, got: str, journal: str | None, offset: int | None
 ) -> ReplicaIdError:
-    """The error for a dump that the server ended because another reader came with its server id;
-    `got` is what it said.
-    """
+    """For a dump ended because another reader has its server id; `got` is what the server said."""
     return ReplicaIdError(
         f"{server.address} ended this capture's dump: another reader has connected with the same "
         "replica server id",

@@ -233,9 +233,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
 
 
 def is_replica(server: ServerConnection, rows: Sequence[AnswerRow] | None) -> bool:
-    """By `ServerConnection.replication`; for an account that may not see that, whether it is or
-    was a replica.
-    """
+    """By `ServerConnection.replication`; if that is hidden, whether it is or was a replica."""
     if rows is not None:
         return bool(rows)
     if server.variables(["gtid_slave_pos"]).get("gtid_slave_pos"):

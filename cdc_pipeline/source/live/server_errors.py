@@ -303,9 +303,7 @@ def lost_connection(
 
 
 def asks_for_file(address: str) -> SourceError:
-    """For a server that answers a statement by asking for a file of this machine (LOAD
-    DATA LOCAL).
-    """
+    """The server answers a statement by asking for a file of this machine (LOAD DATA LOCAL)."""
     return SourceError(
         f"{address} answered a statement by requesting a local file, which is refused",
         expected="rows, or an error",
@@ -355,9 +353,7 @@ _OF_THE_CONDITION: Final = frozenset(
 
 
 def table_error(number: int, text: str, *, address: str, table: str, where: str = "") -> CdcError:
-    """The error for a SELECT of `table` that the server refused or broke off; `where` is the
-    user's own condition.
-    """
+    """For a SELECT of `table` that the server refused or broke off; `where` is the user's."""
     got = f"error {number}: {said_by_server(number, text)}"
     if where and (
         number in _OF_THE_CONDITION or (number == _UNKNOWN_COLUMN and _IN_WHERE.search(text))

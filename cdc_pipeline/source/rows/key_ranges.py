@@ -66,9 +66,7 @@ ALL_ROWS: Final = KeyRange(None, None)
 
 
 def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
-    """``key <strict> bound``, spelled out so that an index over the key is used; `last` compares
-    the last column.
-    """
+    """``key <strict> bound`` in a form that uses an index; `last` compares the last column."""
     if len(key) != len(bound) or not key:
         raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
     name, literal = quoted(key[-1]), bound[-1]
@@ -234,9 +232,7 @@ class _Literals:
         return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"
 
     def _checked(self, column: Column, form: re.Pattern[str], text: str) -> str:
-        """`text`, which goes into SQL unquoted, if it has the form of its kind; raises
-        otherwise.
-        """
+        """`text`, which goes into SQL unquoted; raises if it has not the form of its kind."""
         if not form.fullmatch(text):
             raise self._unusable(column, f"a text of {len(text)} characters in another format")
         return text

@@ -72,9 +72,7 @@ class RowConnection:
         return hasattr(self._socket, "cipher")
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """As pymysql reads them. Raises StatementError: refused; ServerUnreachableError: the
-        connection broke.
-        """
+        """As pymysql reads them. Raises StatementError, ServerUnreachableError."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql, tuple(arguments) or None)

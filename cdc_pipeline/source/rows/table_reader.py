@@ -101,9 +101,7 @@ class TableReader:
         return named(*self.try_query(sql, arguments), address=self.address, asked=sql)
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        """The first value of the first row. Raises CdcError: refused, the connection broke, or
-        there is no row.
-        """
+        """Of the first row. Raises CdcError: refused, the connection broke, or no row."""
         return first_value(self.query(sql, arguments)[1], address=self.address, asked=sql)
 
     def select(
