@@ -130,7 +130,6 @@ class Sink:
     def take_back(self, cut: Cut, table: str) -> int | None:
         """Prepare a suspended target to read its part of the log again: remove its table if no cut
         names it, or return the version to restore it to; None if there is nothing to take back.
-
         Raises LockError: the sink is not locked; LakeStateError: the table is not the target's, or
         its log is damaged.
         """

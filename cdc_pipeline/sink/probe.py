@@ -58,10 +58,9 @@ def scratch(paths: LakePaths) -> Iterator[Path]:
 
 def probe_lake(paths: LakePaths) -> float:
     """Put if absent, replace, lock and remove a scratch file; return the seconds that it took.
-
     Raises SinkError: the lake lacks a guarantee that the pipeline needs; RuntimeSetupError: it
-    cannot be written, or its store ignores conditional writes; LakeUnreachableError: the store
-    does not answer.
+    cannot be written, or its store ignores conditional writes; LakeUnreachableError: the store does
+    not answer.
     """
     began_s = time.monotonic()
     with scratch(paths) as folder:
@@ -95,9 +94,8 @@ def probe_lake(paths: LakePaths) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """`kind` is such as ext4, "" if the system does not report it. Other machines may use one
-    that `is_remote`; one `in_memory` is lost when the machine stops, one `in_container` with
-    that.
+    """`kind` is such as ext4, "" if the system does not report it. Other machines may use one that
+    `is_remote`; one `in_memory` is lost when the machine stops, one `in_container` with that.
     """
 
     kind: str

@@ -115,9 +115,8 @@ class Tables(Protocol):
         check_lock: Callable[[], None],
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
-        """Bring the targets of a batch, except some, to the state after it; never do a step
-        twice. `check_lock` is called where a step follows that acts (K16), `on_merged` after
-        each target.
+        """Bring the targets of a batch, except some, to the state after it; never do a step twice.
+        `check_lock` is called where a step follows that acts (K16), `on_merged` after each target.
         """
 
     def make_durable(

@@ -99,10 +99,8 @@ class JournalEndProof:
         self._executed = _Executed(start.gtid_set)
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the same chunks.
-
-        Raises DamagedJournalError: a journal's end is not proved; JournalMissingError: one was
-        left out; everything before the next journal was delivered.
+        """Yield the same chunks. Raises DamagedJournalError: a journal's end is not proved;
+        JournalMissingError: one was left out; everything before the next journal was delivered.
         """
         held: list[Chunk] = []
         for chunk in chunks:

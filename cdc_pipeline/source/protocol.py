@@ -66,10 +66,8 @@ class Source(Protocol):
         """Seconds since 1970. Raises JournalMissingError: purged, deleted or never there."""
 
     def check(self) -> None:
-        """Check settings and grants, or the directory and its journals.
-
-        Raises ServerUnreachableError, ServerSettingError, MissingGrantError,
-        JournalMissingError.
+        """Check settings and grants, or the directory and its journals. Raises
+        ServerUnreachableError, ServerSettingError, MissingGrantError, JournalMissingError.
         """
 
     def journals(self) -> list[JournalInfo]:
@@ -82,11 +80,9 @@ class Source(Protocol):
         """The start of the oldest journal, with the GTID set that precedes it."""
 
     def validate_position(self, position: Position) -> None:
-        """Check that `position` is an event boundary of a journal that still exists.
-
-        Raises JournalMissingError: purged, deleted or never there; PositionError: inside an
-        event, or past the end; SourceIdentityError: the log was reset, its journal is another
-        one.
+        """Check that `position` is an event boundary of a journal that still exists. Raises
+        JournalMissingError: purged, deleted or never there; PositionError: inside an event, or past
+        the end; SourceIdentityError: the log was reset, its journal is another one.
         """
 
     def reasons(self, start: Position) -> tuple[str, ...]:
@@ -103,9 +99,8 @@ class Source(Protocol):
         """
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
-        """The server's triggers, views, routines and cascading foreign keys, with what changed
-        them between `since` and now; None if it does not know all. May be called while `chunks`
-        runs.
+        """The server's triggers, views, routines and cascading foreign keys, with what changed them
+        between `since` and now; None if it does not know all. May be called while `chunks` runs.
         """
 
     def prepared_xids(self) -> frozenset[str] | None:

@@ -130,10 +130,9 @@ class SchemaHistory:
         )
 
     def compacted(self, oldest: LogPosition, *, keep_since_us: int) -> SchemaHistory:
-        """Without versions that are no longer needed: of each table the one that holds at
-        `oldest`, the earliest place that is read again (cursor, suspended targets, open XA
-        transactions), stays, and so does all that is later or was committed since
-        `keep_since_us`.
+        """Without versions that are no longer needed: of each table the one that holds at `oldest`,
+        the earliest place that is read again (cursor, suspended targets, open XA transactions),
+        stays, and so does all that is later or was committed since `keep_since_us`.
         """
         kept = {}
         for key, known in self._versions.items():

@@ -93,9 +93,8 @@ def find_external_write(
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
     """Whether the batch has restored the table's rows.
 
-    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier
-    batch may have its number: it counts if it put the same rows back, and nothing has come after
-    it.
+    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier batch
+    may have its number: it counts if it put the same rows back, and nothing has come after it.
     """
     commit = newest_change(path, there.version)
     return (

@@ -73,10 +73,8 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
 def run_steps(
     session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog
 ) -> None:
-    """Do the steps that the table does not have yet.
-
-    Raises LakeStateError: the table's columns match no state on the way; UnsupportedDdlError: a
-    row fails a check.
+    """Do the steps that the table does not have yet. Raises LakeStateError: the table's columns
+    match no state on the way; UnsupportedDdlError: a row fails a check.
     """
     before, steps = _steps(target)
     if not steps or are_done(there, record, target):

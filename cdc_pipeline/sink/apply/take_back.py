@@ -35,9 +35,8 @@ from cdc_pipeline.sink.durable.power_cut import set_back
 
 
 def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
-    """Remove a suspended target's table, or return the version to restore it to; None if there
-    is nothing to take back. Raises LakeStateError: another table lies there, or its log is
-    damaged.
+    """Remove a suspended target's table, or return the version to restore it to; None if there is
+    nothing to take back. Raises LakeStateError: another table lies there, or its log is damaged.
     """
     path, state, table = paths.table(name), cut.cursor.targets[name], cut.tables.get(name)
     there = read_table_log(path)
@@ -55,11 +54,10 @@ def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
 def check_taken_back(paths: LakePaths, record: BatchRecord, target: RecordedTarget) -> None:
     """Check that nothing has come to a target since its catch-up began.
 
-    A run that has lost its lease and went on may commit the batch that left the target behind
-    after another run has looked, and before that one applies the same changes.
-
-    Raises ConcurrentWriterError: such a commit is there; LakeStateError: the last cut or the
-    table's log is damaged.
+    A run that has lost its lease and went on may commit the batch that left the target behind after
+    another run has looked, and before that one applies the same changes. Raises
+    ConcurrentWriterError: such a commit is there; LakeStateError: the last cut or the table's log
+    is damaged.
     """
     if (
         record.kind != "catch_up"

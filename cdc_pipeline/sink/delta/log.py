@@ -87,10 +87,8 @@ class Commit:
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
     """At `version` or now; None if there is no table, or only the beginning of one
-    (`is_half_made`).
-
-    Raises LakeStateError: its log cannot be read; LakeUnreachableError: its object store does
-    not answer.
+    (`is_half_made`). Raises LakeStateError: its log cannot be read; LakeUnreachableError: its
+    object store does not answer.
     """
     if not (path / LOG_FOLDER).is_dir():
         return None

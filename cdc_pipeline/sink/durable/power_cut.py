@@ -175,9 +175,8 @@ def _set_back_cursors(table: Path) -> None:
 def _first_torn(
     table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False
 ) -> int | None:
-    """The first commit after the version that a cut names which cannot be relied on. `unsure`
-    are application ids and batches whose commits cannot be; `is_ours`: all commits are the
-    pipeline's.
+    """The first commit after the version that a cut names which cannot be relied on. `unsure` are
+    application ids and batches whose commits cannot be; `is_ours`: all commits are the pipeline's.
     """
     version = named
     while commit_file(table, version + 1).exists():

@@ -64,11 +64,9 @@ def materialize(
     on_table: Callable[[str], None] = lambda _table: None,
 ) -> LakePaths:
     """Copy a cut into a folder or to an address; resume a copy of the same cut that was begun
-    there. A text address of the kind that the lake's is, is reached with the lake's own
-    settings.
-
-    Raises TableNotInCutError: a version of the cut is gone; LakeStateError: something else lies
-    in the way; MergeError: the disk cannot store the files.
+    there. A text address of the kind that the lake's is, is reached with the lake's own settings.
+    Raises TableNotInCutError: a version of the cut is gone; LakeStateError: something else lies in
+    the way; MergeError: the disk cannot store the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]

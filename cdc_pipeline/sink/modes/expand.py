@@ -85,11 +85,9 @@ def expand(
     before_values: bool = False,
     by_values: bool = False,
 ) -> StagedRows:
-    """The staged rows of n changes; `columns` are the target's, `key` is () only with
-    `by_values`.
-
-    Raises StagingError: as `check_fit`; an image lacks key columns, or any if rows are found by
-    all values.
+    """The staged rows of n changes; `columns` are the target's, `key` is () only with `by_values`.
+    Raises StagingError: as `check_fit`; an image lacks key columns, or any if rows are found by all
+    values.
     """
     check_fit(rows, columns, key)
     assert key or by_values

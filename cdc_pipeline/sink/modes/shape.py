@@ -43,9 +43,8 @@ def needs_shaping(target: RecordedTarget) -> bool:
 def shaped_sql(
     target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False
 ) -> str:
-    """The rows of a view, with ``_op`` and ``c0 ... cN`` for the target's columns, after
-    computed columns and filter; the same columns. `whole_deletes`: deleted rows have all values
-    too.
+    """The rows of a view, with ``_op`` and ``c0 ... cN`` for the target's columns, after computed
+    columns and filter; the same columns. `whole_deletes`: deleted rows have all values too.
     """
     if not needs_shaping(target):
         return f"SELECT * FROM {view}"

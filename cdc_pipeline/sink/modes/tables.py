@@ -53,9 +53,8 @@ def create_without_spark(
     fixed: Mapping[str, str],
     note: str,
 ) -> bool:
-    """Create a table that does not exist without a JVM, as `create_table` does. False, with
-    nothing done, if Spark must do it. Raises LakeStateError: something that is not a table is in
-    its place.
+    """Create a table that does not exist without a JVM, as `create_table` does. False, with nothing
+    done, if Spark must do it. Raises LakeStateError: something that is not a table is in its place.
     """
     shape = target.spec.shape
     columns, settings = _columns(target), _properties(target, source, properties)

@@ -86,11 +86,10 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     """Spark SQL that makes a view for each table of a cut but suspended ones: lasting ones in
     `schema`, else temporary.
 
-    A view is named after its table, with the schema before it (``shop_orders``) if the tables
-    are of several schemas, and with a hash after it if several tables would have one name. The
-    first statement lets Delta read versions that were committed longer ago than its retention:
-    each session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds
-    ``${``.
+    A view is named after its table, with the schema before it (``shop_orders``) if the tables are
+    of several schemas, and with a hash after it if several tables would have one name. The first
+    statement lets Delta read versions that were committed longer ago than its retention: each
+    session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds ``${``.
     """
     statements = [_SET]
     if schema is not None:

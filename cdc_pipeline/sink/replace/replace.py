@@ -108,12 +108,10 @@ def replace_content(
     settings: MergeSettings,
     check_lock: Callable[[], None],
 ) -> None:
-    """Replace what the target holds by the recorded content, unless that is done. A new table
-    gets `properties`; `check_lock` raises if the source is no longer locked (K16); called before
-    the commit.
-
-    Raises StagingError: the side table is not as recorded; LakeStateError: a table that is not
-    this source's lies in the target's place.
+    """Replace what the target holds by the recorded content, unless that is done. A new table gets
+    `properties`; `check_lock` raises if the source is no longer locked (K16); called before the
+    commit. Raises StagingError: the side table is not as recorded; LakeStateError: a table that is
+    not this source's lies in the target's place.
     """
     assert target.content is not None
     if is_replaced(read_table_log(path), record, target, path=path):

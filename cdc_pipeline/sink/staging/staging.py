@@ -205,9 +205,7 @@ class StagedBatch:
     ) -> None:
         """Let the batch replace all that the target holds by the rows of a side table, or of
         another target; see `replacement`. `steps` then change these rows, which have the columns
-        `before`.
-
-        Raises StagingError: the batch does something else to this target.
+        `before`. Raises StagingError: the batch does something else to this target.
         """
         if target.name in self._targets:
             raise StagingError(
@@ -240,10 +238,9 @@ class StagedBatch:
         transactions: pa.Array | None = None,
     ) -> None:
         """Stage n changes; `open_transaction` if their transaction's end is not known yet. For a
-        changelog `transactions`, strings (n,), names the transaction of each.
-
-        Raises StagingError: the rows do not fit the target (see `expand.expand`), or whole
-        transactions come while one is open; SinkError: the lake's file system is full.
+        changelog `transactions`, strings (n,), names the transaction of each. Raises StagingError:
+        the rows do not fit the target (see `expand.expand`), or whole transactions come while one
+        is open; SinkError: the lake's file system is full.
         """
         if not len(rows):
             return

@@ -223,10 +223,9 @@ class _Part:
 
 
 def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """The rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which
-    is other than 1 only without a key. `of_shard` is a predicate of the source table's rows.
-
-    Raises UntoldChangesError: images lack columns that are needed.
+    """The rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which is
+    other than 1 only without a key. `of_shard` is a predicate of the source table's rows. Raises
+    UntoldChangesError: images lack columns that are needed.
     """
     rows = ""
     parts = _parts(sides, f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND "

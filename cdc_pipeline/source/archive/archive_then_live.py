@@ -111,11 +111,9 @@ class ArchiveThenLive:
         )
 
     def validate_position(self, position: Position) -> None:
-        """Check as the server does; what it has purged must be in the archive, and the archive
-        must join its log.
-
-        Raises JournalMissingError: a journal is in neither; SourceIdentityError: the archive is
-        of another server, or of this one before its log was reset.
+        """Check as the server does; what it has purged must be in the archive, and the archive must
+        join its log. Raises JournalMissingError: a journal is in neither; SourceIdentityError: the
+        archive is of another server, or of this one before its log was reset.
         """
         if self._needs_archive(position):
             self._way(position)

@@ -171,11 +171,9 @@ def read_journal(
     stop_offset: int | None = None,
     unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a journal from `offset`, an event boundary; above 4 `journal_format`
-    is needed. None as `stop_offset` reads to the end of the file.
-
-    Raises BinlogError: after everything before it was delivered; PositionError: `stop_offset`
-    lies inside an event, or past the end.
+    """Yield the chunks of a journal from `offset`, an event boundary; above 4 `journal_format` is
+    needed. None as `stop_offset` reads to the end of the file. Raises BinlogError: after everything
+    before it was delivered; PositionError: `stop_offset` lies inside an event, or past the end.
     """
     framer = EventFramer(
         file.name,

@@ -138,10 +138,9 @@ class ServerConnection:
     # -- statements --------------------------------------------------------------------------------
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Column names and rows of one read-only statement.
-
-        Raises StatementError: the server refused it; ServerAnswerError: what it sent is no
-        answer; ServerUnreachableError, SourceError: no connection.
+        """Column names and rows of one read-only statement. Raises StatementError: the server
+        refused it; ServerAnswerError: what it sent is no answer; ServerUnreachableError,
+        SourceError: no connection.
         """
         with self._lock:
             for attempt in (1, 2):
@@ -310,10 +309,9 @@ class ServerConnection:
     # -- where its log stands ----------------------------------------------------------------------
 
     def end_position(self) -> Position:
-        """With the GTID set executed up to exactly there.
-
-        Raises ServerSettingError: the server writes no log; MissingGrantError: REPLICATION
-        CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is missing.
+        """With the GTID set executed up to exactly there. Raises ServerSettingError: the server
+        writes no log; MissingGrantError: REPLICATION CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is
+        missing.
         """
         uses_gtids = self.uses_gtids
         row = self.log_status()

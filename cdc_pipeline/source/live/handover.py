@@ -54,8 +54,7 @@ _ANNOUNCE_CHECKSUMS: Final = (
 @dataclass(frozen=True, slots=True)
 class ReplicaName:
     """How a capture introduces itself: id and uuid are unique among the server's replicas (MySQL
-    distinguishes two readers of one id by uuid); `host` appears in SHOW REPLICAS, at most 60
-    bytes.
+    distinguishes two readers of one id by uuid); `host` appears in SHOW REPLICAS, at most 60 bytes.
     """
 
     server_id: int
@@ -150,9 +149,8 @@ class DumpSocket:
 
 
 def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaName) -> DumpSocket:
-    """Start a non-blocking dump: it ends with an EOF packet at the present end of the log.
-
-    Raises PositionError: an offset that the command cannot carry; ServerUnreachableError,
+    """Start a non-blocking dump: it ends with an EOF packet at the present end of the log. Raises
+    PositionError: an offset that the command cannot carry; ServerUnreachableError,
     MissingGrantError, SourceError: as the server answered.
     """
     address = f"{config.host}:{config.port}"

@@ -114,9 +114,8 @@ class LiveSource:
         return False
 
     def journal_created_s(self, journal: str) -> int:
-        """By a dump that is ended after its first chunk.
-
-        Raises JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
+        """By a dump that is ended after its first chunk. Raises JournalMissingError,
+        ServerUnreachableError, MissingGrantError, BinlogError.
         """
         with contextlib.closing(
             self.chunks(Position(journal, 4), Position(journal, 1 << 40))
@@ -125,9 +124,8 @@ class LiveSource:
             return found
 
     def check(self) -> None:
-        """Check whether the log is whole, grants, and whether our replica id is free.
-
-        Raises ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
+        """Check whether the log is whole, grants, and whether our replica id is free. Raises
+        ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
         check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
         check_server(self.server, self.captured_tables, replica=self.replica)
@@ -207,10 +205,9 @@ class LiveSource:
         )
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
-        """See the protocol.
-
-        Raises JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError,
-        MissingGrantError, BinlogError: with journal and offset; everything before was delivered.
+        """See the protocol. Raises JournalMissingError, PositionError, SourceIdentityError,
+        ServerUnreachableError, MissingGrantError, BinlogError: with journal and offset; everything
+        before was delivered.
         """
         by_gtid = self._by_gtid(start)
         if by_gtid:

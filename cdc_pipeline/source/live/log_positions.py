@@ -62,14 +62,12 @@ def validate_offset(
     """Check that the journal is there and that the offset is the start of an event in it, or its
     end.
 
-    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event
-    that does not exist. So the event is read, and must carry its own place and a correct
-    checksum.
+    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event that
+    does not exist. So the event is read, and must carry its own place and a correct checksum.
 
     `first_offset` is that of the first event that a dump between two positions delivers; it
-    compares the creation time of the journal with that of the first position.
-
-    Raises JournalMissingError, PositionError, SourceIdentityError.
+    compares the creation time of the journal with that of the first position. Raises
+    JournalMissingError, PositionError, SourceIdentityError.
     """
     journals = server.journals()
     sizes = {info.journal: info.size_bytes for info in journals}
@@ -139,8 +137,7 @@ def validate_gtid_set(
 def _check_holds(
     server: ServerConnection, position: Position, start: MariadbGtidSet, pipeline_name: str
 ) -> None:
-    """Check that the very transactions that `start` names are in the log of a MariaDB server
-    (K24).
+    """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
 
     A number is a place in its domain, regardless of the server that wrote it: a server that
     continued without the last transactions of another one has the same numbers with other

@@ -86,9 +86,7 @@ _RULES: Final = (
 
 def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaName) -> None:
     """Check the log and the grants; `replica` is how the dump will register, clashes are checked
-    elsewhere.
-
-    Raises ServerSettingError, MissingGrantError: all findings in one text;
+    elsewhere. Raises ServerSettingError, MissingGrantError: all findings in one text;
     ServerUnreachableError, SourceError: no connection.
     """
     of_log = [found for found in log_findings(server, tables) if found.severity == "error"]

@@ -99,10 +99,9 @@ SETTINGS: Final = {
 
 
 def prepare(connection: BoundedConnection) -> None:
-    """Give a connection that has just logged in the session that every connection has.
-
-    Raises SourceError: the server refuses a setting; pymysql.Error, OSError, ServerAnswerError:
-    as `open_connection`.
+    """Give a connection that has just logged in the session that every connection has. Raises
+    SourceError: the server refuses a setting; pymysql.Error, OSError, ServerAnswerError: as
+    `open_connection`.
     """
     asking: Any = connection
     try:

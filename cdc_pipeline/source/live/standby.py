@@ -32,11 +32,9 @@ def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
 
 
 def choose_server(config: LiveSourceConfig) -> ServerChoice:
-    """The primary, or the standby if one is configured and the primary cannot be reached.
-    Account and TLS are the same.
-
-    Raises ServerUnreachableError: neither answers; SourceError: the one that answers refuses the
-    connection.
+    """The primary, or the standby if one is configured and the primary cannot be reached. Account
+    and TLS are the same. Raises ServerUnreachableError: neither answers; SourceError: the one that
+    answers refuses the connection.
     """
     standby = config.standby
     if standby is None:

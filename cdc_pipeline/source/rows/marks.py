@@ -115,10 +115,9 @@ def wait_committed(
     server: ServerConnection, position: Position, *, timeout_s: float = 30
 ) -> Position:
     """The low mark for a load from `position`: that itself as soon as it is proved; for MySQL
-    without GTIDs the beginning of the newest journal, if that is earlier.
-
-    Raises TableReadInterruptedError: a transaction before it is not committed in time;
-    SourceError, ServerUnreachableError: as the server answered.
+    without GTIDs the beginning of the newest journal, if that is earlier. Raises
+    TableReadInterruptedError: a transaction before it is not committed in time; SourceError,
+    ServerUnreachableError: as the server answered.
     """
     deadline_s = time.monotonic() + timeout_s
     while not committed(server, position):

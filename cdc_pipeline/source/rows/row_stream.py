@@ -88,11 +88,10 @@ class RowConnection:
             raise self._failed(error) from None
 
     def rows(self, sql: str, result: ResultSet) -> Iterator[SelectedRows]:
-        """Yield the batches of one SELECT; `result` takes its bytes. What ended it, also an
-        error in the middle of the rows, is in `result.end`.
-
-        Raises StatementError: the server refused it; ServerUnreachableError: the connection
-        broke; TableChangedError, BinlogError: as `ResultSet.take`.
+        """Yield the batches of one SELECT; `result` takes its bytes. What ended it, also an error
+        in the middle of the rows, is in `result.end`. Raises StatementError: the server refused it;
+        ServerUnreachableError: the connection broke; TableChangedError, BinlogError: as
+        `ResultSet.take`.
         """
         try:
             statement = self._prepare(sql)
