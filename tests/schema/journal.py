@@ -35,8 +35,7 @@ class Deleted:
 
 
 def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
-    """Everything of the journal that was written since the last `flush_journal`, which is closed by
-    this."""
+    """Everything since the last `flush_journal`, which this closes."""
     server.flush_journal()
     chunk = read_chunk(server.journals()[-2])
     is_mariadb = chunk.journal_format.is_mariadb

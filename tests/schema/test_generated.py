@@ -146,8 +146,7 @@ def test_k23_generated_columns_are_followed_through_ddl() -> None:
 
 
 def test_k23_a_table_that_may_have_generated_columns_needs_a_word() -> None:
-    """Where nobody knows, a type that changes stops the table, unless the settings say that it has
-    none (K23)."""
+    """Where nobody knows, a changed type stops the table, unless settings say it has none (K23)."""
     known = state_after("CREATE TABLE t (id INT PRIMARY KEY, c INT, v VARCHAR(9))")
     state = TableState(known.schema, known.charset)
     with pytest.raises(UnsupportedDdlError, match="unknown whether") as caught:
@@ -159,8 +158,7 @@ def test_k23_a_table_that_may_have_generated_columns_needs_a_word() -> None:
 
 
 def test_k23_the_catalogs_expressions_are_read_by_their_words() -> None:
-    """A literal of the catalog's text may hold quotes of any kind: a name in it counts, none is
-    missed (K23)."""
+    """A literal in it may hold quotes of any kind: a name in it counts, none is missed (K23)."""
     rows = [
         {"table_schema": "d", "table_name": "t", "column_name": name, "column_type": kind,
             "character_set_name": None,
@@ -231,8 +229,7 @@ def test_k23_a_generated_column_follows_its_base_at_the_server_so_the_table_stop
 def test_k23_a_stored_column_is_computed_again_by_a_copy(
     mysql_server: Server, mysql_database: str
 ) -> None:
-    """An expression that asks the session for something is not steady: MySQL's copy proves it
-    (K23)."""
+    """One that asks the session for something is not steady: MySQL's copy proves it (K23)."""
     mysql_server.execute_all(
         f"USE `{mysql_database}`",
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g DECIMAL(20,10) AS (a / 3) STORED)",
@@ -266,8 +263,7 @@ def test_k23_f62_a_table_map_that_agrees_leaves_generated_columns_known(
 def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     server: Server, fresh_database: str, tmp_path: Path
 ) -> None:
-    """With full metadata a table is known from its maps; the catalog tells its generated columns
-    (K23)."""
+    """With full metadata maps tell a table; the catalog tells its generated columns (K23)."""
     server.execute_all(
         f"USE `{fresh_database}`",
         "CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(9), n INT, g INT AS (LENGTH(c)) VIRTUAL)",

@@ -142,12 +142,11 @@ def fetch_tree(
     leave_out: Collection[str] = (),
     way_out: str = WAY_OUT,
 ) -> dict[str, str]:
-    """Download packages of a Debian suite with all their dependencies and unpack them into
-    `tree`, but for `leave_out`, which the machine has; return the version of each requested one.
-    The caller removes `work`. `way_out` says what to do where nothing can be fetched.
-
-    Raises RuntimeSetupError, with a command's last lines: apt or dpkg-deb are missing, no source
-    fits, or a command failed.
+    """Download packages of a Debian suite with all their dependencies and unpack them into `tree`,
+    but for `leave_out`, which the machine has; return the version of each requested one. The caller
+    removes `work`. `way_out` says what to do where nothing can be fetched. Raises
+    RuntimeSetupError, with a command's last lines: apt or dpkg-deb are missing, no source fits, or
+    a command failed.
     """
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:

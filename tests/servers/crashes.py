@@ -34,8 +34,7 @@ _failed_fixtures: list[tuple[Any, Any]] = []
 @dataclass
 class Crash:
     """One end that nobody asked for. `first_run` is what the test's run had come to ("passed",
-    "failed in call") if it was run again; `restart` is why the server could not be started
-    again.
+    "failed in call") if it was run again; `restart` is why the server could not be started again.
     """
 
     server: str
@@ -88,8 +87,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """What died in the test is there again for its fixtures to clean up, before the last test's
-    close it for good."""
+    """What died is there again for the test's fixtures, before the last test's close it
+    for good.
+    """
     _seen.extend(_start_again(item))
 
 
@@ -138,9 +138,7 @@ def pytest_terminal_summary(
 
 
 def _start_again(item: pytest.Item) -> list[Crash]:
-    """Start what has died since the test began; the crashes seen in it so far, which are
-    forgotten.
-    """
+    """The crashes seen since the test began; they are forgotten."""
     for server in _watched:
         if not server.died:
             continue

@@ -12,9 +12,7 @@ from tests.servers.installation import FLAVORS, RELEASES, find_installation, fin
 
 
 def main(arguments: list[str]) -> int:
-    """By default one of each flavor. Exit code 1 if one cannot be had, 2 for one that does not
-    exist.
-    """
+    """By default one of each flavor. Exit code 1 if one cannot be had, 2 if none has the name."""
     finders = {flavor: partial(find_installation, flavor) for flavor in FLAVORS}
     finders |= {release: partial(find_release, release) for release in RELEASES}
     asked = [*arguments, *(RELEASES if "releases" in arguments else ())] or list(FLAVORS)

@@ -57,9 +57,7 @@ class _Jar:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a server is fetched: packages of a Debian suite, and a jar whose programs run with
-    their libraries.
-    """
+    """Packages of a Debian suite, and a jar whose programs run with their libraries."""
 
     suite: str
     packages: tuple[str, ...]
@@ -205,9 +203,7 @@ def release_flavor(release: str) -> Flavor:
 
 @cache
 def find_release(release: str) -> Installation:
-    """Fetched if need be: never one of the machine. Raises RuntimeSetupError: it cannot be, or
-    is of another release.
-    """
+    """Never one of the machine. Raises RuntimeSetupError: not to be had, or another release."""
     flavor, _, number = release.partition("-")
     found = _cached_server(release_flavor(release), release if release in _RECIPES else flavor)
     if ".".join(map(str, found.version[:2])) != number:

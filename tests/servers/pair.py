@@ -105,9 +105,7 @@ class ReplicaPair:
         self.start_replication()
 
     def wait_caught_up(self, deadline_s: float = CATCH_UP_DEADLINE_S) -> None:
-        """Raises RuntimeSetupError: the replica has not applied all in time, or its replication
-        stopped.
-        """
+        """Raises RuntimeSetupError: not in time, or the replication stopped."""
         deadline = time.monotonic() + deadline_s
         pause = threading.Event()
         target = (

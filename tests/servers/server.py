@@ -220,8 +220,7 @@ class Server:
 
     @property
     def died_by_signal(self) -> bool:
-        """Whether it `died` by a signal. One that a server has caught and told of may end it with a
-        plain exit code."""
+        """One that a server has caught and told of may end it with a plain exit code."""
         if self._process is None or not self.died:
             return False
         return self._process.returncode < 0 or any(map(_CRASH.search, self._log_lines()))
@@ -345,8 +344,7 @@ class Server:
         return str(journal), int(offset)
 
     def gtid_set(self) -> str:
-        """Every transaction executed so far: ``gtid_executed``, or MariaDB's
-        ``gtid_binlog_pos``."""
+        """All executed so far: ``gtid_executed``, or MariaDB's ``gtid_binlog_pos``."""
         name = "gtid_executed" if self.flavor == "mysql" else "gtid_binlog_pos"
         return self.variable(name).replace("\n", "")
 
@@ -430,8 +428,7 @@ class Server:
 
 
 def _new_home() -> tuple[Path, IO[str]]:
-    """A temporary directory and its lock, held while this process lives. Those of killed processes
-    are removed."""
+    """Its lock is held while this process lives; those of killed processes are removed."""
     for lock_file in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*/lock"):
         with contextlib.suppress(OSError), lock_file.open() as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -137,8 +137,7 @@ def test_two_servers_have_identities_of_their_own(
 def test_temporary_tables_outlive_the_start_of_another_server(
     flavor: Flavor, start_server: Callable[..., Server]
 ) -> None:
-    """Each server removes what it takes for left-overs in its folder for temporary files when it
-    starts."""
+    """A server that starts removes left-overs in its folder for temporary files."""
     one = start_server(flavor)
     engine = "MyISAM" if flavor == "mysql" else "Aria"
     one.execute(f"CREATE TEMPORARY TABLE mysql.t (a INT) ENGINE={engine}")

@@ -124,8 +124,7 @@ def test_k16_nothing_is_written_without_the_lock(lake: Lake) -> None:
 
 
 def test_k2_a_batch_goes_from_its_record_to_its_cut_once(lake: Lake) -> None:
-    """Order of calls: a batch begins only where the last one ended; finishing again changes
-    nothing."""
+    """A batch begins only where the last one ended; finishing again changes nothing."""
     sink = lake.open()
     assert (sink.last_cut(), sink.pending_record(), sink.cuts()) == (None, None, [])
     with pytest.raises(LakeStateError, match="cannot begin"):

@@ -81,8 +81,7 @@ def test_k20_settings_that_change_what_a_text_means_are_refused_by_name(name: st
 
 
 def test_k20_our_settings_win_over_every_other() -> None:
-    """K20: over a file's (were it not refused), and over what a machine's defaults give to a
-    further session."""
+    """K20: over a file's (were it not refused), and over a machine's defaults."""
     chosen = SparkConfig.model_construct(
         settings={"spark.sql.variable.substitute": "true", "spark.x": "y"}
     )
@@ -111,8 +110,7 @@ def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
 
 
 def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
-    """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be
-    substituted."""
+    """K20: `cuts sql` prints for sessions that are not ours: nothing can be substituted."""
     tables = {f"shop.{name}": CutTable(table_version=3) for name in (HOME, "it's", "a`b")}
     cut = Cut(
         source="shop",
@@ -153,8 +151,7 @@ def test_k20_every_session_has_the_settings_that_sql_relies_on(
 
 @pytest.mark.spark
 def test_k20_literals_are_what_sparks_parser_reads(sink_provider: SparkProvider) -> None:
-    """K20: any text, in a session that substitutes variables too: the renderer does not lean on the
-    setting."""
+    """K20: any text, in a session that substitutes variables too."""
     session = new_session(sink_provider.session())
     session.conf.set("spark.sql.variable.substitute", "true")
 

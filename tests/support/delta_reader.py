@@ -71,9 +71,7 @@ def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
 
 
 def _actions(log: Path, version: int) -> Iterator[dict[str, Any]]:
-    """Up to a version, in order; of a log whose beginning was removed, from its oldest
-    checkpoint on.
-    """
+    """Up to a version; of a log whose beginning was removed, from its oldest checkpoint on."""
     first = 0
     if not (log / f"{0:020d}.json").exists():
         checkpoints = sorted(log.glob("*.checkpoint.parquet"))
@@ -128,9 +126,7 @@ def _values(column: pa.ChunkedArray, delta_type: Any) -> list[Any]:
 
 
 def _logical(value: Any, delta_type: Any) -> Any:
-    """As its column's type of now has it: names of nested fields, scale of a decimal, a widened
-    date.
-    """
+    """As its column's type now has it: nested names, scale of a decimal, a widened date."""
     if value is None:
         return None
     if isinstance(delta_type, dict) and delta_type["type"] == "struct":

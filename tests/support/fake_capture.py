@@ -149,9 +149,7 @@ def plan_of(source: str, *, suspended: Mapping[str, Suspension] | None = None) -
 
 
 class FakeCapture:
-    """Publishes `cuts` that are newer than the cursor; `before` may raise at the begin of each
-    call.
-    """
+    """Publishes `cuts` newer than the cursor; `before` may raise at the begin of each call."""
 
     def __init__(
         self, cuts: list[Cut], *, before: Callable[[int], None] = lambda _call: None

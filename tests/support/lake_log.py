@@ -17,9 +17,7 @@ def cuts_of(lake: Path, source: str) -> list[Cut]:
 
 
 def assert_each_batch_once(lake: Path, source: str) -> None:
-    """No transaction version appears twice in a table's log; the cuts are numbered
-    without a gap.
-    """
+    """No transaction version twice in a table's log; the cuts are numbered without a gap."""
     cuts = cuts_of(lake, source)
     assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
     for log in lake.glob("*/*/_delta_log"):

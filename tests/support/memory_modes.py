@@ -97,8 +97,8 @@ class _Mirror:
         return tuple(exact(staged[f"c{self.names.index(name)}"]) for name in self.target.spec.key)
 
     def values(self, staged: Row, old: Row | None) -> Row:
-        """What the image lacks is as it was. A key is staged in any case; of a deletion it may
-        be all.
+        """What the image lacks is as it was. A key is always staged; of a deletion
+        perhaps alone.
         """
         old, key = old or {}, self.target.spec.key
         return {
@@ -206,9 +206,7 @@ class _History(_Mirror):
 
 
 def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
-    """Without a key what comes and what goes of equal rows cancels out; of equals the
-    newest goes.
-    """
+    """Without a key what comes and goes of equal rows cancels out; of equals the newest goes."""
     names = [column.name for column in target.spec.columns]
     at = [i for i in range(len(names)) if any(f"c{i}" in row for row in staged)]
     comes: dict[Any, list[Row]] = defaultdict(list)

@@ -20,8 +20,7 @@ _INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 
 
 class NotInMemoryError(BaseException):
-    """Tables in memory do not do this. No `Exception`: nobody may take it for the failure of one
-    target."""
+    """No `Exception`: nobody may take it for the failure of one target."""
 
 
 def evaluated(text: str, row: Mapping[str, Any]) -> Any:

@@ -230,9 +230,7 @@ def test_any_text_behind_alter_table_ends_in_actions(text: str) -> None:
 
 
 def test_sqlglot_agrees_on_names_where_it_parses() -> None:
-    """A second source for the names of added columns; it is not the truth, for it reads some
-    statements wrongly.
-    """
+    """A second source for names of added columns; not the truth: it reads some wrongly."""
     compared = 0
     for line in CORPUS:
         kinds, _, text = line.partition("|")

@@ -265,9 +265,7 @@ _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint":
 def _wanted_type(
     data_type: str, column_type: str, charset: str | None, precision: int, scale: int
 ) -> str:
-    """Delta type by what information_schema says (docs/reference/types.md), independent of
-    the code under test.
-    """
+    """By information_schema (docs/reference/types.md), independent of the code under test."""
     if data_type in _INTEGERS:
         bits = _INTEGERS[data_type] + ("unsigned" in column_type)
         for limit, name in ((8, "tinyint"), (16, "smallint"), (32, "int"), (64, "bigint")):

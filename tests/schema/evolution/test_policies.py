@@ -411,8 +411,7 @@ def test_k23_a_copy_into_a_shadow_computes_stored_columns_again() -> None:
 
 
 def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_catalog_says() -> None:
-    """Delta types are not all that decides a value: labels, charsets, and a column that is dropped
-    and added (K23)."""
+    """Labels, charsets, and a column that is dropped and added decide values too (K23)."""
     for sql, catalog in (
         ("ALTER TABLE t GIZMO, DROP COLUMN a, ADD a INT", TABLE),
         ("ALTER TABLE t GIZMO", TABLE.replace("ENUM('x','y')", "ENUM('y','x')")),

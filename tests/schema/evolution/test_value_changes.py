@@ -285,8 +285,7 @@ def test_k23_a_timestamp_that_is_not_null_without_saying_so(session: Session) ->
 
 
 def test_k23_a_char_that_is_read_with_its_blanks_is_copied_with_them(session: Session) -> None:
-    """PAD_CHAR_TO_FULL_LENGTH is in the statement's own sql_mode; where that is not known, it may
-    be on (K23)."""
+    """PAD_CHAR_TO_FULL_LENGTH is in the statement's sql_mode; where unknown, it may be on (K23)."""
     session.run("SET sql_mode = 'STRICT_TRANS_TABLES,PAD_CHAR_TO_FULL_LENGTH'")
     _, after = session.values("CHAR(5)", "'a'", "VARCHAR(9)")
     assert after == ["a    "]

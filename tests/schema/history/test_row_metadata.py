@@ -29,8 +29,7 @@ LEVELS = [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")]
 
 @pytest.fixture(params=LEVELS, ids=["mysql-minimal", "mariadb-no_log"])
 def below(request: pytest.FixtureRequest) -> Any:
-    """(server, database): a shared server that logs less than full row metadata while the test
-    runs."""
+    """A shared server that logs less than full row metadata while the test runs."""
     flavor, level = request.param
     server: Server = request.getfixturevalue(f"{flavor}_server")
     database: str = request.getfixturevalue(f"{flavor}_database")
@@ -164,8 +163,7 @@ def test_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int)
 @pytest.mark.mysql
 @pytest.mark.mariadb
 def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_path: Path) -> None:
-    """The catalog of now is wrong for what came before the rename: that table stops, the other one
-    is decoded."""
+    """The catalog of now is wrong for what came before the rename: that table alone stops."""
     server, database = below
     server.execute_all(
         "CREATE TABLE calm (id INT PRIMARY KEY, a INT UNSIGNED)",
@@ -340,8 +338,7 @@ def test_a_generated_invisible_key_is_in_the_logged_text(
 def test_texts_of_the_same_width_are_told_by_their_charset(
     mariadb_server: Server, mariadb_database: str
 ) -> None:
-    """A full table map is asked beyond for bytes of 4 or 16 alone: each question reads the log once
-    more."""
+    """Beyond a full table map for bytes of 4 or 16 alone: each question reads the log again."""
     server = mariadb_server
     server.flush_journal()
     server.execute_all(

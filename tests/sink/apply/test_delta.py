@@ -61,8 +61,7 @@ def run_sql(sink: DeltaSink, statement: str) -> None:
 
 
 def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
-    """A run that dies between two merges is finished; finished again, with or without its cut,
-    nothing is committed."""
+    """A run that dies between two merges is finished; again, with or without its cut: nothing."""
     first = applied(
         sink,
         1,
@@ -275,8 +274,7 @@ def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> No
 
 
 def test_k22_what_an_interrupted_create_left_is_made_a_table(sink: DeltaSink) -> None:
-    """F11: a log without a commit, with what Delta leaves there; and one whose first commit a power
-    cut emptied."""
+    """F11: a log without a commit, and one whose first commit a power cut emptied."""
     for schema in (ORDERS, PEOPLE):
         log = sink.paths.table(schema.full_name) / "_delta_log"
         for left in ("_commits", "_staged_commits"):

@@ -132,8 +132,7 @@ def test_k3_a_restore_under_its_number_is_one_to_its_version_and_the_newest_chan
 
 
 def test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it(paths: LakePaths) -> None:
-    """A load is killed between its commit and its cut; the table was not in a cut with these
-    contents."""
+    """A load is killed between its commit and its cut; no cut had the table with these contents."""
     loaded = target(
         files=(),
         content=RecordedContent(path="x", version=0, app_id="side", rows=1, seq="1", ts_us=0),

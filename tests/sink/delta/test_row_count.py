@@ -50,8 +50,7 @@ STATEMENTS = (
 def test_rows_of_every_version_are_those_that_spark_counts(
     tmp_path: Path, sink_provider: SparkProvider
 ) -> None:
-    """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints;
-    a RESTORE."""
+    """With deletion vectors; before, at and after checkpoints; a RESTORE."""
     session = quick_session(sink_provider)
     table = written(session, tmp_path / "t", STATEMENTS, {})
     log = table / "_delta_log"

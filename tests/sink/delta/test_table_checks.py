@@ -115,8 +115,7 @@ def test_k16_a_table_of_somebody_else_is_noticed(paths: LakePaths) -> None:
 
 
 def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
-    """Under the same id Delta would skip the second one in silence; ids grow from batch to
-    batch."""
+    """Under the same id Delta would skip the second in silence; ids grow from batch to batch."""
     ids = [
         transaction_version(number, step) for number in (1, 2, 3) for step in range(STEPS_PER_BATCH)
     ]
@@ -124,9 +123,7 @@ def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
 
 
 def _settled(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Folders of logs look as if nothing had happened for long; returns the tables whose logs
-    are read from now on.
-    """
+    """Folders of logs look as if nothing had happened for long; tables whose logs are read now."""
     read: list[str] = []
 
     def counted(path: Path) -> TableLog | None:

@@ -173,8 +173,7 @@ def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
 def test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again(
     lake: Path, disk: Disk, restart: Callable[[], None]
 ) -> None:
-    """After a failed wait the machine's memory says that all is well: the commit itself is made
-    again (no restart)."""
+    """After a failed wait the memory says that all is well: the commit itself is made again."""
     restart()
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
@@ -217,8 +216,7 @@ def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: 
 
 
 def test_k21_new_files_are_those_that_the_commits_brought_and_left(tmp_path: Path) -> None:
-    """A data file whose deletion vector alone is new is not waited for again; one that is gone is
-    not looked for."""
+    """One whose deletion vector alone is new is not waited for again; one that is gone neither."""
     table = tmp_path / "t"
     data = {"path": "day=2024-01-01%20x/part-1.parquet", "size": 7, "partitionValues": {}}
     vector = {
@@ -335,8 +333,7 @@ def test_k21_a_table_that_a_power_cut_tore_as_it_was_made_is_made_again(
 
 
 def test_k21_without_a_restart_nothing_is_undone(lake: Path, restart: Callable[[], None]) -> None:
-    """A process that dies loses nothing that it has written: what is committed is not committed
-    again (K2)."""
+    """A process that dies loses nothing that it has written: nothing is committed again (K2)."""
     paths = _half_done(lake)
     before = {name: newest_version(paths.table(name)) for name in ("shop.orders", "shop.people")}
     sink, _ = _finished(lake)
@@ -370,8 +367,7 @@ def test_k21_a_torn_maintenance_is_undone_and_a_whole_one_stays(
 
 
 def test_k21_what_a_vacuum_relies_on_is_not_undone(lake: Path, restart: Callable[[], None]) -> None:
-    """A file of the version before is gone: a vacuum has waited for the disk, and nothing else
-    holds the rows."""
+    """A file of the version before is gone: a vacuum has waited for the disk."""
     paths = _half_done(lake)
     table = paths.table("shop.orders")
     gone = json.loads(
@@ -397,8 +393,7 @@ def test_k21_commits_of_others_are_not_undone(lake: Path, restart: Callable[[], 
 def test_k21_the_table_of_cursors_survives(
     lake: Path, disk: Disk, restart: Callable[[], None], tear: Tear
 ) -> None:
-    """A cursor that was written is on the disk; one that a power cut tore gives way to one before
-    it, or to none."""
+    """One that was written is on the disk; a torn one gives way to one before it, or to none."""
     paths = LakePaths(lake, "shop")
     store = DeltaCursorStore(paths.cursors, source="shop")
     with _locked(lake):

@@ -9,8 +9,7 @@ from cdc_pipeline.sink.durable.retention import differing_properties, retention_
 
 
 def test_k15_the_retention_is_set_for_log_and_files() -> None:
-    """The log alone would leave a cut whose files are vacuumed, the files alone one whose version
-    nobody knows."""
+    """The log alone would leave a cut with vacuumed files, the files alone an unknown version."""
     config = SinkConfig.model_validate({"lake_path": Path("lake"), "cut_retention": "3 days"})
     text = "interval 259200 seconds"
     wanted = {

@@ -23,8 +23,7 @@ def _is_due(state: VacuumState, now: int) -> bool:
 def test_no_replaced_file_outlives_its_retention_by_more_than_an_interval(
     changes: list[bool], begin: int
 ) -> None:
-    """Twin: the moments at which files were replaced. Each day brings a change or none, then a
-    maintenance."""
+    """Twin: when files were replaced. Each day brings a change or none, then a maintenance."""
     state, left = _state(begin), [begin]
     for now, has_change in enumerate([*changes, *([False] * 20)], start=begin):
         if has_change:

@@ -101,8 +101,7 @@ def stage(
 
 
 def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
-    """Changes of a table without a key: a MINIMAL before image holds all columns there, an after
-    image the changed."""
+    """Without a key; a MINIMAL before image holds all columns there, an after image the changed."""
     changes: list[Change] = []
     for _ in range(60):
         row = {

@@ -88,8 +88,7 @@ def test_what_is_not_there_is_said_with_the_range(
 def test_a_source_time_that_goes_back_never_shows_what_is_later(
     paths: LakePaths, put_cut: PutCut
 ) -> None:
-    """Cut 3 has an earlier time than cut 2 (another server's clock): it holds cut 2's transactions
-    all the same."""
+    """Cut 3 has an earlier time than cut 2 (another server's clock), and its transactions."""
     put_cut(1, time_us=100 * SECOND)
     put_cut(2, time_us=300 * SECOND)
     put_cut(3, time_us=200 * SECOND)

@@ -177,8 +177,7 @@ def _properties(lake: Lake, table: str) -> dict[str, str]:
 
 @pytest.mark.whole
 def test_k16_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path: Path) -> None:
-    """A real MERGE that has read the table while OPTIMIZE replaces its files: refused by Delta, and
-    right at the next try."""
+    """A real MERGE that has read the table while OPTIMIZE replaces its files is refused once."""
     path, started, go = tmp_path / "t", tmp_path / "started", tmp_path / "go"
     spark.sql(
         f"CREATE TABLE {table_at(path)} (id INT, amount INT) USING delta TBLPROPERTIES "

@@ -147,8 +147,7 @@ def _die_and_go_on() -> None:
 @pytest.mark.whole
 @pytest.mark.spark
 def test_k26_a_jvm_that_died_is_replaced_and_its_code_cache_is_large() -> None:
-    """Also K26, in the same process: no secret of the settings stands in the JVM's arguments or in
-    an error."""
+    """K26: nor does a secret of the settings stand in the JVM's arguments or in an error."""
     run_in_a_child(_die_and_go_on)
 
 

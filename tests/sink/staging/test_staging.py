@@ -312,8 +312,7 @@ def test_expanded_timestamps_are_utc_instants() -> None:
 
 
 def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None:
-    """ROLLBACK TO after the rows were staged in pieces: in several files, in part, wholly, or not
-    at all."""
+    """ROLLBACK TO after rows were staged in pieces: in several files, in part, wholly, or not."""
 
     def piece(changes: list[Change], ordinal: int) -> DecodedRows:
         rows = decoded(SCHEMA, changes, first_place=1)

@@ -146,8 +146,7 @@ def test_p5_an_archive_of_another_server_is_refused(log: Log, start_server: Star
 
 
 def test_p5_an_archive_whose_last_copy_is_not_whole_is_refused(log: Log) -> None:
-    """The journal was copied while the server wrote it, and purged later: its end is missing, at an
-    event boundary."""
+    """Copied while the server wrote it, and purged later: it ends early, at an event boundary."""
     log.keep(2, 3)
     journal = log.archive / "binlog.000003"
     cut = max(

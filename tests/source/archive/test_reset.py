@@ -18,8 +18,7 @@ from tests.support.waits import wait_until
 
 
 def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
-    """Journals and GTIDs are numbered again: the old copies would fit, and the server has the
-    cursor's set."""
+    """Numbered again, the old copies would fit, and the server has the cursor's set."""
     log.keep(1, 2, 3, 4, 5)
     server = log.server
     cursor = cursor_state("shop", log.live().identity, log.start)

@@ -26,8 +26,7 @@ from tests.support.live_source import (
 
 @pytest.fixture
 def log(server: Server, fresh_database: str) -> list[Position]:
-    """Positions in a log of three journals: 0 the start, then one after each transaction; GTID sets
-    included."""
+    """In three journals: 0 the start, then one after each transaction; with GTID sets."""
     server.flush_journal()
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b VARCHAR(50))")
     places = [position(server, gtid_set=server.gtid_set())]
@@ -140,8 +139,7 @@ def test_a_set_that_holds_the_end_reads_nothing_but_marks(
 def test_an_end_without_known_gtids_is_reached_by_skipping(
     server: Server, log: list[Position]
 ) -> None:
-    """All transactions before the end are in the start's set: the server sends none of them, and
-    the run ends well."""
+    """All before the end is in the start's set: the server sends none, and the run ends well."""
     source = live_source(server)
     chunks = list(source.chunks(log[9], by_offset(log[9])))
     assert {event.fields[-1] for event in events_of(chunks)} <= {
@@ -177,8 +175,7 @@ def test_an_end_inside_an_event_is_an_error_after_what_comes_before(
 
 @pytest.mark.parametrize("length", [16_777_155, 17 << 20])
 def test_events_of_more_than_one_packet(server: Server, fresh_database: str, length: int) -> None:
-    """A packet holds 2**24 - 1 bytes; larger events come in several, one of exactly that size in
-    two."""
+    """A packet holds 2**24 - 1 bytes; an event of exactly that size comes in two."""
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     start = position(server)
     server.execute(

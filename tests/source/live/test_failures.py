@@ -118,8 +118,7 @@ def test_a_killed_dump_is_a_lost_connection(
 def test_an_orderly_stop_of_mariadb_is_a_lost_connection(
     start_server: Callable[..., Server],
 ) -> None:
-    """It says EOF as well. It waits for a reader that makes no progress: the reading continues
-    once the shutdown has begun."""
+    """EOF as well. It waits for a reader without progress: reading goes on during the shutdown."""
     server = start_server("mariadb")
     source = live_source(server)
     start, end = big_log(server)
@@ -164,9 +163,7 @@ CLASHES = [
 def test_a_second_reader_with_our_id_ends_the_first(
     start_server: Callable[..., Server], flavor: Flavor, name: str, may_see: bool, other_text: str
 ) -> None:
-    """The one that came first is thrown out by the server, and says by whom; it does not throw it
-    out in turn.
-    """
+    """The first is thrown out by the server, and says by whom; it does not throw out in turn."""
     server = start_server(flavor)
     seeing = dict(
         zip(

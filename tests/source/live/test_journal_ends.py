@@ -120,8 +120,7 @@ def test_k5_a_killed_servers_end_is_proved_by_the_next_set(
 
 
 def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_path: Path) -> None:
-    """Cut at an event boundary before XID, behind the server's back: it goes on with the next
-    journal, as if whole."""
+    """Cut before XID, behind the server's back: it goes on with the next journal, as if whole."""
     server, gtids = killed
     journal = server.journals()[1].name
     rows = raw_events(server, journal, tmp_path)
@@ -154,8 +153,7 @@ def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_
 def test_k5_an_unfinished_transaction_at_a_proved_end_never_was(
     killed: tuple[Server, bool], tmp_path: Path
 ) -> None:
-    """The server was killed while it wrote: its journal ends inside a transaction that the next one
-    does not know."""
+    """The server was killed while it wrote: the next journal does not know the transaction."""
     server, gtids = killed
     journal = server.journals()[1].name
     rows = raw_events(server, journal, tmp_path)
@@ -245,8 +243,7 @@ def _set_at(server: Server, journal: str, offset: int) -> str:
 
 
 def _moved(piece: bytes, by: int, *, flavor: str, gtids: bool) -> bytes:
-    """Events with later places, the first one's transaction number raised by 1000, and new
-    checksums."""
+    """Later places, the first transaction number raised by 1000, and new checksums."""
     moved = b""
     at = 0
     while at < len(piece):

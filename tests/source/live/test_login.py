@@ -123,8 +123,7 @@ def test_k26_required_is_tls_or_nothing() -> None:
 
 
 def test_k26_with_an_authority_of_its_own_no_other_is_trusted(tmp_path: Path) -> None:
-    """The system's authorities sign anybody's certificate: `verify_ca` would take each of them for
-    the server's."""
+    """The system's authorities sign anybody's certificate: `verify_ca` would take each."""
     make_certificate(tmp_path)
     context = tls_arguments(TlsConfig(mode="verify_ca", ca_file=tmp_path / "ca.pem"))["ssl"]
     assert len(context.get_ca_certs()) == 1

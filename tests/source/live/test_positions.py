@@ -34,8 +34,7 @@ def by_offset(position_: Position) -> Position:
 
 
 def test_every_offset_is_a_boundary_or_refused(server: Server, fresh_database: str) -> None:
-    """Both servers list, and send, events that are none for some offsets; of all only the events'
-    own may pass."""
+    """For some offsets both servers list, and send, events that are none; only own ones pass."""
     server.flush_journal()
     source = live_source(server, tls={"mode": "off"})
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY)")
@@ -71,9 +70,7 @@ def test_the_end_of_a_closed_journal_is_a_boundary(server: Server) -> None:
 def test_a_purged_journal_is_named_with_the_oldest(
     start_server: Callable[..., Server], flavor: Flavor
 ) -> None:
-    """Found before reading, by offset and by GTID set; a dump that is started anyway says the
-    same.
-    """
+    """Before reading, by offset and by GTID set; a dump that is started anyway says the same."""
     server = start_server(flavor)
     source = live_source(server)
     fill(server, 1)
@@ -257,8 +254,7 @@ def test_a_malformed_set_is_a_position_error(
 def test_a_dump_that_starts_inside_an_event_never_delivers_rows_silently(
     start_server: Callable[..., Server], flavor: Flavor
 ) -> None:
-    """`validate_position` refuses such a start; a dump that is started anyway ends with an
-    error."""
+    """`validate_position` refuses such a start; a dump started anyway ends with an error."""
     server = start_server(flavor)
     fill(server, 2)
     source = live_source(server)
@@ -313,8 +309,7 @@ def test_k24_journals_with_and_without_checksums(
 
 @pytest.mark.mysql
 def test_tagged_gtids_are_a_start(start_server: Callable[..., Server]) -> None:
-    """The library cannot encode sets with tags: the request is our own, and nothing is sent
-    twice."""
+    """The library cannot encode them: the request is our own, and nothing is sent twice."""
     server = start_server("mysql")
     fill(server, 1)
     with server.root_connection() as connection, connection.cursor() as cursor:

@@ -127,8 +127,7 @@ def test_k25_f19_answers_are_waited_for_by_their_own_settings(server: Server) ->
 
 
 def first_events() -> tuple[list[bytes], int]:
-    """What a dump begins with: a made up rotate, the format description, one event; and where that
-    ends."""
+    """A made up rotate, the format description, one event; and where that ends."""
     builder = JournalBuilder()
     rotate = builder_event(4, (4).to_bytes(8, "little") + JOURNAL.encode(), flags=0x20)
     description = builder.format_description()

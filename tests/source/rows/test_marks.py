@@ -52,8 +52,7 @@ def writer(
 
 
 def places_of_rows(journals: list[Path]) -> list[tuple[int, int]]:
-    """Where the transaction of each rows event of `w` begins, in the order of the log; it is
-    written to row by row."""
+    """Where the transaction of each rows event of `w`, which is written row by row, begins."""
     found = []
     for path in journals:
         chunk = read_chunk(path)

@@ -179,8 +179,7 @@ def test_leaving_in_the_middle_leaves_no_statement_running(
 def read_until_error(
     reader: TableReader, schema: TableSchema, act: Callable[[], object]
 ) -> tuple[int, CdcError]:
-    """Read row by row; `act` is called behind the first. The rows that came, and the error that
-    must come."""
+    """Row by row; `act` is called behind the first. The rows, and the error that must come."""
     rows = 0
     try:
         for batch in reader.select(schema, batch_rows=1):

@@ -242,8 +242,7 @@ def test_many_columns_and_their_nulls(server: Server, fresh_database: str) -> No
 def test_undecodable_text_is_listed_as_the_decoder_lists_it(
     server: Server, fresh_database: str
 ) -> None:
-    """A text that is read in a charset that it is not in: the schema says ascii, the column holds
-    more."""
+    """A text in another charset than its column's: the schema says ascii, it holds more."""
     server.execute_all(
         f"USE `{fresh_database}`", "CREATE TABLE t (id INT PRIMARY KEY, c VARBINARY(20))",
         "INSERT INTO t VALUES (1, 'plain'), (2, x'ff41'), (3, NULL)",
