@@ -54,11 +54,11 @@ def catalog(
         keys: of information_schema.STATISTICS, of unique keys, in the order of SEQ_IN_INDEX.
         databases: default charset of each database.
     """
-    found: dict[tuple[str, str], list[Column | None]] = {}
+    columns_by_table: dict[tuple[str, str], list[Column | None]] = {}
     computed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in columns:
         table = str(row["table_schema"]), str(row["table_name"])
-        found.setdefault(table, []).append(column_of(row, is_mariadb=is_mariadb))
+        columns_by_table.setdefault(table, []).append(column_of(row, is_mariadb=is_mariadb))
         if _is_generated(row):
             computed.setdefault(table, []).append(row)
     keyed: dict[tuple[str, str], list[str]] = {}
@@ -72,7 +72,7 @@ def catalog(
     found_tables, generated = {}, {}
     for facts in tables:
         table = str(facts["table_schema"]), str(facts["table_name"])
-        listed = found.get(table, [])
+        listed = columns_by_table.get(table, [])
         known = [column for column in listed if column is not None]
         names = [column.name for column in known]
         key = keyed.get(table, [])

@@ -78,7 +78,8 @@ class StoredPrograms:
                 _Prepared(program.kind, name, body)
             )
         self._disturbances = [
-            (journal_number(one.journal), one.offset, words(one.table)) for one in disturbances
+            (journal_number(disturbance.journal), disturbance.offset, words(disturbance.table))
+            for disturbance in disturbances
         ]
 
     def reached(

@@ -92,8 +92,8 @@ class DeltaCursorStore:
     def read(self) -> StoredCursor | None:
         """Raises CursorError: the table is damaged, of a newer form, or another source's."""
         entries = self.history(1)
-        found = self._guard.checked(entries[0].cursor if entries else None)
-        return self._before() if found is None else found
+        cursor = self._guard.checked(entries[0].cursor if entries else None)
+        return self._before() if cursor is None else cursor
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
@@ -194,7 +194,9 @@ class DeltaCursorStore:
             # Only the newest rows' texts are needed: the numbers are read first, without the texts.
             files = [self.path / Path(uri).name for uri in table.file_uris()]
             numbers = {file: _numbers(file) for file in files}
-            newest = sorted(number for found in numbers.values() for number in found)[-limit:]
+            newest = sorted(number for file_numbers in numbers.values() for number in file_numbers)[
+                -limit:
+            ]
             if not newest:
                 return []
             tables = [

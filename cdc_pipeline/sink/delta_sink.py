@@ -176,15 +176,15 @@ class _DeltaTables:
     ) -> dict[str, CdcError]:
         """The catalog's refusals, by target."""
         refused: dict[str, CdcError] = {}
-        made = [
+        created = [
             t.table
             for t in record.targets
             if t.table in there and (t.create or t.content is not None)
         ]
-        if self._config.catalog is None or not made:
+        if self._config.catalog is None or not created:
             return refused
         session = self._spark.session()
-        for table in made:
+        for table in created:
             try:
                 register(session, self._paths, self._config.catalog, table)
             except Exception as error:

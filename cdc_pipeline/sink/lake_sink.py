@@ -245,9 +245,11 @@ class Sink:
             failing=failing,
             without={file.path for file, _ in damaged},
         )
-        made = next_cut(record, previous, applied.there, failing)
-        made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
-        cut = put_cut(self.paths, self._tables.over_maintenance(made), previous)
+        new_cut = next_cut(record, previous, applied.there, failing)
+        new_cut = new_cut.model_copy(
+            update={"quarantine": waiting, "notes": (*new_cut.notes, *notes)}
+        )
+        cut = put_cut(self.paths, self._tables.over_maintenance(new_cut), previous)
         self._numbers().finished(number)
         if cut is None:
             return self.read_cut(number)
@@ -289,14 +291,14 @@ class Sink:
         self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool
     ) -> None:
         """Raises one of the failures, if it may pass by the next try or is the machine's."""
-        found = list(failures.values())
-        for failure in found:
+        errors = list(failures.values())
+        for failure in errors:
             if is_of_the_machine(failure) or (failure.retryable and not recovered):
                 raise failure
         try:
-            self._tables.check_machine(found, is_proved=is_proved)
+            self._tables.check_machine(errors, is_proved=is_proved)
         except Exception as broken:
-            raise found[0] from (broken if isinstance(broken, CdcError) else None)
+            raise errors[0] from (broken if isinstance(broken, CdcError) else None)
 
     def _numbers(self) -> state.Numbers:
         """Under the lock they are listed once."""
@@ -320,14 +322,14 @@ def _is_loaded(record: BatchRecord, name: str) -> bool:
 
 def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]]:
     """The targets of each source table, in the batch and in the previous cut."""
-    found: dict[str, set[str]] = {}
+    targets_by_source: dict[str, set[str]] = {}
     for target in record.targets:
         for source in target.spec.sources or (target.table,):
-            found.setdefault(source, set()).add(target.table)
+            targets_by_source.setdefault(source, set()).add(target.table)
     for name, before in (previous.cursor.targets if previous is not None else {}).items():
         for source in before.source_names:
-            found.setdefault(source, set()).add(name)
-    return found
+            targets_by_source.setdefault(source, set()).add(name)
+    return targets_by_source
 
 
 def _fed_by(

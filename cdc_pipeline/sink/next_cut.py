@@ -60,7 +60,7 @@ def next_cut(
                 left = left.model_copy(update={"needs_reload": True})
             states[name] = _suspended(last, left)
             notes.append(note_of(name, left))
-    made = Cut(
+    new = Cut(
         source=record.source,
         batch_number=record.batch_number,
         kind=record.kind,
@@ -72,7 +72,7 @@ def next_cut(
         ddl=record.ddl,
         notes=tuple(notes),
     )
-    return with_order(made, previous)
+    return with_order(new, previous)
 
 
 def _unchanged(table: CutTable) -> CutTable:

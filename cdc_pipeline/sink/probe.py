@@ -174,7 +174,7 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
         try:
             session.range(_ROWS).write.format("delta").save(table)
             marks.append(time.monotonic())
-            found = session.sql(
+            read_row = session.sql(
                 f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}"  # noqa: S608
             ).first()
             marks.append(time.monotonic())
@@ -186,11 +186,11 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
                 next_step="see docs/lake/storage.md for the jars, permissions and settings that "
                 "this kind of lake needs",
             ) from None
-        if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
+        if tuple(read_row) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
             raise SinkError(
                 "Delta reads back different rows than it wrote",
                 expected=f"{_ROWS} rows",
-                got=tuple(found),
+                got=tuple(read_row),
             )
     write_s, read_s = (after - before for before, after in pairwise(marks))
     return write_s, read_s

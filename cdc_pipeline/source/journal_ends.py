@@ -102,27 +102,27 @@ class JournalEndProof:
         """Yield the same chunks. Raises DamagedJournalError: a journal's end is not proved;
         JournalMissingError: one was left out; everything before the next journal was delivered.
         """
-        held: list[Chunk] = []
+        waiting: list[Chunk] = []
         for chunk in chunks:
-            if held and chunk.journal != held[0].journal:  # it ended within its head
-                self._prove(held[0], None)
-                yield from self._deliver(held)
-                held = []
-            if held or (
+            if waiting and chunk.journal != waiting[0].journal:  # it ended within its head
+                self._prove(waiting[0], None)
+                yield from self._deliver(waiting)
+                waiting = []
+            if waiting or (
                 self._begins_journal(chunk)
                 and (self._last_type not in _CLOSING or self._missing_before(chunk))
             ):
-                held.append(chunk)
-                found, text = _head_set(chunk)
-                if found:
-                    self._prove(held[0], text)
-                    yield from self._deliver(held)
-                    held = []
+                waiting.append(chunk)
+                is_known, text = _head_set(chunk)
+                if is_known:
+                    self._prove(waiting[0], text)
+                    yield from self._deliver(waiting)
+                    waiting = []
             else:
                 yield from self._deliver([chunk])
-        if held:
-            self._prove(held[0], None)
-            yield from self._deliver(held)
+        if waiting:
+            self._prove(waiting[0], None)
+            yield from self._deliver(waiting)
 
     def _begins_journal(self, chunk: Chunk) -> bool:
         # A start by GTID set may lie in the middle of a journal that the position does not name.
@@ -246,8 +246,8 @@ class _Executed:
 
     def add(self, chunk: Chunk) -> None:
         self._is_mariadb = chunk.journal_format.is_mariadb
-        found, text = _head_set(chunk)
-        if found and text:
+        is_known, text = _head_set(chunk)
+        if is_known and text:
             self._base = self._based().union(self._state(text))
         rows = np.flatnonzero(np.isin(chunk.events["event_type"], GTID_TYPES))
         if not len(rows):

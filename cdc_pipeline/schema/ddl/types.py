@@ -53,10 +53,10 @@ def read_type(tokens: TokenReader) -> DeclaredType | None:
     name = names.get(name, name)
     if name == "NUMBER":
         name = "DECIMAL" if tokens.at("(") else "DOUBLE"
-    found = _types_by_name(tokens.is_mariadb).get(name)
-    if found is None:
+    declared_kind = _types_by_name(tokens.is_mariadb).get(name)
+    if declared_kind is None:
         return None
-    kind, syntax = found
+    kind, syntax = declared_kind
     return SYNTAXES[syntax](tokens, name, kind)
 
 
@@ -283,8 +283,8 @@ def _with_charset(tokens: TokenReader, declared: DeclaredType) -> DeclaredType:
             named = NamedCharset("ucs2")
         elif tokens.take("BINARY"):  # the charset's binary collation: still text
             continue
-        elif (found := take_charset(tokens)) is not None:
-            named = found
+        elif (named_charset := take_charset(tokens)) is not None:
+            named = named_charset
         else:
             break
         charset = charset.then(named)

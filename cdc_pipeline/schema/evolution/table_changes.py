@@ -63,33 +63,35 @@ def create(context: StatementContext, statement: Statement) -> Decision:
             raise context.unsupported(
                 "the table is recreated, but its target still has rows of the old one", table
             )
-    made = _created(context, statement)
-    if isinstance(made, str):
+    created = _created(context, statement)
+    if isinstance(created, str):
         if known is None:
-            return context.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
+            return context.decided(statement, "recorded", f"{created}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
         emptied = _emptied(context, table, known, "drop_table")
         change = replace(emptied, known=known.as_gone(), empties=True)
         decision = context.decided(
             statement,
             "applied",
-            f"{made}: the target is emptied now, and recreated from its first table map",
+            f"{created}: the target is emptied now, and recreated from its first table map",
         )
         return replace(decision, changes=(change,))
     if known is None:
         decision = context.decided(
-            statement, "applied", f"creates the target with {len(made.columns)} columns"
+            statement, "applied", f"creates the target with {len(created.columns)} columns"
         )
-        return replace(decision, creates=(made,))
+        return replace(decision, creates=(created,))
     decision = context.decided(
-        statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns"
+        statement, "applied", f"recreates the target, empty, with {len(created.columns)} columns"
     )
     return replace(
         decision,
         changes=(
             TableChange(
                 table,
-                KnownTable(RecordedSource(columns=made.columns, key=made.key), name=known.name),
+                KnownTable(
+                    RecordedSource(columns=created.columns, key=created.key), name=known.name
+                ),
                 replaces=True,
             ),
         ),
@@ -386,8 +388,8 @@ def _swapped(
         )
     change = TableChange(table, known)
     state = context.before(*table)
-    for made in shadow.statements:
-        part, state = _as_if_altered(context, table, made, change.known, state)
+    for shadow_statement in shadow.statements:
+        part, state = _as_if_altered(context, table, shadow_statement, change.known, state)
         change = replace(change, known=part.known, steps=change.steps + part.steps)
     _check_path(context, table, known, change)
     return change

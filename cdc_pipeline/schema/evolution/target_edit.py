@@ -96,12 +96,12 @@ class TargetEdit:
         return self._target()[self._name(column).lower()].delta_type
 
     def _free(self, name: str) -> str:
-        number, found = 1, name
-        while found.lower() in self._taken:
+        number, free_name = 1, name
+        while free_name.lower() in self._taken:
             number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found.lower())
-        return found
+            free_name = f"{name}_{number}"
+        self._taken.add(free_name.lower())
+        return free_name
 
     def _version(self, name: str) -> str:
         number = 2
@@ -295,19 +295,19 @@ class TargetEdit:
                 _FEATURES_STEP.format(COLUMN_MAPPING),
             )
         else:
-            made = self._free(f"{target}__converted")
-            self._add(made, delta_type, expression)
-            self._last += [DropColumn(name=target), RenameColumn(name=made, new_name=target)]
+            converted = self._free(f"{target}__converted")
+            self._add(converted, delta_type, expression)
+            self._last += [DropColumn(name=target), RenameColumn(name=converted, new_name=target)]
         self.descriptions.append(f"the values of `{target}` are converted to {delta_type}")
 
     def new_version(self, name: str, delta_type: str) -> None:
         """Write values to a separate column from now on; the old column keeps its values."""
         target = self._name(name)
         self._set_type(name, delta_type)
-        self._names[name] = made = self._version(name)
-        self._add(made, delta_type, "NULL")
+        self._names[name] = new_name = self._version(name)
+        self._add(new_name, delta_type, "NULL")
         self.descriptions.append(
-            f"`{made}` holds the values from now on, and `{target}` the earlier ones"
+            f"`{new_name}` holds the values from now on, and `{target}` the earlier ones"
         )
 
     def _set_type(self, name: str, delta_type: str) -> None:

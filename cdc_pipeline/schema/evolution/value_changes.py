@@ -76,10 +76,10 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
     """`new` has its charset resolved (the table's default if none is written)."""
     if new.generated:
         return _unknown("a generated column computes its values")
-    found = _by_kind(old, new, modes)
-    if found.effect is Effect.UNKNOWN:
-        return found
-    checks = list(found.checks)
+    value_effect = _by_kind(old, new, modes)
+    if value_effect.effect is Effect.UNKNOWN:
+        return value_effect
+    checks = list(value_effect.checks)
     is_timestamp = new.column.kind is Kind.TIMESTAMP
     # Without explicit_defaults_for_timestamp a TIMESTAMP is NOT NULL by itself.
     may_be_not_null = (
@@ -90,7 +90,7 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
         checks.append(("{c} IS NOT NULL", "NULLs were replaced by another value"))
     if new.auto_increment:
         checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
-    return ValueChange(found.effect, found.value, tuple(checks))
+    return ValueChange(value_effect.effect, value_effect.value, tuple(checks))
 
 
 def _unknown(reason: str) -> ValueChange:
@@ -398,5 +398,9 @@ def common_type(target: str, new: str) -> str | None:
 def _sizes(delta: str) -> tuple[int, int] | None:
     if delta in _DIGITS:
         return _DIGITS[delta], 0
-    found = _DECIMAL.fullmatch(delta)
-    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
+    decimal_match = _DECIMAL.fullmatch(delta)
+    return (
+        None
+        if decimal_match is None
+        else (int(decimal_match[1]) - int(decimal_match[2]), int(decimal_match[2]))
+    )

@@ -460,10 +460,10 @@ def altered(
         return AlteredTable(schema, charset, None)
     replaced = dropped | changed.keys()
     stay = [computed for computed in known.generated if computed.name.lower() not in replaced]
-    made = generated_columns(
+    generated = generated_columns(
         [*changed.values(), *(one for one in placed if one not in changed.values())], columns
     )
-    return AlteredTable(schema, charset, (*renamed_generated(stay, names), *made))
+    return AlteredTable(schema, charset, (*renamed_generated(stay, names), *generated))
 
 
 def generated_columns(
@@ -471,9 +471,11 @@ def generated_columns(
 ) -> tuple[GeneratedColumn, ...]:
     """`columns` are all that the table has."""
     return tuple(
-        generated_column(one.name, one.expression, columns, is_stored=one.stored)
-        for one in definitions
-        if one.generated and not one.period
+        generated_column(
+            definition.name, definition.expression, columns, is_stored=definition.stored
+        )
+        for definition in definitions
+        if definition.generated and not definition.period
     )
 
 
@@ -492,7 +494,9 @@ def _altered_by_server(
             is_versioned = words[0] == "ADD"
     added_keys = hash_key_count(
         {column.name: column for column in schema.columns},
-        own=[one.name for one in definitions],  # one that is longer now may have a key already
+        own=[
+            definition.name for definition in definitions
+        ],  # definition that is longer now may have a key already
         texts=[action.text for action in actions if action.kind is _A.UNIQUE_INDEX],
         modes=logged.modes,
     )
@@ -500,7 +504,9 @@ def _altered_by_server(
         before,
         schema,
         is_versioned=is_versioned,
-        row_end=next((one.name for one in definitions if one.period == "END"), ""),
+        row_end=next(
+            (definition.name for definition in definitions if definition.period == "END"), ""
+        ),
         hash_keys=added_keys,
     )
 

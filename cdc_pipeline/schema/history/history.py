@@ -120,7 +120,7 @@ class SchemaHistory:
         """
         for key, known in list(self._versions.items()):
             version = self.at(*key, left)
-            if version is not None and all(one.place != place for one in known):
+            if version is not None and all(restated.place != place for restated in known):
                 self.add(*key, replace(version, place=place))
 
     def up_to(self, place: LogPosition) -> SchemaHistory:

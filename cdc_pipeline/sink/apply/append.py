@@ -159,11 +159,11 @@ class MirrorFiles:
         groups = _groups(staged) if self.is_reduced else [list(staged)]
         tasks = [json.dumps([file.path for file in group]) for group in groups]
         try:
-            found = run(tasks, partial(_write, how=self, lake=lake))
+            answers = run(tasks, partial(_write, how=self, lake=lake))
         except RuntimeSetupError:
             # Here the work succeeds, or fails with an error that says why.
             return self.write_here([lake / file.path for file in staged])
-        return [add for text in found for add in json.loads(text)]
+        return [add for text in answers for add in json.loads(text)]
 
     def write_here(self, files: list[Path]) -> list[dict[str, Any]]:
         pieces: Iterable[pa.Table] = staged_pieces(files)

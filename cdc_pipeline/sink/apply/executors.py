@@ -44,14 +44,14 @@ def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
             answers = run_tasks(session, [""] * _TASKS, partial(_answer, token=token))
         except RuntimeSetupError as error:
             return f"Spark's executors cannot run this package: {error.got}"
-    found = {tuple(answer.split("\n")) for answer in answers}
-    other = sorted({theirs for theirs, _ in found} - {version.__version__})
+    seen = {tuple(answer.split("\n")) for answer in answers}
+    other = sorted({theirs for theirs, _ in seen} - {version.__version__})
     if other:
         return (
             f"Spark's executors have cdc_pipeline {', '.join(other)}, the driver has "
             f"{version.__version__}"
         )
-    if any(text != token.name for _, text in found):
+    if any(text != token.name for _, text in seen):
         return f"Spark's executors do not see the driver's files in the lake, {paths.lake}"
     return ""
 
@@ -92,7 +92,7 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
     # A range has exactly one row in each of its partitions.
     frame: Any = session.range(0, len(tasks), 1, len(tasks))
     try:
-        found = frame.mapInArrow(
+        answers = frame.mapInArrow(
             partial(_batches, tasks=tuple(tasks), work=work), _RESULT
         ).toArrow()
     except Exception as error:
@@ -104,7 +104,7 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
             "lake under the same paths",
         ) from None
     results = dict(
-        zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True)
+        zip(answers.column("id").to_pylist(), answers.column("result").to_pylist(), strict=True)
     )
     return [results[number] for number in range(len(tasks))]
 

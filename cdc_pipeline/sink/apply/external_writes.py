@@ -63,11 +63,11 @@ def find_external_write(
         table_checks.check_target(paths, cut, name, pending)
         return None
     except LakeStateError as error:
-        found = error
+        lake_error = error
     path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
     try:
         there = read_table_log(path)
-    except LakeStateError:  # it is what was found
+    except LakeStateError:  # it is what was lake_error
         there = None
     if (
         table is None
@@ -75,7 +75,7 @@ def find_external_write(
         or there.app_id != app_id
         or there.version <= table.table_version
     ):
-        return ExternalWrite(name, found, newest=-1 if there is None else there.version)
+        return ExternalWrite(name, lake_error, newest=-1 if there is None else there.version)
     versions: dict[int, str] = {}
     for version in range(table.table_version + 1, there.version + 1):
         commit = read_commit(path, version)
@@ -87,7 +87,7 @@ def find_external_write(
         restorable = bool(versions)
     except (TableNotInCutError, LakeStateError):
         restorable = False
-    return ExternalWrite(name, found, versions, there.version, restorable)
+    return ExternalWrite(name, lake_error, versions, there.version, restorable)
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:

@@ -55,7 +55,7 @@ def rows_with_keys(
         return None
     if sum(file.rows or 0 for file in files) > _LOOKED_ROWS_MAX:
         return None
-    found = []
+    rows_by_file = []
     for file, rows in zip(files, _looked(path, files, keys), strict=True):
         if rows is None:
             return None
@@ -64,8 +64,8 @@ def rows_with_keys(
         highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
         if not isinstance(highest, int) or highest >= lowest_seq:
             return None
-        found.append((file, rows))
-    return found
+        rows_by_file.append((file, rows))
+    return rows_by_file
 
 
 def _looked(path: Path, files: list[DataFile], keys: pa.Table) -> list[NDArray[np.int64] | None]:
@@ -89,14 +89,14 @@ def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
         pa.types.is_integer(keys.column(name).type) or pa.types.is_string(keys.column(name).type)
     ):
         return True
-    found = pc.min_max(keys.column(name)).as_py()
-    if type(low) is not type(found["min"]) or type(high) is not type(found["max"]):
+    key_range = pc.min_max(keys.column(name)).as_py()
+    if type(low) is not type(key_range["min"]) or type(high) is not type(key_range["max"]):
         return True
-    return bool(low <= found["max"] and high >= found["min"])
+    return bool(low <= key_range["max"] and high >= key_range["min"])
 
 
 def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
-    found = [np.zeros(0, np.int64)]
+    row_numbers = [np.zeros(0, np.int64)]
     first = 0
     try:
         with pq.ParquetFile(
@@ -106,13 +106,13 @@ def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
                 return None
             for group in range(opened.num_row_groups):
                 there = opened.read_row_group(group, columns=keys.column_names)
-                found.append(
+                row_numbers.append(
                     first + _matches(there.select(keys.column_names).cast(keys.schema), keys)
                 )
                 first += len(there)
     except (OSError, pa.ArrowException):
         return None  # Spark reports what is wrong with it
-    return np.concatenate(found)
+    return np.concatenate(row_numbers)
 
 
 def _matches(there: pa.Table, keys: pa.Table) -> NDArray[np.int64]:

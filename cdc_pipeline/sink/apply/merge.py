@@ -237,10 +237,10 @@ def _without_spark(
         return None
     note = commit_note(target.app_id, record.batch_number)
     if target.create and read_table_log(path) is None:
-        made = create_without_spark(
+        is_created = create_without_spark(
             path, target, source=record.source, properties=properties, fixed=fixed, note=note
         )
-        if not made:
+        if not is_created:
             return None
     there = _table(path, target)
     if not files:

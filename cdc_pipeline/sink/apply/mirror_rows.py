@@ -47,13 +47,13 @@ def plain_types(
     """By column name, our own last; None if the table's files are Spark's to write."""
     if not there.is_plain or codec not in CODECS:
         return None
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for column in (*target.spec.columns, *CDC_COLUMNS):
         kind = plain_type(column.delta_type)
         if kind is None or there.columns.get(column.name) != column.delta_type:
             return None
-        found[column.name] = kind
-    return found
+        types[column.name] = kind
+    return types
 
 
 def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:

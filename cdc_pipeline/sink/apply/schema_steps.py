@@ -129,8 +129,12 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     """A changelog's rows are changes: no default is filled into them, and nothing is checked."""
     steps = target.schema_steps
     if MODES[target.spec.mode].rows_are_changes:
-        made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps]
-        steps = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
+        altered_steps = [
+            _made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps
+        ]
+        steps = tuple(
+            step for step in altered_steps if step is not None and not isinstance(step, CheckRows)
+        )
     return target.columns_before, steps
 
 
@@ -160,8 +164,8 @@ def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
         on_path = shown(path[number])
         # A log read without a JVM has no nested types.
         if len(on_path) == len(there) and all(
-            name == other and (kind == found or "" in (kind, found))
-            for (name, kind), (other, found) in zip(on_path, there, strict=True)
+            name == other and (kind == present_type or "" in (kind, present_type))
+            for (name, kind), (other, present_type) in zip(on_path, there, strict=True)
         ):
             return number
     return None

@@ -104,11 +104,11 @@ def upsert(
         return
     frame = commit.scan(predicate)
     settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
-    found = _row_locations(session, frame, rows, target)
+    locations = _row_locations(session, frame, rows, target)
     stale = np.zeros(len(rows), np.bool_)
-    if found.num_rows:
+    if locations.num_rows:
         settings.interpret(True)
-        names = pc.unique(found.column("file")).to_pylist()
+        names = pc.unique(locations.column("file")).to_pylist()
         data_files = commit.data_files(names)
         if set(names) - data_files.keys() or any(file.rows is None for file in data_files.values()):
             raise StagingError(
@@ -117,12 +117,12 @@ def upsert(
         lowest = int(pc.min(rows.column("_seq")).as_py())
         if not all(_is_older(file, lowest) for file in data_files.values()):
             settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
-            found = _row_locations(session, frame, rows, target, with_seq=True)
-            row_seqs = rows.column("_seq").take(found.column("_row"))
-            newer = pc.greater(row_seqs, found.column("seq"))
-            stale[found.filter(pc.invert(newer)).column("_row").to_numpy()] = True
-            found = found.filter(newer)
-        commit.mark_deleted(_by_file(found, data_files))
+            locations = _row_locations(session, frame, rows, target, with_seq=True)
+            row_seqs = rows.column("_seq").take(locations.column("_row"))
+            newer = pc.greater(row_seqs, locations.column("seq"))
+            stale[locations.filter(pc.invert(newer)).column("_row").to_numpy()] = True
+            locations = locations.filter(newer)
+        commit.mark_deleted(_by_file(locations, data_files))
     op = rows.column("_op").to_numpy()
     added = rows.filter(pa.array(~stale & (op != DELETE) & (op != LEAVE)))
     if len(added):
@@ -150,11 +150,11 @@ def add_upserted(
     names = zip(target.spec.key, Layout(target).keys, strict=True)
     keys = pa.table({name: rows.column(key).cast(types[name]) for name, key in names})
     lowest = int(pc.min(rows.column("_seq")).as_py())
-    found = rows_with_keys(path, there.version, keys, lowest_seq=lowest)
-    if found is None or not commit.can_mark([file for file, _ in found]):
+    rows_by_file = rows_with_keys(path, there.version, keys, lowest_seq=lowest)
+    if rows_by_file is None or not commit.can_mark([file for file, _ in rows_by_file]):
         return False
     commit.read_whole_table()
-    commit.mark_deleted(found)
+    commit.mark_deleted(rows_by_file)
     bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(
         path,
@@ -194,8 +194,8 @@ def _row_locations(
         wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.spec.key))]
     )
     names = ["_row", "file", "index", *(["seq"] if with_seq else [])]
-    found: pa.Table = joined.select(*names).toArrow()
-    return found
+    locations: pa.Table = joined.select(*names).toArrow()
+    return locations
 
 
 def _is_older(file: DataFile, seq: int) -> bool:

@@ -48,8 +48,8 @@ class DataFile:
 
     @property
     def rows(self) -> int | None:
-        found = self.statistics.get("numRecords")
-        return None if found is None else int(found)
+        row_count = self.statistics.get("numRecords")
+        return None if row_count is None else int(row_count)
 
 
 def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
@@ -60,10 +60,10 @@ def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
     start = max((number for number in checkpoints if number <= version), default=-1)
     known: dict[str, dict[str, Any]] = {}
     for file in checkpoints.get(start, ()):
-        found = _checkpointed(file)
-        if found is None:
+        adds = _checkpointed(file)
+        if adds is None:
             return None
-        known.update(found)
+        known.update(adds)
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
         if lines is None or len(lines) > 2 * _FILES_MAX:
@@ -94,7 +94,7 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
             rows = found_columns.column("add").to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
-    found = {}
+    adds = {}
     for row in rows:
         if row is None or row["path"] is None:
             continue
@@ -108,5 +108,5 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
             action["deletionVector"] = {
                 k: v for k, v in action["deletionVector"].items() if v is not None
             }
-        found[file_name(action)] = action
-    return found
+        adds[file_name(action)] = action
+    return adds

@@ -84,10 +84,10 @@ class TableCommit:
         """The log's own words for the table as it is."""
         if self.version < 0:
             return None
-        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())[
+        metadata: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())[
             "metaData"
         ]
-        return found
+        return metadata
 
     def transaction_version(self, app_id: str) -> int:
         """-1 if there is none. Runs a job over the log."""
@@ -131,13 +131,13 @@ class TableCommit:
         rows = listed.selectExpr(
             "substring_index(path, '/', -1) AS name", "to_json(struct(*)) AS action"
         )
-        found = {}
+        files = {}
         for row in rows.where(functions.url_decode("name").isin(names)).collect():
             action = json.loads(row["action"])
             statistics = read_statistics(action.get("stats"))
             name = unquote(row["name"])
-            found[name] = DataFile(name, action, statistics)
-        return found
+            files[name] = DataFile(name, action, statistics)
+        return files
 
     def can_mark(self, files: Sequence[DataFile]) -> bool:  # noqa: ARG002
         """Delta knows all kinds of deletion vectors."""
@@ -229,10 +229,10 @@ class TableCommit:
         return self._jvm.scala.Option.apply(value)
 
     def _sequence(self, items: list[Any]) -> Any:
-        found = getattr(self._jvm.scala.collection.immutable, "Nil$").__getattr__("MODULE$")
+        sequence = getattr(self._jvm.scala.collection.immutable, "Nil$").__getattr__("MODULE$")
         for item in reversed(items):
-            found = found.prepended(item)
-        return found
+            sequence = sequence.prepended(item)
+        return sequence
 
     def _action(self, kind: str, fields: dict[str, Any]) -> Any:
         module = getattr(self._delta.actions, "Action$").__getattr__("MODULE$")

@@ -56,8 +56,8 @@ _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 
 
 def plain_type(delta_type: str) -> pa.DataType | None:
-    found = arrow_of_delta(delta_type)
-    return None if found is None or pa.types.is_nested(found) else found
+    arrow_type = arrow_of_delta(delta_type)
+    return None if arrow_type is None or pa.types.is_nested(arrow_type) else arrow_type
 
 
 def write_data_files(
@@ -80,8 +80,10 @@ def write_data_files(
     is full.
     """
     schema = pa.schema(list(types.items()), metadata=_PROLEPTIC)
-    found = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
-    indexed = list(dict.fromkeys([*list(types)[: found if found >= 0 else None], *bounded]))
+    indexed_columns = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
+    indexed = list(
+        dict.fromkeys([*list(types)[: indexed_columns if indexed_columns >= 0 else None], *bounded])
+    )
     marks = properties.get("delta.enableDeletionVectors") == "true"
     added: list[dict[str, Any]] = []
     writer: _DataFileWriter | None = None
@@ -163,9 +165,9 @@ class _DataFileWriter:
         self._file.finish()
         lows, highs = {}, {}
         for name, bounds in self._bounds.items():
-            found = bounds.texts()
-            if found is not None:
-                lows[name], highs[name] = found
+            bound_texts = bounds.texts()
+            if bound_texts is not None:
+                lows[name], highs[name] = bound_texts
         counts = {name: str(bounds.nulls) for name, bounds in self._bounds.items()}
         parts = {
             "minValues": _object(lows),
@@ -214,12 +216,16 @@ class _Bounds:
         if pa.types.is_timestamp(self._kind):
             values = values.cast(pa.int64())
         try:
-            found = pc.min_max(values).as_py()
+            least_and_most = pc.min_max(values).as_py()
         except (ValueError, OverflowError):  # no such Python value
             self._has_bounds = False
             return
-        self._low = found["min"] if self._low is None else min(self._low, found["min"])
-        self._high = found["max"] if self._high is None else max(self._high, found["max"])
+        self._low = (
+            least_and_most["min"] if self._low is None else min(self._low, least_and_most["min"])
+        )
+        self._high = (
+            least_and_most["max"] if self._high is None else max(self._high, least_and_most["max"])
+        )
 
     def texts(self) -> tuple[str, str] | None:
         if not self._has_bounds or self._low is None:
@@ -265,5 +271,5 @@ def json_text(value: Any) -> str:
 
 def read_statistics(text: str | None) -> dict[str, Any]:
     """Numbers that are not whole are `Decimal`: a binary fraction could make a bound narrower."""
-    found = json.loads(text or "{}", parse_float=Decimal)
-    return found if isinstance(found, dict) else {}
+    statistics = json.loads(text or "{}", parse_float=Decimal)
+    return statistics if isinstance(statistics, dict) else {}

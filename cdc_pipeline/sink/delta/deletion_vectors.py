@@ -127,17 +127,17 @@ def bitmap_rows(content: bytes) -> NDArray[np.int64]:
     magic, count = struct.unpack_from("<IQ", content)
     if magic != _MAGIC:
         raise ValueError(f"magic number {magic}")
-    at, found, highest = 12, [np.zeros(0, np.int64)], -1
+    at, parts, highest = 12, [np.zeros(0, np.int64)], -1
     for _ in range(count):
         (key,) = struct.unpack_from("<I", content, at)
         if key <= highest:
             raise ValueError("bitmaps out of order")
         highest = key
         rows, at = _roaring_rows(content, at + 4)
-        found.append(rows + (key << 32))
+        parts.append(rows + (key << 32))
     if at != len(content):
         raise ValueError(f"{len(content) - at} bytes after the last bitmap")
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def _roaring_rows(content: bytes, at: int) -> tuple[NDArray[np.int64], int]:
@@ -161,12 +161,12 @@ def _roaring_rows(content: bytes, at: int) -> tuple[NDArray[np.int64], int]:
     if (np.diff(keys) <= 0).any():
         raise ValueError("containers out of order")
     at += 4 * count + (4 * count if has_offsets else 0)
-    found = [np.zeros(0, np.int64)]
+    rows = [np.zeros(0, np.int64)]
     for number, (key, last) in enumerate(described.tolist()):
         is_runs = has_runs is not None and bool(has_runs[number])
         low, at = _container_rows(content, at, last + 1, is_runs=is_runs)
-        found.append(low + (key << 16))
-    return np.concatenate(found), at
+        rows.append(low + (key << 16))
+    return np.concatenate(rows), at
 
 
 def _container_rows(

@@ -92,8 +92,8 @@ def allowed(config: SinkConfig) -> Allowed:
 
 def features_of_type(delta_type: str) -> tuple[str, ...]:
     text = delta_type.lower()
-    found = ("timestampNtz",) if "timestamp_ntz" in text else ()
-    return (*found, "variantType") if "variant" in text else found
+    features = ("timestampNtz",) if "timestamp_ntz" in text else ()
+    return (*features, "variantType") if "variant" in text else features
 
 
 def excluded(*features: str) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def creation_properties(permitted: Allowed) -> dict[str, str]:
 
 
 def features_of_table(delta_types: Iterable[str], permitted: Allowed) -> tuple[str, ...]:
-    found = {feature for text in delta_types for feature in features_of_type(text)}
+    features = {feature for text in delta_types for feature in features_of_type(text)}
     if permitted.permits("deletionVectors"):
-        found.add("deletionVectors")
-    return tuple(sorted(found))
+        features.add("deletionVectors")
+    return tuple(sorted(features))

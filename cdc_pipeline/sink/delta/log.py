@@ -98,11 +98,11 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
         table = open_delta(path, version=version)
         properties = dict(table.metadata().configuration)
         app_id = properties.get(APP_ID_PROPERTY, "")
-        found = table.transaction_version(app_id) if app_id else None
+        transaction_version = table.transaction_version(app_id) if app_id else None
         return TableLog(
             version=table.version(),
             app_id=app_id,
-            transaction_version=-1 if found is None else int(found),
+            transaction_version=-1 if transaction_version is None else int(transaction_version),
             columns={
                 column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields
             },
@@ -173,8 +173,8 @@ def reader_features(path: Path) -> tuple[str, ...]:
 
 
 def _ddl_type(text: str) -> str:
-    found = json.loads(text)
-    return _DDL_NAMES.get(found, found) if isinstance(found, str) else ""
+    json_type = json.loads(text)
+    return _DDL_NAMES.get(json_type, json_type) if isinstance(json_type, str) else ""
 
 
 def read_commit(path: Path, version: int) -> Commit | None:

@@ -141,7 +141,7 @@ class PlainCommit:
         first; SinkError: the disk refuses the file.
         """
         now_ms = int(time.time() * 1000)
-        made = self._there.version + 1
+        new_version = self._there.version + 1
         info = {
             "timestamp": now_ms,
             "operation": _OPERATION,
@@ -153,10 +153,10 @@ class PlainCommit:
             "userMetadata": self._note,
         }
         mark = {"appId": app_id, "version": version, "lastUpdated": now_ms}
-        put_commit(self._path, made, info, [{"txn": mark}, *self._actions])
-        there = replace(self._there, version=made, transaction_version=version)
-        if made - max(last_checkpoint(self._path), 0) >= checkpoint_interval(there):
-            _write_checkpoint(self._path, made)
+        put_commit(self._path, new_version, info, [{"txn": mark}, *self._actions])
+        there = replace(self._there, version=new_version, transaction_version=version)
+        if new_version - max(last_checkpoint(self._path), 0) >= checkpoint_interval(there):
+            _write_checkpoint(self._path, new_version)
         return there
 
 

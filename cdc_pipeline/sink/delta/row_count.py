@@ -74,10 +74,10 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
     if replayed is None:
         return None
     known, touched, checkpoint = replayed
-    found = set(known)
+    active_names = set(known)
     for names, _ in _checkpointed(path / LOG_FOLDER, checkpoint):
-        found.update(name for name in names.to_pylist() if name not in touched)
-    return {tuple(name.split(_NAME_PARTS)) for name in found}
+        active_names.update(name for name in names.to_pylist() if name not in touched)
+    return {tuple(name.split(_NAME_PARTS)) for name in active_names}
 
 
 def _replayed(
@@ -109,12 +109,12 @@ def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
     for file in log.iterdir() if log.is_dir() else ():
-        found = _LOG_NAME.fullmatch(file.name)
-        if found is None:
+        name_match = _LOG_NAME.fullmatch(file.name)
+        if name_match is None:
             continue
-        version = int(found["version"])
+        version = int(name_match["version"])
         newest = max(newest, version)
-        part = _PART.fullmatch(found["middle"] or "")
+        part = _PART.fullmatch(name_match["middle"] or "")
         if part is not None:
             parts[version, int(part[2])].append(file)
         elif ".checkpoint." in file.name:
@@ -193,17 +193,19 @@ def _checkpointed(log: Path, files: tuple[Path, ...]) -> Iterator[tuple[pa.Array
 def _json_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
     import pyarrow as pa
 
-    found: dict[str, int | None] = {}
+    rows_by_name: dict[str, int | None] = {}
     try:
         lines = json_lines(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
     for action in read_actions(lines, file):
         if "add" in action:
-            found[file_name(action["add"])] = _rows(action["add"])
+            rows_by_name[file_name(action["add"])] = _rows(action["add"])
         elif "sidecar" in action:
             sidecars.append(action["sidecar"]["path"])
-    return pa.array(list(found), pa.string()), pa.array(list(found.values()), pa.int64())
+    return pa.array(list(rows_by_name), pa.string()), pa.array(
+        list(rows_by_name.values()), pa.int64()
+    )
 
 
 def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:

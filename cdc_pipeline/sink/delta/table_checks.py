@@ -96,16 +96,16 @@ def failing_targets(
             failures = list(threads.map(failure, names))
     else:
         failures = [None if is_known(name) else failure(name) for name in names]
-    found = {name: error for name, error in zip(names, failures, strict=True) if error is not None}
+    errors = {name: error for name, error in zip(names, failures, strict=True) if error is not None}
     if compared is not None:
-        compared.remember(found)
-    return found
+        compared.remember(errors)
+    return errors
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
     """Raises LakeStateError: the table is gone, another one, set back, or written by others."""
     if pending is not None and any(
-        made.table == name and made.content is not None for made in pending.targets
+        planned.table == name and planned.content is not None for planned in pending.targets
     ):
         return
     path, target = paths.table(name), cut.cursor.targets[name]
@@ -133,7 +133,7 @@ def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[i
         number
         for number in range(since, cut.batch_number + 1)
         if number not in kept
-        or any(made.table == name for made in read_record(paths, number).targets)
+        or any(planned.table == name for planned in read_record(paths, number).targets)
     }
 
 
@@ -141,8 +141,9 @@ def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bo
     """Whether the batch to finish puts a new table in the place of the cut's, done or under way."""
     there = read_table_log(path)
     return there is not None and any(
-        (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)
-        for made in pending.targets
+        (planned.table, planned.replaces) == (name, app_id)
+        and there.app_id in (app_id, planned.app_id)
+        for planned in pending.targets
     )
 
 
@@ -240,10 +241,10 @@ class ComparedTables:
 
     def remember(self, failures: Mapping[str, object]) -> None:
         """Remember the tables that `is_known` was asked for, but for `failures`."""
-        found = {name: entry for name, entry in self._now.items() if name not in failures}
-        if found != self._known:
+        unchanged = {name: entry for name, entry in self._now.items() if name not in failures}
+        if unchanged != self._known:
             file = _file(self._paths)
-            storage_of(file).replace(file, json.dumps(found, separators=(",", ":")).encode())
+            storage_of(file).replace(file, json.dumps(unchanged, separators=(",", ":")).encode())
 
 
 def _file(paths: LakePaths) -> Path:
@@ -252,18 +253,18 @@ def _file(paths: LakePaths) -> Path:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        found = json.loads(storage_of(file).read(file))
+        seen_by_name = json.loads(storage_of(file).read(file))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return seen_by_name if isinstance(seen_by_name, dict) else {}
 
 
 def _seen(table: Path) -> str:
     """What identifies the state of a table's log folder; "" if it is gone or has just changed."""
     try:
-        found = os.stat(table / LOG_FOLDER)
+        folder_stat = os.stat(table / LOG_FOLDER)
     except OSError:
         return ""
-    if time.time_ns() - found.st_ctime_ns < _SETTLED_NS:
+    if time.time_ns() - folder_stat.st_ctime_ns < _SETTLED_NS:
         return ""
-    return f"{found.st_dev}:{found.st_ino}:{found.st_ctime_ns}"
+    return f"{folder_stat.st_dev}:{folder_stat.st_ino}:{folder_stat.st_ctime_ns}"

@@ -90,14 +90,14 @@ def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, Cdc
 def new_files(commits: Commits) -> list[NewFile]:
     """That are still in use after the last commit. Raises LakeStateError: the log is damaged."""
     table = commits.table
-    found: list[NewFile] = []
+    files_left: list[NewFile] = []
     removed: set[str] = set()
     marked: set[str] = set()  # data files whose newest deletion vector is known
     for version in range(commits.upto, commits.after, -1):
         lines = read_commit_lines(table, version)
         if lines is None:
             break  # removed by the log's retention, with all before it: durable long ago
-        found.append(NewFile(commit_file(table, version), 1, version))
+        files_left.append(NewFile(commit_file(table, version), 1, version))
         adds: dict[str, dict[str, Any]] = {}
         removes: set[str] = set()
         for action in read_actions(lines, commit_file(table, version)):
@@ -106,16 +106,16 @@ def new_files(commits: Commits) -> list[NewFile]:
             elif "remove" in action:
                 removes.add(action["remove"]["path"])
             elif "cdc" in action:
-                found += _change_file(table, action["cdc"], version)
+                files_left += _change_file(table, action["cdc"], version)
         for name, add in adds.items():
             if name not in removed and not _ELSEWHERE.match(name):
-                found += _files_of_add(
+                files_left += _files_of_add(
                     table, add, version, is_new=name not in removes, is_newest=name not in marked
                 )
                 marked.add(name)
         removed |= removes - adds.keys() - marked
-    found += _checkpoints(commits)
-    return found
+    files_left += _checkpoints(commits)
+    return files_left
 
 
 def _files_of_add(
@@ -157,10 +157,10 @@ def _checkpoints(commits: Commits) -> Iterator[NewFile]:
 def _folders(commits: Commits, files: Iterable[NewFile], lake: Path) -> set[Path]:
     """Up to the table; of a new table up to the lake's own name."""
     top = commits.table if commits.after >= 0 else lake.parent
-    found = {commits.table / LOG_FOLDER}
+    folders = {commits.table / LOG_FOLDER}
     for parent in {file.path.parent for file in files} | {commits.table}:
-        found.update(at for at in (parent, *parent.parents) if at.is_relative_to(top))
-    return found
+        folders.update(at for at in (parent, *parent.parents) if at.is_relative_to(top))
+    return folders
 
 
 def _sync_file(file: NewFile) -> None:

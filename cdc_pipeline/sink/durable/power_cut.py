@@ -109,15 +109,15 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
         cut, pending = state.last_cut(paths), state.pending_record(paths)
     except LakeStateError:
         return {}  # the next step reads them again, and reports it
-    found = dict(_torn(paths, cut, pending))
-    if found:
+    torn_versions = dict(_torn(paths, cut, pending))
+    if torn_versions:
         with writer_lock(paths.state / "maintenance.lock"):
-            for name, version in found.items():
+            for name, version in torn_versions.items():
                 set_back(paths.table(name), version)
     _set_back_cursors(paths.cursors)
     if boot_id():
         storage.replace(_mark(paths), boot_id().encode())
-    return found
+    return torn_versions
 
 
 def _mark(paths: LakePaths) -> Path:
@@ -142,11 +142,11 @@ def _torn(
         unsure: set[tuple[str, int]] = set()  # application id and batch
         if pending is not None and target is not None:
             unsure.add((target.app_id, pending.batch_number))
-        held = states[name].suspended if name in versions else None
-        if cut is not None and held is not None:
+        suspension = states[name].suspended if name in versions else None
+        if cut is not None and suspension is not None:
             unsure |= {
                 (states[name].app_id, number)
-                for number in range(held.batch_number, cut.batch_number + 1)
+                for number in range(suspension.batch_number, cut.batch_number + 1)
             }
         with suppress(CdcError):  # the table is checked when it is used
             first = _first_torn(table, versions.get(name, -1), unsure)
@@ -206,11 +206,11 @@ def _first_torn(
 def _readable(table: Path, version: int) -> Commit:
     """Raise LakeStateError if its file is damaged or truncated."""
     file = commit_file(table, version)
-    found = read_commit(table, version)
+    commit = read_commit(table, version)
     actions = list(read_actions(read_commit_lines(table, version) or [], file))
-    if found is None or not actions:
+    if commit is None or not actions:
         raise LakeStateError(f"a file of a Delta table's log is truncated: {file}")
-    return found
+    return commit
 
 
 def _is_there(file: NewFile) -> bool:
@@ -283,12 +283,12 @@ def set_back(table: Path, version: int) -> None:
 
 def _remove_log(table: Path, version: int, *, only_checkpoints: bool = False) -> None:
     log = table / LOG_FOLDER
-    found = [
+    later_files = [
         (match[1], match[0])
         for match in map(_LOG_VERSION.fullmatch, storage_of(log).names(log))
         if match
     ]
-    for at, name in sorted(found, reverse=True):
+    for at, name in sorted(later_files, reverse=True):
         if int(at) > version and (".checkpoint." in name or not only_checkpoints):
             (log / name).unlink()
     storage_of(log).make_durable(log)

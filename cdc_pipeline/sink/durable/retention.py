@@ -122,8 +122,8 @@ def remove_old_log_files(table: Path, log: TableLog) -> int:
         )
         kept = next(old, 0)
         for name in sorted(storage_of(folder).names(folder)):
-            found = _LOG_NAME.fullmatch(name)
-            is_covered = found is not None and int(found[1]) < kept
+            name_match = _LOG_NAME.fullmatch(name)
+            is_covered = name_match is not None and int(name_match[1]) < kept
             # one whose writer was killed
             is_left = name.startswith(TEMPORARY_PREFIX) and _is_old(folder / name, until_s)
             if is_covered or is_left:

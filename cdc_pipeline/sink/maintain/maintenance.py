@@ -297,10 +297,10 @@ def _set_properties(
 def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
     """Wait for a run that is writing. Raise LockError if that takes too long."""
     until = time.monotonic() + lock_wait_s
-    with ExitStack() as held:
+    with ExitStack() as locks:
         while True:
             try:
-                held.enter_context(writer_lock(paths.lock))
+                locks.enter_context(writer_lock(paths.lock))
                 break
             except LockError:
                 if time.monotonic() >= until:

@@ -79,7 +79,7 @@ def materialize(
     new = {name: Commits(copy.table(name), -1, version) for name, version in versions.items()}
     for error in make_durable(new, lake=copy.lake).values():
         raise error
-    made = cut.model_copy(
+    copied_cut = cut.model_copy(
         update={
             "tables": {
                 name: cut.tables[name].model_copy(
@@ -102,12 +102,12 @@ def materialize(
             ),
         }
     )
-    if put_cut(copy, made) is None:
+    if put_cut(copy, copied_cut) is None:
         there = state.read_cut(copy, cut.batch_number)
         tables = {
             name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()
         }
-        if there.model_copy(update={"tables": tables}) != made:
+        if there.model_copy(update={"tables": tables}) != copied_cut:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} belongs to another copy", "")
     return copy
 
@@ -117,8 +117,8 @@ def _with_settings(lake: Path, to: str | Path) -> str | Path:
         with suppress(ValueError):  # `paths_of` says what is wrong with it
             at: LakeUri | None = parse_uri(to)
             if at is not None and at.scheme == lake.scheme:
-                found: Any = replace(at, storage=lake.storage)
-                return found  # type: ignore[no-any-return]
+                configured: Any = replace(at, storage=lake.storage)
+                return configured  # type: ignore[no-any-return]
     return to
 
 
@@ -147,9 +147,9 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         ).collect()
     finally:
         spark.catalog.dropGlobalTempView(view)
-    made = read_table_log(path)
-    assert made is not None, "it was created by the statement before"
-    return made.version
+    copied_log = read_table_log(path)
+    assert copied_log is not None, "it was created by the statement before"
+    return copied_log.version
 
 
 def _app_id(copy: LakePaths, cut: Cut, name: str) -> str:

@@ -254,7 +254,7 @@ def _append_sql(path: Path, target: RecordedTarget) -> str:
 
 
 def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
-    made = {
+    values_by_field = {
         name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})"
         for name, kind, value in step.values
     }
@@ -265,7 +265,7 @@ def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
         columns = columns_after(columns, other)
     names = [column.name for column in columns]
     fields = ", ".join(
-        f"{text_literal(name)}, {made.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}"
+        f"{text_literal(name)}, {values_by_field.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}"
         for name in names
     )
     return f"CASE WHEN {BEFORE_COLUMN} IS NOT NULL THEN named_struct({fields}) END"

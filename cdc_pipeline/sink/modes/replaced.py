@@ -102,7 +102,7 @@ class ReplacedRows:
     def _before(self, found: object, value: str, rescued: list[str]) -> str:
         """The image before a change, field by field."""
         fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
-        made = []
+        images = []
         for column in self.target.spec.columns:
             field = fields.get(column.name.lower())
             inner = f"CAST(NULL AS {column.delta_type})"
@@ -111,8 +111,8 @@ class ReplacedRows:
                 inner = self._as(
                     at, field.dataType.simpleString(), column.delta_type, name, rescued
                 )
-            made.append(f"{text_literal(column.name)}, {inner}")
-        return f"IF({value} IS NULL, NULL, named_struct({', '.join(made)}))"
+            images.append(f"{text_literal(column.name)}, {inner}")
+        return f"IF({value} IS NULL, NULL, named_struct({', '.join(images)}))"
 
     def _loaded_columns(self) -> str:
         return ", ".join(self.loaded_column(name) for name in self.names)

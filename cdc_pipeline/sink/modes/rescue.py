@@ -50,13 +50,13 @@ _COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is ne
 
 def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
     """A mirror uses no before images."""
-    found = {
+    rescued_columns = {
         value.column
         for value in rows.invalid
         if value.reason != NULLED
         and (MODES[mode].keeps_past or value.image == "after" or _is_kept(value, rows))
     }
-    return {rows.schema.column_names[column] for column in found}
+    return {rows.schema.column_names[column] for column in rescued_columns}
 
 
 def counted(rows: DecodedRows) -> Counter[str]:
@@ -143,17 +143,17 @@ def _bits(
     names = rows.schema.column_names
     there = np.unpackbits(bitmap, axis=1, bitorder="little", count=len(names)).astype(np.bool_)
     none = np.zeros(len(rows), np.bool_)
-    found: NDArray[np.bool_] = np.stack(
+    bits: NDArray[np.bool_] = np.stack(
         [there[:, names.index(name)] if name in names else none for name in sorted(known)], axis=1
     )
-    return found
+    return bits
 
 
 def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
     """(n, known): columns whose value after the change is known; what an update lacks stays."""
     before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
-    found: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
-    return found
+    present_bits: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
+    return present_bits
 
 
 def _with_bit(
@@ -236,8 +236,10 @@ def exact(column: str, delta_type: str) -> str:
 def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:
     """Rows, and values by column, in staged ``_cdc_rescued`` values that do not count after all."""
     maps = column.combine_chunks().drop_null()
-    found = pc.value_counts(maps.keys) if len(maps) else []
-    return len(maps), Counter({str(entry["values"]): entry["counts"].as_py() for entry in found})
+    value_counts = pc.value_counts(maps.keys) if len(maps) else []
+    return len(maps), Counter(
+        {str(entry["values"]): entry["counts"].as_py() for entry in value_counts}
+    )
 
 
 def summed(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

@@ -120,14 +120,14 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
         passes = (
             f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
         )
-        made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
+        cases = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
         for at in numbers:
             column = computed[target.spec.columns[at].name]
             # The plain columns hold the deleted row: they have values in every change.
             when = "true" if image == "c" else there
             value = f"CAST((\n{column.expression}\n) AS {column.delta_type})"
-            made.append(f"CASE WHEN {when} THEN {value} END AS _cdc_{image}{at}")
-        source = f"SELECT {', '.join([*carried, *made])} FROM ({source})"
+            cases.append(f"CASE WHEN {when} THEN {value} END AS _cdc_{image}{at}")
+        source = f"SELECT {', '.join([*carried, *cases])} FROM ({source})"
         carried += [f"_cdc_{image}", *(f"_cdc_{image}{at}" for at in numbers)]
     leaves = f"(_cdc_row._op = {UPDATE} AND NOT _cdc_c)"
     selected = []
@@ -161,7 +161,7 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
     of_source = [
         c
         for c in target.spec.columns
-        if c.name not in {made.name for made in target.spec.shape.computed}
+        if c.name not in {computed.name for computed in target.spec.shape.computed}
     ]
     listing = ", ".join(
         f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in of_source

@@ -123,8 +123,8 @@ def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
     """Defaults go to the rows that `live` picks, if it is given."""
     settings = []
     for name, kind, value in step.values:
-        made = f"CAST({value} AS {kind})"
+        new_value = f"CAST({value} AS {kind})"
         if live and name in step.defaults:
-            made = f"CASE WHEN {live} THEN {made} ELSE {quoted(name)} END"
-        settings.append(f"{quoted(name)} = {made}")
+            new_value = f"CASE WHEN {live} THEN {new_value} ELSE {quoted(name)} END"
+        settings.append(f"{quoted(name)} = {new_value}")
     return settings

@@ -82,7 +82,8 @@ class CutSummary(BaseModel):
             tables=len(cut.tables),
             row_changes=sum(table.row_changes for table in cut.tables.values()),
             suspended={
-                name: str(held.position) for name, held in sorted(cut.cursor.suspended.items())
+                name: str(suspended.position)
+                for name, suspended in sorted(cut.cursor.suspended.items())
             },
         )
 
@@ -128,8 +129,8 @@ def source_of(lake: str | Path, table: str) -> str:
 def sources_of(lake: str | Path) -> list[str]:
     """Those that have cuts, sorted."""
     root = paths_of(lake, "_").lake / STATE_FOLDER
-    found = (paths_of(lake, name) for name in storage_of(root).names(root))
-    return sorted(paths.source for paths in found if list_numbers(paths.cuts))
+    all_paths = (paths_of(lake, name) for name in storage_of(root).names(root))
+    return sorted(paths.source for paths in all_paths if list_numbers(paths.cuts))
 
 
 def list_cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
@@ -253,12 +254,12 @@ def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
             asked = parse_gtid_set(text, cut.cursor.flavor)
             if not asked:
                 raise _bad_as_of(text)
-        held: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
-        return bool(held.contains(asked))
+        executed: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
+        return bool(executed.contains(asked))
 
-    found = first_cut(numbers, read, holds)
-    if found < len(numbers):
-        return read(numbers[found])
+    matching_cut = first_cut(numbers, read, holds)
+    if matching_cut < len(numbers):
+        return read(numbers[matching_cut])
     newest = read(numbers[-1])
     if asked is None:
         raise _not_found(
@@ -332,15 +333,15 @@ def _bad_as_of(got: object) -> CutNotFoundError:
 
 def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
     """Raises TableNotInCutError: the cut has no such table, or it is suspended and not allowed."""
-    held = cut.cursor.suspended.get(table)
-    if held is not None and not allow_suspended:
+    suspension = cut.cursor.suspended.get(table)
+    if suspension is not None and not allow_suspended:
         raise TableNotInCutError(
             f"the table is suspended in cut {cut.batch_number}: the table is at "
-            f"{held.position}, the cut at {cut.cursor.position}",
+            f"{suspension.position}, the cut at {cut.cursor.position}",
             table=table,
-            got=f"{held.error}: {held.what}",
+            got=f"{suspension.error}: {suspension.what}",
             next_step="read it at its own position with allow_suspended=True; or repair it: "
-            f"{way_out(table, held)}",
+            f"{way_out(table, suspension)}",
         )
     there = cut.tables.get(table)
     if there is None:

@@ -144,10 +144,16 @@ def replacement(
         }
     )
     if keeps and mode.keeps_every_change and state.suspended is not None:
-        held = state.suspended
-        text = f"this {spec.mode} lacks the changes between {held.position} and the snapshot"
+        suspension = state.suspended
+        text = f"this {spec.mode} lacks the changes between {suspension.position} and the snapshot"
         notes.append(
-            Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=name),
+            Note(
+                kind=GAP_NOTE,
+                text=text,
+                journal=suspension.journal,
+                offset=suspension.offset,
+                table=name,
+            ),
         )
     return Replacement(whole, content, tuple(notes))
 

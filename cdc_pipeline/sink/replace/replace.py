@@ -257,9 +257,11 @@ class SideTable:
             json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()
         ]
         self.size_bytes = sum(int(file["size"]) for file in self.files)
-        found = (len(self.files), self.size_bytes)
-        if content.files >= 0 and found != (content.files, content.size_bytes):
-            raise self._differs(f"{found[0]} files of {found[1]} bytes")
+        file_count_and_bytes = (len(self.files), self.size_bytes)
+        if content.files >= 0 and file_count_and_bytes != (content.files, content.size_bytes):
+            raise self._differs(
+                f"{file_count_and_bytes[0]} files of {file_count_and_bytes[1]} bytes"
+            )
 
     @property
     def is_in_store(self) -> bool:
@@ -291,13 +293,13 @@ class SideTable:
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
             folders = set[Path]().union(*threads.map(give, self.files))
         if not is_object(folder):
-            made = {
+            linked = {
                 parent
                 for at in folders
                 for parent in (at, *at.parents)
                 if parent.is_relative_to(folder)
             }
-            storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
+            storage.make_durable(*sorted(linked, key=str, reverse=True), folder.parent)
 
     def _check_folder(self, folder: Path) -> None:
         """A folder without a table holds only names that an earlier try gave."""

@@ -55,11 +55,11 @@ def replaced_metadata(
         TABLE_PROPERTY: table,
         APP_ID_PROPERTY: app_id,
     }
-    made = {**side, "id": str(uuid.uuid4())}
-    made.pop("name", None)
-    made.pop("description", None)
+    metadata = {**side, "id": str(uuid.uuid4())}
+    metadata.pop("name", None)
+    metadata.pop("description", None)
     if old is not None:
-        made |= {
+        metadata |= {
             name: old[name]
             for name in ("id", "name", "description", "createdTime")
             if old.get(name) is not None
@@ -73,9 +73,9 @@ def replaced_metadata(
             configuration[_MAPPING_ID_MAX] = str(
                 _map_columns(schema, max(ids), are_named=not mapped)
             )
-    made["schemaString"] = json.dumps(schema)
-    made["configuration"] = configuration
-    return made
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = configuration
+    return metadata
 
 
 def mapping_mode(metadata: Mapping[str, Any]) -> str:

@@ -76,18 +76,18 @@ def make_archive() -> Path | None:
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=archive.parent) as work:
-        made = Path(work) / archive.name
+        new_archive = Path(work) / archive.name
         subprocess.run(  # noqa: S603 - this module
             [sys.executable, "-m", __name__, work],
-            env={**os.environ, _DUMP_VARIABLE: str(made)},
+            env={**os.environ, _DUMP_VARIABLE: str(new_archive)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=_TRAIN_TIMEOUT_S,
             check=False,
         )
-        if not made.is_file():
+        if not new_archive.is_file():
             return None
-        made.replace(archive)
+        new_archive.replace(archive)
     return archive
 
 

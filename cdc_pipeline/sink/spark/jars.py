@@ -111,7 +111,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
         resolve(work / "ivy", wanted)
         complete = work / "complete"
         complete.mkdir()
-        pinned, found = checksums(jar_set), set()
+        pinned, kept_names = checksums(jar_set), set()
         for jar in sorted((work / "ivy" / "jars").glob("*.jar")):
             if _artifact(jar.name, ivy=True) in _spark_artifacts():
                 continue
@@ -120,9 +120,9 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
                 raise _refused(
                     jar.name, expected=pinned.get(jar.name, "no jar of this name"), got=sha256
                 )
-            found.add(jar.name)
+            kept_names.add(jar.name)
             shutil.move(jar, complete / jar.name)
-        missing = sorted(pinned.keys() - found)
+        missing = sorted(pinned.keys() - kept_names)
         if missing:
             raise RuntimeSetupError(
                 f"Spark's Ivy succeeded but did not download {missing[0]}",
@@ -148,8 +148,8 @@ def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
 
 
 def checksums(jar_set: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
-    return found
+    digests: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
+    return digests
 
 
 def jar_folder(jar_set: str = DELTA) -> Path:
@@ -170,7 +170,7 @@ def _artifact(jar_name: str, *, ivy: bool) -> str:
 
 def maven_mirrors() -> list[str]:
     """Mirrors of Maven's central repository that this machine's Maven settings name."""
-    found = []
+    mirrors = []
     for file in (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml")):
         try:
             root = ElementTree.parse(file).getroot()  # noqa: S314 - the machine's own file
@@ -184,8 +184,8 @@ def maven_mirrors() -> list[str]:
                 and "!central" not in of
                 and of & {"*", "central", "external:*"}
             ):
-                found.append(url)
-    return found
+                mirrors.append(url)
+    return mirrors
 
 
 def resolve(ivy_home: Path, wanted: JarSet) -> None:
@@ -263,8 +263,8 @@ def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
     stamps: dict[str, list[int]] = {}
     try:
         for name in pinned:
-            found = (folder / name).stat()
-            stamps[name] = [found.st_size, found.st_mtime_ns]
+            jar_stat = (folder / name).stat()
+            stamps[name] = [jar_stat.st_size, jar_stat.st_mtime_ns]
         if full or _noted(folder) != stamps:
             if any(_sha256(folder / name) != sha256 for name, sha256 in pinned.items()):
                 return None

@@ -129,13 +129,13 @@ def find_spark_home() -> Path:
     if not named or Path(named).resolve() == own.resolve():
         return own
     wanted = ".".join(pyspark.__version__.split(".")[:2])
-    found = _version(Path(named))
-    if found != wanted:
+    of_home = _version(Path(named))
+    if of_home != wanted:
         raise RuntimeSetupError(
             "SPARK_HOME holds another Spark than this Python's pyspark",
             setting="SPARK_HOME",
             expected=f"Spark {wanted}, as pyspark {pyspark.__version__}",
-            got=f"{named} ({'no Spark in it' if found is None else f'Spark {found}'})",
+            got=f"{named} ({'no Spark in it' if of_home is None else f'Spark {of_home}'})",
             next_step="unset SPARK_HOME to run pyspark's own Spark, or point it to another of its "
             "version",
         )

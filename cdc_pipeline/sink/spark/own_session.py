@@ -36,7 +36,7 @@ def users_session(path: str) -> SparkSession:
     is no such function, it failed, or its session lacks something.
     """
     try:
-        found = _function(path)()
+        users = _function(path)()
     except RuntimeSetupError:
         raise
     except Exception as error:
@@ -46,15 +46,15 @@ def users_session(path: str) -> SparkSession:
             got=type(error).__name__,  # its text is another program's, and may hold anything (K26)
             next_step=f"call {path.replace(':', '.')} in a Python of this environment and fix it",
         ) from None
-    _check(found, path)
-    session: SparkSession = found
+    _check(users, path)
+    session: SparkSession = users
     return session
 
 
 def _function(path: str) -> Callable[[], Any]:
     module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        factory = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise RuntimeSetupError(
             f"{path} cannot be imported",
@@ -63,15 +63,15 @@ def _function(path: str) -> Callable[[], Any]:
             got=str(error),
             next_step=f"install the package of {module}, or put its folder on PYTHONPATH",
         ) from None
-    if not callable(found):
+    if not callable(factory):
         raise RuntimeSetupError(
             f"{path} is not a function",
             setting=SETTING,
             expected="a function without parameters that returns a SparkSession",
-            got=type(found).__name__,
+            got=type(factory).__name__,
             next_step="name the function that makes or returns the session",
         )
-    function: Callable[[], Any] = found
+    function: Callable[[], Any] = factory
     return function
 
 

@@ -170,9 +170,9 @@ def new_session(session: SparkSession) -> SparkSession:
     from time to time, with their plans.
     """
     free_spark_objects()
-    made = session.newSession()
-    _set_sql(made)
-    return made
+    new = session.newSession()
+    _set_sql(new)
+    return new
 
 
 def _set_sql(session: SparkSession) -> None:
@@ -210,11 +210,11 @@ def _quieten(session: SparkSession) -> None:
 
 def _beside(running: Any, settings: Mapping[str, str]) -> Any:
     """Another session of the Spark that this process runs, with what a session can set."""
-    made = running.newSession()
-    module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
-    module.applyModifiableSettings(made._jsparkSession, dict(settings))
-    _pass_to_hadoop(made, settings)
-    return made
+    beside = running.newSession()
+    module = getattr(getattr(beside._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
+    module.applyModifiableSettings(beside._jsparkSession, dict(settings))
+    _pass_to_hadoop(beside, settings)
+    return beside
 
 
 def _pass_to_hadoop(session: Any, settings: Mapping[str, str]) -> None:
@@ -294,8 +294,8 @@ def session_settings(
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
         # Spark appends these, so the path before them still fits the archive of classes.
         if stored:
-            given = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
-            last = [part for part in given if part and Path(part) not in stored]
+            class_path = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
+            last = [part for part in class_path if part and Path(part) not in stored]
             os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
     else:  # the jars are sent to executors on other machines
         own = config.settings.get("spark.jars", "")

@@ -136,8 +136,8 @@ def compare(
     try:
         make_sides(session, sides, source_files, buckets=buckets)
         stale = _without_unread(session, sides, unread) if unread else 0
-        found = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
-        return replace(found, stale=stale)
+        result = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
+        return replace(result, stale=stale)
     except Exception as error:
         what = "Spark could not compare the table with its source"
         raise reading_failed(error, table=sides.target.table, what=what) from None
@@ -236,8 +236,8 @@ def _compare(
         queries.append(_left_out_sql(sides, all_sides))
     if not queries:
         return ComparisonResult(None, rows_source, rows_lake, buckets, 0, {})
-    found: Any = session.sql(" UNION ALL ".join(queries))
-    found.write.parquet(str(folder))
+    differences: Any = session.sql(" UNION ALL ".join(queries))
+    differences.write.parquet(str(folder))
     counts: dict[Kind, int] = Counter()
     for part in _parts(folder, ["_kind"]):
         counts.update(part.column(0).to_pylist())
@@ -422,12 +422,12 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
     ends = SINK_MODES[sides.target.spec.mode].seq_columns
     within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
-    found = [
+    highest_seqs = [
         int(value)
         for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0]
         if value is not None
     ]
-    return max(found, default=None)
+    return max(highest_seqs, default=None)
 
 
 def duplicate_keys(

@@ -185,13 +185,13 @@ def _side(sides: Sides, rows: str, buckets: int) -> str:
 
 def _named(sides: Sides, there: Sequence[str]) -> list[str]:
     """`_cdc_rescued` is NULL if no batch has needed it yet."""
-    found = []
+    columns = []
     for at in sides.positions:
         column = sides.target.spec.columns[at]
         lacks = column.name == RESCUED_COLUMN and column.name not in there
         value = f"CAST(NULL AS {column.delta_type})" if lacks else quoted(column.name)
-        found.append(f"{value} AS c{at}")
-    return found
+        columns.append(f"{value} AS c{at}")
+    return columns
 
 
 def _of_shard(sides: Sides) -> str:
@@ -407,8 +407,8 @@ def _absent_now(sides: Sides, absent: str) -> str:
 
 
 def _image(sides: Sides, positions: list[int], within: str, there: list[str]) -> str:
-    defaults = {one.column: one for one in sides.column_defaults}
-    made = []
+    defaults = {default.column: default for default in sides.column_defaults}
+    fields = []
     for at in positions:
         column = sides.target.spec.columns[at]
         # One of our columns that no batch has needed yet.
@@ -418,10 +418,9 @@ def _image(sides: Sides, positions: list[int], within: str, there: list[str]) ->
             else f"CAST(NULL AS {column.delta_type})"
         )
         if column.name in defaults:
-            one = defaults[column.name]
-            earlier = f"{SEQ_COLUMN} < {seq_literal(int(one.seq))}"
-            value = (
-                f"IF({earlier} AND {value} IS NULL, CAST({one.value} AS {one.delta_type}), {value})"
-            )
-        made.append(f"{value} AS c{at}")
-    return ", ".join(made)
+            default = defaults[column.name]
+            earlier = f"{SEQ_COLUMN} < {seq_literal(int(default.seq))}"
+            old_value = f"CAST({default.value} AS {default.delta_type})"
+            value = f"IF({earlier} AND {value} IS NULL, {old_value}, {value})"
+        fields.append(f"{value} AS c{at}")
+    return ", ".join(fields)

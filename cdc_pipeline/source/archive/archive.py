@@ -279,7 +279,7 @@ def scan(
 ) -> JournalScan:
     """Read a journal to its end, or to its first fault."""
     transactions = TransactionPass()
-    found: dict[str, list[NDArray[np.int64]]] = {}
+    arrays: dict[str, list[NDArray[np.int64]]] = {}
     open_found: dict[str, list[NDArray[np.int64]]] = {}
     offset, timestamp_s, server_id = 4, 0, 0
     failure: CdcError | None = None
@@ -290,20 +290,20 @@ def scan(
             whole = int(boundaries[-1]) if len(boundaries) else 0
             if whole:
                 for key, parts in open_found.items():
-                    found.setdefault(key, []).extend(parts)
+                    arrays.setdefault(key, []).extend(parts)
                 open_found = {}
                 last = chunk.events[whole - 1]
                 offset = int(last["next_offset"])
                 timestamp_s = int(last["timestamp_s"])
                 server_id = int(last["server_id"])
-            for target, first, stop in ((found, 0, whole), (open_found, whole, grouped.rows)):
+            for target, first, stop in ((arrays, 0, whole), (open_found, whole, grouped.rows)):
                 for key, values in gtid.executed(chunk, first, stop).items():
                     target.setdefault(key, []).append(values)
             if grouped.error is not None:
                 raise grouped.error
     except CdcError as error:
         failure = error
-    numbers = {key: np.concatenate(parts) for key, parts in found.items()}
+    numbers = {key: np.concatenate(parts) for key, parts in arrays.items()}
     end = Position(
         file.name,
         offset,

@@ -379,8 +379,8 @@ class ArchiveThenLive:
         sizes = {info.journal: info.size_bytes for info in self.live.journals()}
         end = Position(journal, max(sizes.get(journal, 0), _FIRST_OFFSET + 1))
         with closing(cast(Any, self.live.chunks(begin, end))) as chunks:
-            found: JournalFormat = next(chunks).journal_format
-            return found
+            live_format: JournalFormat = next(chunks).journal_format
+            return live_format
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def journal_names(directory: Path) -> list[str]:
     """
     try:
         with os.scandir(directory) as entries:  # says what a file is without asking for each
-            found = [entry.name for entry in entries if entry.is_file()]
+            journals = [entry.name for entry in entries if entry.is_file()]
     except OSError as error:
         raise SourceError(
             "the archive directory cannot be read",
@@ -89,9 +89,9 @@ def journal_names(directory: Path) -> list[str]:
             next_step="set source.directory to the directory that holds the journals; a relative "
             "path begins at the folder of the YAML file",
         ) from None
-    for name in sorted(found):
+    for name in sorted(journals):
         _check_name(name)
-    names = list(filter(is_journal, found))
+    names = list(filter(is_journal, journals))
     bases = sorted({name.rpartition(".")[0] for name in names})
     if len(bases) > 1:
         raise SourceError(

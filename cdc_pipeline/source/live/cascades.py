@@ -58,7 +58,7 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
     """`tables` are ``schema.table``. Raises ServerUnreachableError, SourceError: no connection."""
     if not tables or server.variables([SWITCH]).get(SWITCH, "").upper() == "OFF":
         return []
-    found = []
+    cascades = []
     for table in tables:
         try:
             created = server.rows(f"SHOW CREATE TABLE {quoted_table(table)}")
@@ -69,12 +69,12 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
         for match in _CONSTRAINT.finditer(text):
             actions = match["actions"].strip()
             if any(change in actions for change in _CHANGES):
-                found.append(
+                cascades.append(
                     Cascade(
                         table, match["name"], match["parent"], actions, _with_database(match, table)
                     )
                 )
-    return found
+    return cascades
 
 
 def _with_database(match: re.Match[str], table: str) -> str:
@@ -89,9 +89,9 @@ def _with_database(match: re.Match[str], table: str) -> str:
 def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
     """A sentence for each of `unlogged_cascades`; raises as that."""
     return tuple(
-        f"the server does not log what the foreign key `{found.name}` changes in {found.table} "
-        f"({found.actions}) when rows of {found.parent} are deleted or get another key: the "
+        f"the server does not log what the foreign key `{cascade.name}` changes in {cascade.table} "
+        f"({cascade.actions}) when rows of {cascade.parent} are deleted or get another key: the "
         "lake keeps those rows as they were; use RESTRICT and change the child rows with "
         "statements, or do not change the parents' keys"
-        for found in unlogged_cascades(server, tables)
+        for cascade in unlogged_cascades(server, tables)
     )

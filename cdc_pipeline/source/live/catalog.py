@@ -84,17 +84,17 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         f"FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ({marks})",
         databases,
     )
-    found = catalog(
+    server_catalog = catalog(
         columns=columns,
         keys=keys,
         tables=tables,
         databases={row.text("table_schema"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
-    for table, (schema, charset) in found.tables.items():
+    for table, (schema, charset) in server_catalog.tables.items():
         if not schema.primary_key:
-            found.tables[table] = _with_unique_key(server, schema), charset
-    return found
+            server_catalog.tables[table] = _with_unique_key(server, schema), charset
+    return server_catalog
 
 
 def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
@@ -168,14 +168,14 @@ def _placed_catalog(
     at = since
     for _ in range(_READS_MAX):
         _wait_for_ddl(server, seen)
-        found = read_catalog(server, captured)
+        server_catalog = read_catalog(server, captured)
         if server.flavor == "mariadb":
-            _wait_for_ddl(server, found.tables)
+            _wait_for_ddl(server, server_catalog.tables)
         end = server.end_position()
         met: dict[tuple[str, str], tuple[str, int]] = {}
         _scan(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
         at = end
-        for table in met if _ALL not in met else [*met, *found.tables]:
+        for table in met if _ALL not in met else [*met, *server_catalog.tables]:
             seen[table] = max(
                 (met[name] for name in (table, _ALL) if name in met),
                 key=lambda at: Position(*at).order,
@@ -184,13 +184,15 @@ def _placed_catalog(
             break
     certain = {
         table: facts
-        for table, facts in found.tables.items()
+        for table, facts in server_catalog.tables.items()
         if table not in met and _ALL not in met
     }
     databases = {
-        name: charset for name, charset in found.databases.items() if (name, "") not in met
+        name: charset for name, charset in server_catalog.databases.items() if (name, "") not in met
     }
-    generated = {table: columns for table, columns in found.generated.items() if table in certain}
+    generated = {
+        table: columns for table, columns in server_catalog.generated.items() if table in certain
+    }
     return PlacedCatalog(Catalog(certain, databases, generated), seen)
 
 

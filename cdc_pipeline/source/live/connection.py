@@ -173,13 +173,13 @@ class ServerConnection:
         """By column name in lower case (servers differ in case); the names of tables and schemas
         in them as they are compared (K30).
         """
-        found = named(*self.query(sql, arguments), address=self.address, asked=sql)
-        for column in _TABLE_NAMES & found[0].keys() if found else ():
+        answer_rows = named(*self.query(sql, arguments), address=self.address, asked=sql)
+        for column in _TABLE_NAMES & answer_rows[0].keys() if answer_rows else ():
             names = self.identity.names
-            for row in found:
+            for row in answer_rows:
                 if isinstance(row[column], str):
                     row[column] = names.fold(row[column])
-        return found
+        return answer_rows
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
         rows = self.query(sql, arguments)[1]
@@ -240,20 +240,20 @@ class ServerConnection:
         """Only MariaDB has its own GTID variable. Raises ConfigError: the other is configured."""
         try:
             self.value("SELECT @@GLOBAL.gtid_binlog_pos")
-            found: Flavor = "mariadb"
+            flavor: Flavor = "mariadb"
         except StatementError as error:
             if error.number != server_errors.UNKNOWN_VARIABLE:
                 raise self.unexpected(error) from None
-            found = "mysql"
-        if self.config.flavor not in ("auto", found):
+            flavor = "mysql"
+        if self.config.flavor not in ("auto", flavor):
             raise ConfigError(
                 f"{self.address} is not the kind of server that the configuration names",
                 setting="source.flavor",
                 expected=self.config.flavor,
-                got=found,
+                got=flavor,
                 next_step="remove source.flavor, or check source.host and source.port",
             )
-        return found
+        return flavor
 
     @cached_property
     def identity(self) -> ServerIdentity:

@@ -120,8 +120,8 @@ class LiveSource:
         with contextlib.closing(
             self.chunks(Position(journal, 4), Position(journal, 1 << 40))
         ) as beginning:
-            found: int = next(beginning).journal_format.created_s
-            return found
+            created_s: int = next(beginning).journal_format.created_s
+            return created_s
 
     def check(self) -> None:
         """Check whether the log is whole, grants, and whether our replica id is free. Raises

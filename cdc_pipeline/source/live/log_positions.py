@@ -81,14 +81,16 @@ def validate_offset(
         probe = dataclasses.replace(position, offset=position.offset if inside else _FIRST_OFFSET)
         end = Position(position.journal, max(size_bytes, probe.offset + 1))
         try:
-            found = first_offset(probe, end)
+            event_offset = first_offset(probe, end)
         except (UnknownEventError, UnsupportedEventError):
             return  # checksum and place were correct: it begins an event, which reading will name
         except BinlogError as error:
             raise _not_a_boundary(position, "the start of an event", error.what) from None
-        if found != probe.offset:
+        if event_offset != probe.offset:
             raise _not_a_boundary(
-                position, f"the start of an event; the next one is at {found}", position.offset
+                position,
+                f"the start of an event; the next one is at {event_offset}",
+                position.offset,
             )
     if position.offset > size_bytes:
         raise _not_a_boundary(

@@ -30,9 +30,9 @@ def prepared_xids(server: ServerConnection) -> frozenset[str] | None:
         if error.number in (_XAER_RMERR, ACCESS_DENIED_PRIVILEGE):
             return None
         raise server.unexpected(error) from None
-    found = [_of_hex(row) if is_mysql else canonical_xid(row.text("data")) for row in rows]
+    xids = [_of_hex(row) if is_mysql else canonical_xid(row.text("data")) for row in rows]
     # A text that is no xid says nothing of which one it is.
-    return frozenset(found) if all(found) else None
+    return frozenset(xids) if all(xids) else None
 
 
 def _of_hex(row: AnswerRow) -> str:

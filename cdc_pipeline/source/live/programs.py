@@ -97,12 +97,12 @@ def _sees_all(server: ServerConnection) -> bool:
 
 def _disturbances(source: Source, since: Position, end: Position) -> list[Disturbance]:
     transactions = TransactionPass()
-    found: list[Disturbance] = []
+    disturbances: list[Disturbance] = []
     with closing(cast(Any, source.chunks(since, end))) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
-            found += _of_chunk(chunk)
-    return found
+            disturbances += _of_chunk(chunk)
+    return disturbances
 
 
 def _of_chunk(chunk: Chunk) -> Iterator[Disturbance]:

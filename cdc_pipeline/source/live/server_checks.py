@@ -123,18 +123,18 @@ def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
     returns the captured ones as ``schema.table``. Raises ServerUnreachableError, SourceError: no
     connection.
     """
-    found = _variable_findings(server)
-    if any(finding.setting == "log_bin" for finding in found):
+    findings = _variable_findings(server)
+    if any(finding.setting == "log_bin" for finding in findings):
         # The rest says nothing while there is no log.
-        return [finding for finding in found if finding.setting == "log_bin"]
-    return [*found, *_log_filter_findings(server), *_replica_findings(server, tables)]
+        return [finding for finding in findings if finding.setting == "log_bin"]
+    return [*findings, *_log_filter_findings(server), *_replica_findings(server, tables)]
 
 
 def _variable_findings(server: ServerConnection) -> list[Finding]:
     values = server.variables(
         [name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name]
     )
-    found = []
+    findings = []
     for rule in _RULES:
         value = values.get(rule.variable)
         other, needed = rule.only_with
@@ -142,7 +142,7 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
             continue
         if value is not None and value.upper() not in rule.good:
             expected = rule.good[0] or "an empty value"
-            found.append(
+            findings.append(
                 Finding(
                     ServerSettingError,
                     rule.variable,
@@ -152,7 +152,7 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
                     rule.statement,
                 )
             )
-    return found
+    return findings
 
 
 def _log_filter_findings(server: ServerConnection) -> list[Finding]:
@@ -194,7 +194,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
     values = server.variables(
         ["log_replica_updates", "log_slave_updates", "slave_run_triggers_for_rbr"]
     )
-    found = []
+    findings = []
     logs = next(
         (name for name in ("log_replica_updates", "log_slave_updates") if name in values), ""
     )
@@ -204,7 +204,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
             else "; if it is no replica any more: GRANT REPLICA MONITOR ON *.* TO "
             f"{server.account}; so that this can be seen"
         )  # fmt: skip
-        found.append(
+        findings.append(
             Finding(
                 ServerSettingError,
                 logs,
@@ -216,7 +216,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
             )
         )
     if values.get("slave_run_triggers_for_rbr", "NO").upper() == "YES":
-        found.append(
+        findings.append(
             Finding(
                 ServerSettingError,
                 "slave_run_triggers_for_rbr",
@@ -227,7 +227,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
                 "configuration; then take a snapshot of the tables that triggers change",
             )
         )
-    return [*found, *_replication_filter_findings(server, rows or [], tables)]
+    return [*findings, *_replication_filter_findings(server, rows or [], tables)]
 
 
 def is_replica(server: ServerConnection, rows: Sequence[AnswerRow] | None) -> bool:
@@ -248,7 +248,7 @@ def _replication_filter_findings(
     Its own log is as whole as its own tables, so this is an error only where a run may have read
     the primary before.
     """
-    found = []
+    findings = []
     for row in rows:
         for option in _REPLICATION_FILTERS:
             listed = row.get(option)
@@ -256,7 +256,7 @@ def _replication_filter_findings(
             compared = server.identity.names.fold(value)
             touched = value and [name for name in tables() if _leaves_out(option, compared, name)]
             if touched:
-                found.append(
+                findings.append(
                     Finding(
                         ServerSettingError,
                         option,
@@ -270,7 +270,7 @@ def _replication_filter_findings(
                         severity="error" if server.config.standby is not None else "warning",
                     )
                 )
-    return found
+    return findings
 
 
 def _leaves_out(option: str, value: str, name: str) -> bool:
@@ -314,11 +314,11 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
 
 def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
     """What would make captures safer, but is not required."""
-    found = metadata_finding(server)
+    note = metadata_finding(server)
     filters = tuple(
-        f"{one.what}: {one.got}; {one.next_step}"
-        for one in log_findings(server, tables)
-        if one.severity == "warning"
+        f"{finding.what}: {finding.got}; {finding.next_step}"
+        for finding in log_findings(server, tables)
+        if finding.severity == "warning"
     )
     plain: tuple[str, ...] = ()
     if (
@@ -331,12 +331,12 @@ def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
             "it: rows are sent in plain text; give the server a certificate and set "
             "source.tls.mode to verify",
         )
-    if found is None:
+    if note is None:
         return (*filters, *plain)
     return (
         *filters,
         *plain,
-        f"{found.setting} is {found.got}: {found.what}; {found.next_step} is recommended, so "
+        f"{note.setting} is {note.got}: {note.what}; {note.next_step} is recommended, so "
         "that each table map describes its columns",
     )
 

@@ -96,14 +96,14 @@ def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
         column = None if row["column_name"] is None else row.text("column_name")
         keys.setdefault(row.text("index_name"), []).append(column)
     columns = {column.name.lower(): column for column in schema.columns}
-    found = []
+    candidates = []
     for index, names in keys.items():
         # None: an expression
         parts = [columns.get(name.lower()) if name is not None else None for name in names]
         usable = [part for part in parts if part and not part.nullable and part.type.key]
         if len(usable) == len(names):
-            found.append((len(names), index, tuple(part.name for part in usable)))
-    return min(found)[2] if found else ()
+            candidates.append((len(names), index, tuple(part.name for part in usable)))
+    return min(candidates)[2] if candidates else ()
 
 
 def plan_ranges(

@@ -87,10 +87,10 @@ class LogTail:
         """
         if not self._has_base(executed, place):
             return None
-        found = self._read_events(place)
-        if found is None:
+        events = self._read_events(place)
+        if events is None:
             return None
-        gtids, touching = found
+        gtids, touching = events
         whole = self._joined(executed, gtids)
         self._next = Position(place.journal, place.offset, gtid_set=whole)
         if touching is None or (touching and not self._is_in(",".join(touching), executed)):
@@ -139,9 +139,9 @@ class LogTail:
                 break
             text, kind = _text(row["info"]), row.text("event_type")
             if kind.lower().startswith(("gtid", "anonymous")):
-                found = _GTID.search(text)
-                is_known = is_known and found is not None
-                gtids += [found[1]] if found is not None else []
+                gtid_match = _GTID.search(text)
+                is_known = is_known and gtid_match is not None
+                gtids += [gtid_match[1]] if gtid_match is not None else []
             elif not self._is_harmless(kind, text):
                 is_known = is_known and bool(gtids)
                 touching.update(dict.fromkeys(gtids[-1:]))

@@ -252,13 +252,13 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | N
 def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
     """The same without GTIDs and for all tables. Raises LocksUnseenError."""
     place = _log_end(reader)
-    held = CommitLocks(reader.rows).held()
-    if not held:
+    committing = CommitLocks(reader.rows).held()
+    if not committing:
         reader.begin_view()
         if _log_end(reader).order == place.order:
             return Mark.at(place), ""
         reader.end_view()
-    return None, f"{len(held)} commits"
+    return None, f"{len(committing)} commits"
 
 
 def _log_end(reader: TableReader) -> Position:
@@ -292,8 +292,8 @@ def _snapshot_place(connection: RowConnection) -> Position:
 
 def _place_of(query: _Query, address: str) -> Position:
     rows = named(*query(_SNAPSHOT_STATUS), address=address, asked=_SNAPSHOT_STATUS)
-    found = {row.text("variable_name").lower(): _text(row["value"]) for row in rows}
-    journal = found.get("binlog_snapshot_file", "")
+    variables = {row.text("variable_name").lower(): _text(row["value"]) for row in rows}
+    journal = variables.get("binlog_snapshot_file", "")
     if not journal:
         raise ServerSettingError(
             "the server does not report the position of its snapshots",
@@ -301,7 +301,7 @@ def _place_of(query: _Query, address: str) -> Position:
             expected="status variables binlog_snapshot_file and binlog_snapshot_position",
             next_step="set log_bin = binlog in the server's configuration and restart it",
         )
-    offset = found.get("binlog_snapshot_position")
+    offset = variables.get("binlog_snapshot_position")
     return Position(journal, number_of(offset, address=address, asked=_SNAPSHOT_STATUS))
 
 
