@@ -162,8 +162,8 @@ def test_events_that_cannot_be_applied_stop(sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     ["FROBNICATE t", "DROP TABLE `t", "CREATE TABLE t SELECT 1",
-     "CREATE OR REPLACE TABLE t SELECT 1", "CREATE TABLE x SELECT 1",
-     "CREATE TEMPORARY TABLE t SELECT 1", "CALL p()", "SELECT f()",
+     "CREATE OR REPLACE TABLE t SELECT 1", "CREATE TABLE x SELECT f()",
+     "CREATE TEMPORARY TABLE t SELECT f()", "CALL p()", "SELECT f()",
      "INSERT INTO t VALUES ('secret')", "INSERT INTO x VALUES ('secret')", "EXECUTE IMMEDIATE 'x'",
      "ANALYZE UPDATE x SET a = 'secret'", "UPDATE x JOIN t ON x.a = t.a SET x.b = 1"],
 )  # fmt: skip
