@@ -33,8 +33,12 @@ def make_private(path: Path) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
-        found = path.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o007:
+        status = path.lstat()
+        if (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.geteuid()
+            and status.st_mode & 0o007
+        ):
             path.chmod(0o700)
 
 

@@ -124,12 +124,12 @@ class AssetSettings(Section):
 
     def with_more(self, more: AssetSettings) -> AssetSettings:
         """These settings, replaced by those that `more` has; tags are merged."""
-        given = {
+        replaced = {
             name: value
             for name in AssetSettings.model_fields
             if (value := getattr(more, name)) is not None
         }
-        return self.model_copy(update={**given, "tags": {**self.tags, **more.tags}})
+        return self.model_copy(update={**replaced, "tags": {**self.tags, **more.tags}})
 
 
 class AssetRule(AssetSettings):
@@ -147,7 +147,7 @@ class AssetRule(AssetSettings):
 
     def matches(self, table: str) -> bool:
         patterns, without = (
-            map(TablePattern.parse, found) for found in (self.tables, self.except_)
+            map(TablePattern.parse, texts) for texts in (self.tables, self.except_)
         )
         return matches_any(patterns, table) and not matches_any(without, table)
 
@@ -182,10 +182,12 @@ class DagsterConfig(AssetSettings):
 
     def of_table(self, table: str | None) -> AssetSettings:
         """Settings of a Delta table; of the cursor if `table` is None."""
-        found = AssetSettings(**{name: getattr(self, name) for name in AssetSettings.model_fields})
+        settings = AssetSettings(
+            **{name: getattr(self, name) for name in AssetSettings.model_fields}
+        )
         if table is None:
-            return found.with_more(self.cursor)
+            return settings.with_more(self.cursor)
         for rule in self.rules:
             if rule.matches(table):
-                found = found.with_more(rule)
-        return found
+                settings = settings.with_more(rule)
+        return settings

@@ -366,9 +366,9 @@ class PipelineConfig(Section):
 
     def comparing(self, names: NameRule) -> PipelineConfig:
         """This pipeline with names compared as its server has said."""
-        made = self.model_copy()
-        made._names = names
-        return made
+        config = self.model_copy()
+        config._names = names
+        return config
 
     @property
     def lake_unknown(self) -> bool:
@@ -528,9 +528,9 @@ class PipelineDocument:
         variable is unset.
         """
         references = References(self.environment, keep=True)
-        found = dict(_schedules_in(references.replaced(self.content)))
+        schedules = dict(_schedules_in(references.replaced(self.content)))
         unset = {".".join(path) for path in references.unset}
-        return {path: value for path, value in found.items() if path not in unset}
+        return {path: value for path, value in schedules.items() if path not in unset}
 
     def written(self, path: str) -> Any:
         """A value as the document has it, with its references; None if there is none."""
@@ -567,10 +567,10 @@ class PipelineDocument:
                 return PipelineConfig.model_validate(content)
             except ValidationError as error:
                 known = {mistake.path for mistake in mistakes}
-                found = validation_errors(error, PipelineConfig, self.text, known=known)
-                if references.keep and references.drop_unset(content, found):
+                wrong = validation_errors(error, PipelineConfig, self.text, known=known)
+                if references.keep and references.drop_unset(content, wrong):
                     continue
-                mistakes += map(references.without_values, references.without_unset(found))
+                mistakes += map(references.without_values, references.without_unset(wrong))
                 mistakes += references.unset_mistakes()
                 return None
 
@@ -602,19 +602,19 @@ _SHOWN_IF_LEFT_OUT: Final = {"schedule", "maintenance", "dagster"}
 
 def _of_the_file(file: Path) -> list[Mistake]:
     """What is wrong with the name of a file."""
-    found = []
+    mistakes = []
     if not SOURCE_NAME.fullmatch(file.stem):
         message = (
             f"{file.stem!r} cannot name a source: rename the file; a source's name has at most "
             "100 letters, digits and _, and starts with a letter"
         )
-        found.append(Mistake(path=WHOLE_FILE, message=message))
+        mistakes.append(Mistake(path=WHOLE_FILE, message=message))
     twins = [file.with_suffix(suffix) for suffix in CONFIG_SUFFIXES]
     if all(twin.is_file() for twin in twins):
         names = " and ".join(twin.name for twin in twins)
         message = f"{names} both configure the source {file.stem}: delete or rename one of them"
-        found.append(Mistake(path=WHOLE_FILE, message=message))
-    return found
+        mistakes.append(Mistake(path=WHOLE_FILE, message=message))
+    return mistakes
 
 
 def _no_section(document: object) -> Mistake:
@@ -628,12 +628,12 @@ def _no_section(document: object) -> Mistake:
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
     """One for each source, by name."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for suffix in CONFIG_SUFFIXES:
         for file in sorted(jobs_directory.glob(f"*{suffix}")):
             if file.name != COMPONENT_FILE:
-                found.setdefault(file.stem, file)
-    return sorted(found.values())
+                files.setdefault(file.stem, file)
+    return sorted(files.values())
 
 
 def _not_folders(config: PipelineConfig) -> list[Mistake]:

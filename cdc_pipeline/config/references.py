@@ -83,22 +83,26 @@ class References:
         """A mistake for each variable that is unset, though an outline has kept it."""
         return [self._unset(path, name) for path, name in self.unset.items()]
 
-    def without_unset(self, found: list[Mistake]) -> list[Mistake]:
+    def without_unset(self, mistakes: list[Mistake]) -> list[Mistake]:
         """The mistakes without those of settings that an unset variable is part of: what is wrong
         with them is known when it is set.
         """
-        unset = [f"{one.path}." for one in self.mistakes if one.unset_variable]
-        return [one for one in found if not any(path.startswith(f"{one.path}.") for path in unset)]
+        unset = [f"{mistake.path}." for mistake in self.mistakes if mistake.unset_variable]
+        return [
+            mistake
+            for mistake in mistakes
+            if not any(path.startswith(f"{mistake.path}.") for path in unset)
+        ]
 
     def without_values(self, mistake: Mistake) -> Mistake:
         """A mistake whose text has references in place of variables' values (K26)."""
         named = {value: f"${{{name}}}" for value, name in self._used.items()}
         return mistake.model_copy(update={"message": hide(mistake.message, named)})
 
-    def drop_unset(self, content: dict[str, Any], found: list[Mistake]) -> bool:
+    def drop_unset(self, content: dict[str, Any], mistakes: list[Mistake]) -> bool:
         """Remove settings that are wrong because their variable is unset; return whether there
         were any."""
-        wrong = {mistake.path for mistake in found}
+        wrong = {mistake.path for mistake in mistakes}
         dropped = False
         for path in self.unset:
             around = {".".join(path[:length]) for length in range(1, len(path) + 1)}
@@ -145,7 +149,9 @@ class References:
             return "unreadable"
 
     def _value(self, name: str, path: Path) -> str:
-        value = next((one[name] for one in self._environments if name in one), None)
+        value = next(
+            (variables[name] for variables in self._environments if name in variables), None
+        )
         if value is None and self.keep:
             self.unset[path] = name
             # A lake's path cannot have braces.
@@ -157,7 +163,11 @@ class References:
         return value
 
     def _unset(self, path: Path, name: str) -> Mistake:
-        names = (one.names.get(name) for one in self._environments if isinstance(one, Variables))
+        names = (
+            variables.names.get(name)
+            for variables in self._environments
+            if isinstance(variables, Variables)
+        )
         called = next(filter(None, names), name)
         message = f"the environment variable {called} is not set: export it first"
         return Mistake(path=".".join(path), message=message, unset_variable=called)

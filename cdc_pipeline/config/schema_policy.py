@@ -63,9 +63,9 @@ class ShadowNames:
     def table_of(self, name: str) -> str:
         """The table that a shadow table's name belongs to; "" for any other name."""
         for pattern in self._patterns:
-            found = pattern.fullmatch(name)
-            if found is not None:
-                return found["table"]
+            match = pattern.fullmatch(name)
+            if match is not None:
+                return match["table"]
         return ""
 
 

@@ -56,14 +56,14 @@ class StorageConfig(Section):
     @property
     def secrets(self) -> tuple[str, ...]:
         """All that are set, to keep them out of messages."""
-        found = (
+        values = (
             self.access_key_id,
             self.secret_access_key,
             self.session_token,
             self.account_key,
             self.sas_token,
         )
-        return tuple(secret.get_secret_value() for secret in found if secret is not None)
+        return tuple(secret.get_secret_value() for secret in values if secret is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +167,16 @@ def parse_uri(text: str) -> LakeUri | None:
             f"a lake cannot be at {scheme}://: expected a path on the local disk, "
             f"{', '.join(SCHEMES.values())}"
         )
-    found = urlsplit(text)
-    user, at, host = found.netloc.rpartition("@")
+    parts = urlsplit(text)
+    user, at, host = parts.netloc.rpartition("@")
     if ":" in user or (at and scheme != "abfss"):
         raise ValueError(
             "an object store URL must not contain credentials: set them in sink.storage, "
             "from the environment"
         )
-    if not host or (scheme == "abfss" and not user) or found.query or found.fragment:
+    if not host or (scheme == "abfss" and not user) or parts.query or parts.fragment:
         raise ValueError(f"expected {SCHEMES[scheme]}")
-    return LakeUri(scheme, found.netloc, _names(found.path))
+    return LakeUri(scheme, parts.netloc, _names(parts.path))
 
 
 def _names(path: str) -> tuple[str, ...]:

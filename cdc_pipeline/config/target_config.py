@@ -224,8 +224,8 @@ class TargetRule(RowPolicies):
     @field_validator("shard_value")
     @classmethod
     def _shard_value(cls, value: str) -> str:
-        found = set(_PLACEHOLDER.findall(value))
-        if not found or found - {"schema", "table"}:
+        placeholders = set(_PLACEHOLDER.findall(value))
+        if not placeholders or placeholders - {"schema", "table"}:
             raise ValueError(
                 f"{value!r} does not distinguish tables: use {{schema}}, {{table}} or both"
             )
@@ -308,11 +308,11 @@ class TargetRule(RowPolicies):
     @property
     def expressions(self) -> list[tuple[str, str]]:
         """Every expression of the rule, with the path of its setting."""
-        found = [
+        expressions = [
             (f"computed.{name}.expression", column.expression)
             for name, column in self.computed.items()
         ]
-        return [*found, ("filter", self.filter)] if self.filter else found
+        return [*expressions, ("filter", self.filter)] if self.filter else expressions
 
     @property
     def is_plain(self) -> bool:
@@ -365,12 +365,12 @@ def _checked_type(text: str) -> str:
     """A Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
     ValueError.
     """
-    found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
-    if not _TYPE.fullmatch(found):
+    name = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
+    if not _TYPE.fullmatch(name):
         raise ValueError(
             f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz"
         )
-    return found
+    return name
 
 
 _TYPE_NAMES: Final = {

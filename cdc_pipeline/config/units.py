@@ -42,23 +42,23 @@ _SIZE_DESCRIPTION: Final = (
 
 def size_bytes(text: str) -> int:
     """Raises ValueError: the text is no size."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not {SIZE_HELP}")
-    base: int = 1000 if (found[3] or "").lower() == "b" else 1024
-    power: int = _POWER[(found[2] or "").lower()]
-    return round(float(found[1]) * float(base**power))
+    base: int = 1000 if (match[3] or "").lower() == "b" else 1024
+    power: int = _POWER[(match[2] or "").lower()]
+    return round(float(match[1]) * float(base**power))
 
 
 def duration_s(text: str, *, unit: str = "") -> float:
     """Seconds; a number alone is in `unit`, if there is one. Raises ValueError: the text is no
     duration.
     """
-    found = _DURATION.fullmatch(text.strip())
-    seconds = None if found is None else _SECONDS_OF.get(found[2].lower() or unit)
-    if found is None or seconds is None:
+    match = _DURATION.fullmatch(text.strip())
+    seconds = None if match is None else _SECONDS_OF.get(match[2].lower() or unit)
+    if match is None or seconds is None:
         raise ValueError(f"{text!r} is not {_duration_help(unit) if unit else DURATION_HELP}")
-    return float(found[1]) * seconds
+    return float(match[1]) * seconds
 
 
 def spark_size(value: Any) -> Any:

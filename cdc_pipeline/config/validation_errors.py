@@ -176,22 +176,22 @@ def _of_best_branches(
     forms: dict[str, dict[str, list[Problem]]] = {}
     kept = []
     for problem in problems:
-        at, form = _setting_at(root, problem["loc"]).form
-        if at.rpartition(".")[2] in _SEVERAL_FORMS:
-            forms.setdefault(at, {}).setdefault(form, []).append(problem)
+        path, form = _setting_at(root, problem["loc"]).form
+        if path.rpartition(".")[2] in _SEVERAL_FORMS:
+            forms.setdefault(path, {}).setdefault(form, []).append(problem)
         else:
             kept.append(problem)
-    for at, by_form in forms.items():
-        there = {key.rpartition(".")[2] for key in text.keys if key.rpartition(".")[0] == at}
+    for path, by_form in forms.items():
+        names = {key.rpartition(".")[2] for key in text.keys if key.rpartition(".")[0] == path}
         strange = {
-            form: len(there - _names_of_form(root, (*at.split("."), form))) for form in by_form
+            form: len(names - _names_of_form(root, (*path.split("."), form))) for form in by_form
         }
         best = min(by_form, key=lambda form: (strange[form], len(by_form[form])))
-        if strange[best] < len(there):
+        if strange[best] < len(names):
             kept += by_form[best]
         else:
             first = by_form[best][0]
-            kept.append({**first, "loc": tuple(at.split(".")), "type": "several_forms"})
+            kept.append({**first, "loc": tuple(path.split(".")), "type": "several_forms"})
     return kept
 
 
@@ -207,7 +207,7 @@ def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: Y
         message = "no such setting" + _meant(setting, root, text)
         return Mistake(path=path, message=message).at(text.keys.get(path))
     if kind.startswith("union_tag"):
-        kinds = one_of([_kind_of(one) for one in kinds_of(setting.annotation)])
+        kinds = one_of([_kind_of(section) for section in kinds_of(setting.annotation)])
         inner = f"{path}.kind"
         if kind == "union_tag_invalid":
             got = _as_written(text, inner, (problem.get("ctx") or {}).get("tag"), is_secret=False)
@@ -240,7 +240,7 @@ def _unaccepted(problem: Problem, setting: _Setting, got: str) -> str:
         return f"got {got}; expected a text: put it in quotes{quoted}"
     message = f"got {got}; expected {setting.accepted}"
     if kind == "literal_error" and isinstance(value, str):
-        options = [str(one) for one in get_args(kinds_of(setting.annotation)[0])]
+        options = [str(option) for option in get_args(kinds_of(setting.annotation)[0])]
         close = get_close_matches(value.lower(), options, n=1)
         message += f"; did you mean {close[0]!r}?" if close else ""
     return message
@@ -274,13 +274,15 @@ def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
     name = setting.path[-1]
     here = {known for section in setting.section for known in names_of(section)}
     here -= {"name"} if setting.section == [root] else set()
-    elsewhere = sorted({at for at, known in _all_names(root) if known == name})
+    elsewhere = sorted({path for path, known in _all_names(root) if known == name})
     close = get_close_matches(name, sorted(here), n=1)
     if elsewhere and not close:
-        empty = [at for at in elsewhere if at in text.values and _is_empty(text, at)]
-        depth = min(at.count(".") for at in elsewhere)
-        nearest = empty or [at for at in elsewhere if at.count(".") == depth]
-        places = one_of([(at and f"under {at}") or "in the first column" for at in nearest[:3]])
+        empty = [path for path in elsewhere if path in text.values and _is_empty(text, path)]
+        depth = min(path.count(".") for path in elsewhere)
+        nearest = empty or [path for path in elsewhere if path.count(".") == depth]
+        places = one_of(
+            [(path and f"under {path}") or "in the first column" for path in nearest[:3]]
+        )
         return f" here; it belongs {places}: check the indentation"
     return f"; did you mean {close[0]!r}?" if close else f"; expected {one_of(sorted(here))}"
 

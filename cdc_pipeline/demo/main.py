@@ -131,13 +131,13 @@ def _checks(config: PipelineConfig, now: SourceStatus) -> list[TableCheck]:
     for file in sorted((SHOP_DIRECTORY / "expected").glob("*.jsonl.gz")):
         header, expected = read_expected(file)
         table = f"shop.{header['table']}"
-        found = _compare(sink, table, header, expected)
+        comparison = _compare(sink, table, header, expected)
         checks.append(
             TableCheck(
                 table=table,
-                rows=found.rows,
+                rows=comparison.rows,
                 delta_version=versions.get(table, -1),
-                differences=found.differences,
+                differences=comparison.differences,
             )
         )
     if not any(check.differences for check in checks):

@@ -36,7 +36,7 @@ def column_defaults_after(
     content = target.content
     if content is not None:
         kept = () if content.restarts or not content.keeps_rows else defaults
-        defaults = (*kept, *(one for one in content.column_defaults if one not in kept))
+        defaults = (*kept, *(default for default in content.column_defaults if default not in kept))
     for step in target.schema_steps:
         defaults = _after(defaults, step)
     return defaults
@@ -53,7 +53,7 @@ def _after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefau
         )
         return (*defaults, *more)
     if isinstance(step, DropColumn):
-        return tuple(one for one in defaults if one.column != step.name)
+        return tuple(default for default in defaults if default.column != step.name)
     change = {}
     if isinstance(step, RenameColumn):
         change = {"column": step.new_name}
@@ -62,5 +62,6 @@ def _after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefau
     else:
         return defaults
     return tuple(
-        one.model_copy(update=change) if one.column == step.name else one for one in defaults
+        default.model_copy(update=change) if default.column == step.name else default
+        for default in defaults
     )

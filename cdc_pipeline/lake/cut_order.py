@@ -34,11 +34,11 @@ def first_cut(numbers: Sequence[int], read: CutReader, holds: Callable[[Cut], bo
     """The index of the first cut for which `holds`; their count if there is none. `holds`: true of
     a cut if it is true of an earlier one of the same section.
     """
-    found = len(numbers)
+    index = len(numbers)
     for low, last, newest in sections(numbers, read):
         if holds(newest):
-            found = bisect_left(numbers, True, low, last, key=lambda number: holds(read(number)))
-    return found
+            index = bisect_left(numbers, True, low, last, key=lambda number: holds(read(number)))
+    return index
 
 
 def sections(numbers: Sequence[int], read: CutReader) -> Iterator[tuple[int, int, Cut]]:

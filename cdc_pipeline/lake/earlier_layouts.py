@@ -46,13 +46,14 @@ def earlier_layouts_after(
     earlier = () if before is None else before.layouts
     if content is not None and not content.renamed_from:
         kept = earlier if content.keeps_rows and not content.restarts else ()
-        added = [one for one in content.layouts if one not in kept]
-        return tuple(sorted((*kept, *added), key=lambda one: int(one.seq)))
+        added = [layout for layout in content.layouts if layout not in kept]
+        return tuple(sorted((*kept, *added), key=lambda layout: int(layout.seq)))
     if any(isinstance(step, RemoveRows) for step in target.schema_steps):
         return ()
     names = names_after(target.schema_steps)
     followed = tuple(
-        one.model_copy(update={"keys": _renamed(one.keys, names, target)}) for one in earlier
+        layout.model_copy(update={"keys": _renamed(layout.keys, names, target)})
+        for layout in earlier
     )
     keys = _changed_keys(before, names, target)
     if not names and not keys:
@@ -117,13 +118,13 @@ def _renamed(
     target: RecordedTarget,
 ) -> _Names:
     """Keys by source table under the names after a batch, which may rename the table."""
-    made = {
+    renamed = {
         source: tuple(
             name if name in names.get(name, (name,)) else next(iter(names[name]), name)
             for name in key
         )
         for source, key in keys.items()
     }
-    if target.content is not None and len(made) == len(target.spec.sources) == 1:
-        return dict(zip(target.spec.sources, made.values(), strict=True))
-    return made
+    if target.content is not None and len(renamed) == len(target.spec.sources) == 1:
+        return dict(zip(target.spec.sources, renamed.values(), strict=True))
+    return renamed

@@ -318,7 +318,7 @@ class LoadStatus(FrozenModel):
 
 def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
     """The unfinished loads of a pipeline, oldest first; reads only the lake."""
-    found = []
+    loads = []
     for load_id in load_ids(config):
         folder = LoadFolder(config, load_id)
         try:
@@ -327,7 +327,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 continue
             progress = folder.read_progress()
         except LakeStateError as error:  # it stops no capture
-            found.append(_damaged(folder, error))
+            loads.append(_damaged(folder, error))
             continue
         rows = sum(table.rows for table in progress.tables.values())
         estimated = sum(
@@ -340,7 +340,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
         done = all(
             name in progress.tables and progress.tables[name].is_done for name in state.sources
         )
-        found.append(
+        loads.append(
             LoadStatus(
                 load_id=load_id,
                 tables=state.sources,
@@ -357,7 +357,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 progress=progress.tables,
             )
         )
-    return found
+    return loads
 
 
 def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:

@@ -224,7 +224,7 @@ def read_entries(
     files = [match for match in map(_FILE.fullmatch, names) if match and int(match[1]) < before]
     marks = _read_marks(paths, names, before=before)
     place: Counter[int] = Counter()
-    for match in sorted(files, key=lambda found: (int(found[1]), int(found[2]))):
+    for match in sorted(files, key=lambda entries: (int(entries[1]), int(entries[2]))):
         number, path = int(match[1]), folder / match[0]
         for line in _read(path):
             place[number] += 1

@@ -154,15 +154,15 @@ def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
     """
     path = lake / file.path
     try:
-        size_bytes, found = storage_of(path).digest(path)
+        size_bytes, digest = storage_of(path).digest(path)
     except OSError as error:
-        size_bytes, found = -1, f"{type(error).__name__}: {error.strerror}"
-    if (size_bytes, found) != (file.size_bytes, file.sha256):
+        size_bytes, digest = -1, f"{type(error).__name__}: {error.strerror}"
+    if (size_bytes, digest) != (file.size_bytes, file.sha256):
         raise StagingError(
             f"a staged file of a recorded batch is missing or damaged: {file.path}",
             table=table,
             expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
-            got=f"{size_bytes} bytes, sha256 {found}" if size_bytes >= 0 else found,
+            got=f"{size_bytes} bytes, sha256 {digest}" if size_bytes >= 0 else digest,
             next_step="start the run again: the batch is finished without this table, which then "
             "reads the log again",
         )

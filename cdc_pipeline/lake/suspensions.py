@@ -46,14 +46,14 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
     `held` before.
     """
     # A table changed by another program stays suspended: only restoring its old state fixes it.
-    made = suspension(
+    left = suspension(
         error,
         batch_number=record.batch_number,
         at=record.start,
         epoch=record.cursor_after.epoch,
         needs_reload=isinstance(error, LakeStateError),
     )
-    return made if held is None else restated(held, made)
+    return left if held is None else restated(held, left)
 
 
 def restated(before: Suspension, made: Suspension) -> Suspension:

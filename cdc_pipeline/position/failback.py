@@ -49,7 +49,7 @@ def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Co
     targets to its cut names none.
     """
     prefix = "" if name == MAIN_CONSUMER else f"{name}: "
-    found = [Consumer(name, cursor.epoch, cursor.position)]
+    consumers = [Consumer(name, cursor.epoch, cursor.position)]
     for table, target in sorted((cursor.targets or {}).items()):
         at = target.suspended
         if at is None or at.needs_reload:
@@ -57,8 +57,8 @@ def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Co
         position = Position(
             at.journal, at.offset, gtid_set=at.gtid_set, journal_created_s=at.journal_created_s
         )
-        found.append(Consumer(prefix + table, at.epoch, position))
-    return tuple(found)
+        consumers.append(Consumer(prefix + table, at.epoch, position))
+    return tuple(consumers)
 
 
 def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
@@ -160,13 +160,15 @@ class AckedPositions:
     def consumers(self) -> tuple[Consumer, ...]:
         """All consumers that have a cursor, including suspended targets."""
         return tuple(
-            one for name, cursor in self._cursors.items() for one in consumers_of(cursor, name=name)
+            consumer
+            for name, cursor in self._cursors.items()
+            for consumer in consumers_of(cursor, name=name)
         )
 
     def latest(self) -> Position | None:
         """The oldest position that a consumer still needs."""
-        found = oldest(self.consumers())
-        return None if found is None else found.position
+        consumer = oldest(self.consumers())
+        return None if consumer is None else consumer.position
 
     def persist(self, position: Position) -> None:
         """Note the position that was read. No consumer moves: events that were read are not

@@ -36,22 +36,22 @@ def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
     if part.kind is not SliceKind.TRANSACTIONS:
         return [part.part(first, stop)]
     events = part.events
-    found = []
+    parts = []
     begins = np.flatnonzero((events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0))
     if is_inside(events, first):
         end = _end_of(events, first)
         if end > stop:
             return [replace(part.part(first, stop), kind=SliceKind.OPEN_PIECE)]
-        found.append(replace(part.part(first, end), kind=SliceKind.LAST_PIECE))
+        parts.append(replace(part.part(first, end), kind=SliceKind.LAST_PIECE))
         first = end
     if is_inside(events, stop):
         begin = int(begins[np.searchsorted(begins, stop) - 1])
         if begin > first:
-            found.append(part.part(first, begin))
-        found.append(replace(part.part(begin, stop), kind=SliceKind.OPEN_PIECE))
+            parts.append(part.part(first, begin))
+        parts.append(replace(part.part(begin, stop), kind=SliceKind.OPEN_PIECE))
     elif stop > first:
-        found.append(part.part(first, stop))
-    return found
+        parts.append(part.part(first, stop))
+    return parts
 
 
 def _end_of(events: np.ndarray, row: int) -> int:

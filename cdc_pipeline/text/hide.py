@@ -19,7 +19,9 @@ def hide(text: str, secrets: Iterable[str] | Mapping[str, str]) -> str:
     """Return `text` with each secret replaced by `NOT_SHOWN`, or by its value in a mapping. Empty
     secrets are none."""
     shown = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, NOT_SHOWN)
-    forms = {form: shown[one] for one in shown for form in (repr(one)[1:-1], one) if form}
+    forms = {
+        form: shown[secret] for secret in shown for form in (repr(secret)[1:-1], secret) if form
+    }
     if not forms:
         return text
     longest_first = sorted(forms, key=len, reverse=True)

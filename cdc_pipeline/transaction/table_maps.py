@@ -293,8 +293,8 @@ class TableMaps:
         # Find the latest map of each table id without a loop over events: the first of each id in
         # reverse order.
         ids, from_behind = np.unique(events["table_id"][maps[::-1]], return_index=True)
-        for table_id, at in zip(ids.tolist(), maps[::-1][from_behind].tolist(), strict=True):
-            self._carried[table_id] = by_first[int(same_as[at])]
+        for table_id, row in zip(ids.tolist(), maps[::-1][from_behind].tolist(), strict=True):
+            self._carried[table_id] = by_first[int(same_as[row])]
 
     def _not_found(self, piece: EventSlice, index: int) -> TableIdNotFoundError:
         events = piece.events

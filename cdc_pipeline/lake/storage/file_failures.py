@@ -33,10 +33,10 @@ def files_failing(lake: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        found = file_failure(error, lake=lake)
-        if found is None:
+        failure = file_failure(error, lake=lake)
+        if failure is None:
             raise
-        raise found from error
+        raise failure from error
 
 
 def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | None:

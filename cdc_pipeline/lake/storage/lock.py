@@ -94,12 +94,12 @@ def lock_holder(path: Path) -> str:
     if is_object(path):
         return lease_holder(path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return ""
     # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; a waiting one has "->" in the second place.
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     if not any(
         fields[1] == "FLOCK" and fields[5] == place
         for fields in map(str.split, locks)

@@ -93,8 +93,8 @@ class ObjectStorage:
 
         try:
             with self._errors(key):
-                found = obstore.get(self._store, key)
-                content, tag = bytes(found.bytes()), _tag(found.meta)
+                answer = obstore.get(self._store, key)
+                content, tag = bytes(answer.bytes()), _tag(answer.meta)
         except FileNotFoundError:
             self._see(key, None)
             raise
@@ -107,13 +107,13 @@ class ObjectStorage:
 
     def size(self, key: str) -> int | None:
         """The bytes of an object; None if there is none."""
-        found = self._head(key)
-        return None if found is None else int(found["size"])
+        head = self._head(key)
+        return None if head is None else int(head["size"])
 
     def modified_at(self, key: str) -> datetime | None:
         """When an object was written, by the store's clock; None if there is none."""
-        found = self._head(key)
-        return None if found is None else found["last_modified"]
+        head = self._head(key)
+        return None if head is None else head["last_modified"]
 
     def _head(self, key: str) -> Any:
         import obstore
@@ -304,9 +304,9 @@ class ObjectStorage:
         import obstore
 
         with self._errors(folder, is_listing=True):
-            found = obstore.list_with_delimiter(self._store, _prefix(folder))
-            keys = [str(key) for key in found["common_prefixes"]] + [
-                str(item["path"]) for item in found["objects"]
+            listing = obstore.list_with_delimiter(self._store, _prefix(folder))
+            keys = [str(key) for key in listing["common_prefixes"]] + [
+                str(item["path"]) for item in listing["objects"]
             ]
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
 

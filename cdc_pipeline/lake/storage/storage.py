@@ -200,14 +200,14 @@ class LocalStorage:
         return removed
 
     def make_folder(self, folder: Path) -> None:
-        made = []
+        created = []
         at = folder
         while not at.is_dir():
-            made.append(at)
+            created.append(at)
             at = at.parent
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self.make_durable(*(one.parent for one in reversed(made)))
+        self.make_durable(*(one.parent for one in reversed(created)))
 
     def create(self, path: Path) -> IO[bytes]:
         self.make_folder(path.parent)

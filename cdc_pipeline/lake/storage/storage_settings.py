@@ -47,7 +47,7 @@ class SparkStorage:
 def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict[str, str]:
     """Return `obstore`'s settings for one bucket; with a prefix, the keys are `deltalake`'s."""
     if scheme == "s3a":
-        found = {
+        settings = {
             "bucket": authority,
             "region": _region(config),
             "endpoint": config.endpoint,
@@ -61,7 +61,7 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
         }
     elif scheme == "abfss":
         container, _, host = authority.partition("@")
-        found = {
+        settings = {
             "container_name": container,
             "account_name": host.partition(".")[0],
             "endpoint": config.endpoint,
@@ -69,12 +69,12 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
             "sas_key": _text(config.sas_token),
         }
     else:
-        found = {
+        settings = {
             "bucket": authority,
             "service_account": config.service_account_file,
             "base_url": config.endpoint,
         }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def delta_options(path: LakeUri) -> dict[str, str]:

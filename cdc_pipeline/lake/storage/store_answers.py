@@ -41,7 +41,7 @@ def answer_of(text: str) -> str:
     """
     text = " ".join(_COLOURS.sub("", text).split("Debug source:")[0].split())
     code, sentence, status = (
-        found[1].strip() if (found := pattern.search(text)) else ""
+        match[1].strip() if (match := pattern.search(text)) else ""
         for pattern in (_CODE, _SENTENCE, _STATUS)
     )
     said = ": ".join(filter(None, (code, sentence if sentence != code else "")))

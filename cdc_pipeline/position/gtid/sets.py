@@ -61,14 +61,14 @@ class SingleGtid:
 
 def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
     """Raises PositionError: it is not a GTID of this flavor, or more than one."""
-    found = parse_gtid_set(text, flavor)
-    if isinstance(found, MariadbGtidSet):
-        if len(found.last) == 1:
-            (((domain, server), number),) = found.last.items()
-            return SingleGtid(flavor, f"{domain}-{server}", number, str(found))
-    elif found.count() == 1:
-        ((key, intervals),) = found.intervals.items()
-        return SingleGtid(flavor, key, int(intervals[0, 0]), str(found))
+    gtid_set = parse_gtid_set(text, flavor)
+    if isinstance(gtid_set, MariadbGtidSet):
+        if len(gtid_set.last) == 1:
+            (((domain, server), number),) = gtid_set.last.items()
+            return SingleGtid(flavor, f"{domain}-{server}", number, str(gtid_set))
+    elif gtid_set.count() == 1:
+        ((key, intervals),) = gtid_set.intervals.items()
+        return SingleGtid(flavor, key, int(intervals[0, 0]), str(gtid_set))
     raise set_error(flavor, "not the GTID of one transaction", text, is_single=True)
 
 
@@ -85,11 +85,11 @@ def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flav
     """
     if not executed:
         return text
-    found: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)
+    gtid_set: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)
     for key, numbers in executed.items():
         if not len(key):
             raise PositionError(
                 "a transaction without a GTID cannot join a GTID set", got=f"{len(numbers)} of them"
             )
-        found = found.add_many(key, numbers)
-    return str(found)
+        gtid_set = gtid_set.add_many(key, numbers)
+    return str(gtid_set)

@@ -47,33 +47,33 @@ def journal_and_time(context: StartContext) -> StartDecision:
     assert start.journal is not None
     head = Position(start.journal, FIRST_OFFSET)
     context.source.validate_position(head)
-    found = search_by_time(
+    position = search_by_time(
         context.source, t_us=_us(start.time), end=context.end, journal=start.journal
     )
     what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
-    if found is None:
+    if position is None:
         return _completed(
             context,
             head,
             f"{what}: the journal has no commit at or after it, so all of the journal is read",
         )
-    return _completed(context, found, f"{what}: found at {found}")
+    return _completed(context, position, f"{what}: found at {position}")
 
 
 def time(context: StartContext) -> StartDecision:
     """Search for the time; start at the current end if nothing is found (P4, P8)."""
     start = context.configured
     assert isinstance(start, TimeConfig)
-    found = search_by_time(context.source, t_us=_us(start.time), end=context.end)
+    position = search_by_time(context.source, t_us=_us(start.time), end=context.end)
     what = f"the configuration starts at {start.time.isoformat()}"
-    if found is None:
+    if position is None:
         return _at_end(
             context,
             f"{what}: there is no commit at or after it, so reading starts at the end of the log",
         )
-    decision = _completed(context, found, f"{what}: found at {found}")
+    decision = _completed(context, position, f"{what}: found at {position}")
     oldest = context.source.journals()[0].journal
-    if found.journal == oldest and context.source.journal_created_s(oldest) * SECOND_US > _us(
+    if position.journal == oldest and context.source.journal_created_s(oldest) * SECOND_US > _us(
         start.time
     ):
         late = (

@@ -67,12 +67,12 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     uses_gtids = source.uses_gtids
     notes: list[str] = []
     try:
-        found = _read_to(source, wanted)
-        if found.begin >= 0:
+        read = _read_to(source, wanted)
+        if read.begin >= 0:
             notes.append(
-                f"{wanted} is inside a transaction: back to its beginning at {found.begin} (P7)"
+                f"{wanted} is inside a transaction: back to its beginning at {read.begin} (P7)"
             )
-            found = _read_to(source, replace(wanted, offset=found.begin))
+            read = _read_to(source, replace(wanted, offset=read.begin))
     except ServerSettingError:
         executed = _executed_by_heads(source, wanted)
         if executed is None:
@@ -96,14 +96,14 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
             next_step=_GTIDS_UNKNOWN_STEP,
         ) from error
     if not uses_gtids:
-        return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")
-    gtid_set = _text(found.executed)
+        return replace(read.position, gtid_set=""), (*notes, "the source does not use GTIDs")
+    gtid_set = _text(read.executed)
     notes.append(
         f"{gtid_set} was executed before it"
         if gtid_set
         else "the log has no GTIDs up to that point"
     )
-    return replace(found.position, gtid_set=gtid_set), tuple(notes)
+    return replace(read.position, gtid_set=gtid_set), tuple(notes)
 
 
 def with_created(source: StartSource, position: Position) -> Position:

@@ -267,7 +267,7 @@ def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> P
     """
     flavor = source.identity.flavor
     names = [info.journal for info in source.journals()]
-    found = earliest
+    newest = earliest
     low, high = 1, len(names)
     while low < high:
         middle = (low + high) // 2
@@ -275,9 +275,9 @@ def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> P
         if _difference(preceding, wanted, flavor):
             high = middle
         else:
-            found = Position(names[middle], FIRST_OFFSET, gtid_set=preceding)
+            newest = Position(names[middle], FIRST_OFFSET, gtid_set=preceding)
             low = middle + 1
-    return with_created(source, found)
+    return with_created(source, newest)
 
 
 def _name_of(identity: ServerIdentity) -> str:

@@ -56,16 +56,16 @@ def check_last_transaction(
         return
     try:
         journal = _journal_of(source, known.gtid)
-        found = _find(source, journal, known) if journal else None
+        logged = _find(source, journal, known) if journal else None
     except ServerSettingError:
         return  # MySQL with GTIDs sends no journal of a time without them
-    if found is None or found == known:
+    if logged is None or logged == known:
         return
     raise other_log(
         source,
         position,
         expected=f"{known.gtid} committed at {known.committed_us / 1e6:.6f} (seconds since 1970)",
-        got=f"{found.gtid} committed at {found.committed_us / 1e6:.6f}, in {journal}",
+        got=f"{logged.gtid} committed at {logged.committed_us / 1e6:.6f}, in {journal}",
         pipeline_name=pipeline_name,
     )
 

@@ -12,9 +12,9 @@ Rules:
 - A binary search may miss such a journal. If heads are local or journals few, all heads are read;
   otherwise each `_STRIDE`-th, which shows a clock that was set back by more than so many journals
   take, and those next to the one found, which show one that was set back by less. All are read once
-  two heads contradict each other. Heads
-  do not show a clock that was set back within one journal by less than its duration: the fallback
-  interval covers that.
+  two heads contradict each other. Heads do not show a clock that was set back within one journal by
+  less than its duration, which the fallback interval covers; nor, if not all are read, one that was
+  set forward and back again within `_STRIDE` journals.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def search_by_time(
     names = names[: names.index(end.journal) + 1] if end.journal in names else names
     journals = journals_to_scan(source, names, t_us=t_us)
     for single in (names[index] for index in journals.single):
-        found = _scan(source, Position(single, FIRST_OFFSET), end, t_us=t_us, only=single)
-        if found is not None:
-            return found
+        position = _scan(source, Position(single, FIRST_OFFSET), end, t_us=t_us, only=single)
+        if position is not None:
+            return position
     return _scan(source, Position(names[journals.first], FIRST_OFFSET), end, t_us=t_us, only="")
 
 
@@ -118,10 +118,10 @@ def _scan(
             if only and chunk.journal != only:
                 break
             starts = grouping.apply(chunk).starts
-            found = starts[chunk.events["commit_ts_us"][starts] >= t_us]
-            if not len(found):
+            rows = starts[chunk.events["commit_ts_us"][starts] >= t_us]
+            if not len(rows):
                 continue
-            event = chunk.events[int(np.min(found))]
+            event = chunk.events[int(np.min(rows))]
             return Position(
                 chunk.journal,
                 int(event["offset"]),

@@ -40,10 +40,10 @@ class SegmentsFolder:
             return
         try:
             # Check before changing permissions: a folder with other files stays unchanged.
-            there = (
+            names = (
                 os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
             )
-            foreign = sorted(name for name in there if not _OWN_NAME.fullmatch(name))
+            foreign = sorted(name for name in names if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(
                     "the store's directory contains files that are not the store's",
