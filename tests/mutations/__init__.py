@@ -1,3 +1,3 @@
-"""Rules that are taken out, one at a time, to see that a test fails: `rules.py` is the list,
-`make campaign NAME=mutations` runs it. Not part of the suite, but for
-`tests/house/test_mutations.py`, which holds the list and its page true."""
+"""Rules that are taken out, one at a time, to see that a test fails: the table of `README.md`,
+which `make campaign NAME=mutations` plays. `tests/house/test_mutations.py` holds that each place
+is there."""

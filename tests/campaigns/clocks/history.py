@@ -308,11 +308,6 @@ class _From:
 def play(
     seed: int, folder: Path, server: Server, *, server_clock: FakeClock, own: FakeClock
 ) -> Counter[str]:
-    """Play the history of a seed; what happened in it.
-
-    Raises:
-        AssertionError, CdcError: a finding.
-    """
     history = History(seed, folder, server, server_clock=server_clock, own=own)
     try:
         history.play()

@@ -59,11 +59,6 @@ def play_set(flavor: Flavor, seeds: Sequence[int]) -> list[Played]:
 
 
 def play_spark() -> str:
-    """Play `spark_child.py`; what it told.
-
-    Raises:
-        RuntimeError: something was found, or it ended early.
-    """
     with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
         clock = FakeClock(Path(home) / "clock", "Europe/Berlin")
         done = subprocess.run(

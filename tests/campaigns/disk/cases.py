@@ -51,7 +51,6 @@ class Cases:
         self._cases = 0
 
     def prepare(self) -> None:
-        """Make the lake that all cases begin with."""
         if not self._prepared.exists():
             self._prepared.mkdir()
             run(self._prepared / "lake", self._spark, upto=self._upto)
@@ -156,7 +155,6 @@ class Cases:
         return Path(shutil.copytree(self._prepared, self._lakes / f"case-{self._cases}")) / "lake"
 
     def _set_aside(self, folder: Path, name: str) -> Path:
-        """A copy where nothing is counted."""
         return Path(shutil.copytree(folder, self._lakes.parent / "aside" / name))
 
     def _check(self, lake: Path, about: dict[str, Any]) -> bool:

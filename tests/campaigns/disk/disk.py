@@ -120,7 +120,6 @@ class Disk:
 
     @property
     def counted(self) -> int:
-        """Calls since it was armed."""
         return int(_CONTROL.unpack(self._control[: _CONTROL.size])[0])
 
     @property
@@ -130,7 +129,6 @@ class Disk:
         return found[6].split(b"\0")[0].decode() if found[5] else ""
 
     def clear(self) -> None:
-        """Forget the log and the grave."""
         os.truncate(self._log, 0)
         for file in self.grave.iterdir():
             file.unlink()

@@ -19,12 +19,7 @@ _ROOT: Final = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class PartReport:
-    """What one part came to.
-
-    Attributes:
-        cases: runs with a fault, or states of the disk after a power cut.
-        findings: what was not as it should be.
-    """
+    """`cases`: runs with a fault, or states of the disk after a power cut."""
 
     cases: int
     findings: list[dict[str, Any]]

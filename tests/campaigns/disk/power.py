@@ -58,7 +58,6 @@ class PowerCut:
                 self._fill(path / child.name, child)
 
     def take(self, calls: Iterable[Call]) -> None:
-        """The calls happen."""
         for call in calls:
             self._take(call)
 
@@ -121,12 +120,7 @@ class PowerCut:
                 yield path
 
     def strike(self, live: Path, grave: Path, into: Path, choose: random.Random) -> None:
-        """Write what is left into a new folder.
-
-        Args:
-            live: a copy of `root` as it is after the calls.
-            grave: that of the disk.
-        """
+        """Write what is left into a new folder; `live`: a copy of `root` after the calls."""
         kept = choose.choice((0.0, 0.3, 0.7, 0.9, 1.0))
         contents = {node: live / path.relative_to(self._root) for path, node in self._now.items()}
         self._write(self._now[self._root], into, contents, grave, choose, kept)

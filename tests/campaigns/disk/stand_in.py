@@ -57,13 +57,13 @@ class NoSpark:
     started = False
 
     def session(self) -> None:
-        """None: the stand-in needs none."""
+        pass
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        pass
 
     def stop(self) -> None:
-        """Nothing runs."""
+        pass
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,6 @@ def live(table: Path) -> list[str]:
 
 
 def write_rows(table: Path, rows: list[dict[str, Any]], schema: pa.Schema | None) -> dict[str, Any]:
-    """A data file; its `add`."""
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)

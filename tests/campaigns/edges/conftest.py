@@ -22,14 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def mysql_evidence(mysql_server: Server) -> Iterator[Evidence]:
-    """All cases on MySQL."""
     with evidence_of(mysql_server, [*CASES, *REALS]) as evidence:
         yield evidence
 
 
 @pytest.fixture(scope="session")
 def mariadb_evidence(mariadb_server: Server) -> Iterator[Evidence]:
-    """All cases on MariaDB."""
     with evidence_of(mariadb_server, [*CASES, *REALS]) as evidence:
         yield evidence
 
@@ -41,6 +39,5 @@ def mariadb_evidence(mariadb_server: Server) -> Iterator[Evidence]:
     ]
 )
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """The evidence of each flavor in turn."""
     shared: Evidence = request.getfixturevalue(f"{request.param}_evidence")
     return shared

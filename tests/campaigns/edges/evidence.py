@@ -126,7 +126,6 @@ def texts_of(rows: DecodedRows, column: int) -> tuple[list[str | None], list[int
 
 
 def printed(value: Any) -> str | None:
-    """What SELECT gave, as text."""
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
@@ -175,7 +174,6 @@ class Evidence:
         cursor.execute(f"DELETE FROM {table}")
 
     def tell(self, name: str) -> Told:
-        """The case of this name."""
         table, index = self._places[name]
         expected = [row[index] for row in self._selected[table]]
         got, invalid = texts_of(self.journal.rows(table), index + 1)
@@ -195,6 +193,5 @@ class Evidence:
 
 @contextmanager
 def evidence_of(server: Server, cases: Sequence[Case]) -> Iterator[Evidence]:
-    """The cases in a database of their own."""
     with temporary_database(server) as database:
         yield Evidence(server, database, cases)

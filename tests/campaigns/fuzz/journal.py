@@ -26,13 +26,11 @@ _IN_USE_AT = 17
 
 @cache
 def seed_names() -> list[str]:
-    """Names of the recorded journals, in order."""
     return sorted(file.stem for file in SEEDS.glob("*.xz"))
 
 
 @cache
 def seed(name: str) -> bytes:
-    """A recorded journal."""
     return lzma.decompress((SEEDS / f"{name}.xz").read_bytes())
 
 
@@ -100,7 +98,6 @@ def wrong_checksum(journal: bytes) -> int | None:
 
 
 def lenenc(value: int) -> bytes:
-    """A length-encoded integer."""
     if value < 0xFB:
         return bytes([value])
     for first, width in ((0xFC, 2), (0xFD, 3)):

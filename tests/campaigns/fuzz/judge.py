@@ -57,12 +57,7 @@ class FindingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a mutant ended.
-
-    Attributes:
-        outcome: "rows", the name of a CdcError's class, or "finding".
-        detail: of a finding.
-    """
+    """`outcome`: "rows", the name of a CdcError's class, or "finding" with its `detail`."""
 
     outcome: str
     detail: str = ""
@@ -108,11 +103,7 @@ def _decoded(mutant: Mutant, folder: Path) -> str:
 
 
 def check_error(error: CdcError) -> None:
-    """An error must say where, and what to do.
-
-    Raises:
-        FindingError: it does not.
-    """
+    """An error must say where, and what to do; else FindingError."""
     json.dumps(error.as_dict())
     str(error)
     if error.journal is None or error.offset is None or not error.next_step:

@@ -47,7 +47,6 @@ class Mutant:
     repair: list[str]
 
     def journal(self) -> bytes:
-        """The damaged journal."""
         events = wire.split(wire.seed(self.seed))
         tail: list[bytes | int] = []
         for name, *values in self.steps:
@@ -67,7 +66,6 @@ class Mutant:
 
 
 def mutant(number: int) -> Mutant:
-    """The mutant of a number."""
     names = wire.seed_names()
     name = names[number % len(names)]
     source = random.Random(number)

@@ -211,7 +211,6 @@ def _drop_database(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _sources(table: Table) -> set[str]:
-    """Columns that generated ones refer to."""
     texts = [column.generated for column in table.columns if column.generated]
     return {
         column.name
@@ -329,7 +328,6 @@ def _drop_create(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _drop_table(choose: random.Random, table: Table, flavor: str) -> Made:
-    """The table goes, and nothing comes."""
     return [f"DROP TABLE {table.sql_name}"], _nothing
 
 

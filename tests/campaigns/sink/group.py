@@ -92,7 +92,6 @@ class Group:
         return self.folder / "lake"
 
     def play(self) -> Verdict:
-        """Work, capture, compare."""
         way = self.way
         assert way is not None
         self.server.flush_journal()
@@ -130,7 +129,6 @@ class Group:
         )
 
     def drop(self) -> None:
-        """Remove the packs' databases from the server."""
         for pack in self.packs:
             self.server.execute(f"DROP DATABASE IF EXISTS `{pack.database}`")
             self.server.execute(f"DROP DATABASE IF EXISTS `elsewhere_{pack.database}`")

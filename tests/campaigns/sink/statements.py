@@ -23,7 +23,6 @@ class Transaction:
 def random_transaction(
     choose: random.Random, tables: list[Table], *, flavor: str, statements_max: int
 ) -> Transaction:
-    """A transaction on one table or several."""
     image = choose.choice(IMAGES)
     if any(not table.key for table in tables):
         image = "FULL"

@@ -34,7 +34,6 @@ KEY_SHAPES = ("int", "int", "int", "any", "any", "composite", "composite", "stri
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -69,12 +69,10 @@ def whole_changes(changes: Iterable[Item], key: Sequence[str]) -> list[Whole | S
 
 
 def key_of(row: Values, key: Sequence[str]) -> Key:
-    """The key's values of a row."""
     return tuple(row[name] for name in key)
 
 
 def mirror(changes: Iterable[Whole | Step], key: Sequence[str]) -> list[Values]:
-    """The rows that are left."""
     rows: dict[Key, Values] = {}
     for whole in changes:
         if isinstance(whole, Step):
@@ -92,8 +90,6 @@ def mirror(changes: Iterable[Whole | Step], key: Sequence[str]) -> list[Values]:
 
 @dataclass
 class Kept:
-    """A row of soft_delete."""
-
     row: Values
     deleted: bool = False
 
@@ -179,7 +175,6 @@ class Replay:
     rows: dict[Key, Values] = field(default_factory=dict)
 
     def take(self, op: str, before: Values | None, after: Values | None) -> None:
-        """Apply one change."""
         if before is not None:
             self.rows.pop(key_of(before, self.key), None)
         if after is not None:

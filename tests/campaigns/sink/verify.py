@@ -63,7 +63,6 @@ class Lake:
         return [read_cut(self.paths, number) for number in list_numbers(self.paths.cuts)]
 
     def table(self, name: str, version: int) -> DeltaTable:
-        """The target `name` at a Delta version."""
         key = (name, version)
         if key not in self._read:
             self._read[key] = read_delta(self.paths.table(name), version)

@@ -29,7 +29,6 @@ Compare = Callable[[DeltaTable, State, list[Item], Sequence[str]], str]
 
 
 def _columns(there: DeltaTable, expected: State) -> list[str]:
-    """The source's columns of a target."""
     return [name for name in there.columns if name in (expected.columns or ())]
 
 

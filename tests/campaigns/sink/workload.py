@@ -60,7 +60,6 @@ class Executor:
         self._connection.close()
 
     def try_sql(self, sql: str) -> bool:
-        """Whether the server took a statement."""
         try:
             self._cursor.execute(sql)
         except (pymysql.err.MySQLError, pymysql.err.Error):
@@ -106,7 +105,6 @@ class Pack:
         self.may_stand: list[Table] = []  # changed by a DDL of a kind that may stop its table
 
     def create(self) -> None:
-        """The database and its first tables."""
         self._executor.seed = self.seed
         assert self._executor.try_sql(f"CREATE DATABASE {quoted(self.database)}")
         wanted = self._choose.choice((1, 1, self._size.tables_max))
@@ -125,7 +123,6 @@ class Pack:
                 self._note(table)
 
     def step(self) -> None:
-        """Transactions and DDL, mixed."""
         self._executor.seed = self.seed
         self._transactions()
         for _ in range(self._choose.randint(0, self._size.changes_max)):

@@ -70,8 +70,6 @@ def _jvm(pid: int) -> Measures:
 
 
 def files(folder: Path) -> tuple[int, int]:
-    """Return the number of files and folders below a folder, and their bytes; what vanishes
-    meanwhile is not counted."""
     count = size = 0
     for root, folders, names in os.walk(folder):
         count += len(folders)
@@ -93,7 +91,6 @@ def folders(paths: dict[str, Path]) -> Measures:
 
 
 def log_files(lake: Path) -> Measures:
-    """Count the files of all tables' Delta logs in a lake."""
     logs = [table / "_delta_log" for table in lake.glob("[!_]*/*")]
     return {"delta_log_files": sum(len(os.listdir(log)) for log in logs if log.is_dir())}
 

@@ -310,7 +310,6 @@ class Soaked:
         self._pair.rejoin()
 
     def _failover_in_capture(self) -> None:
-        """The same while a capture reads."""
         captured: list[Answer] = []
         thread = threading.Thread(target=lambda: captured.append(self._ask("capture")))
         thread.start()

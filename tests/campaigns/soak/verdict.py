@@ -75,7 +75,6 @@ class Judged:
 
 
 def judge(samples: Sequence[Mapping[str, float]]) -> list[Judged]:
-    """Judge each measure that has a tolerance and enough samples."""
     found = []
     for name, tolerance in TOLERANCES.items():
         values = [sample[name] for sample in samples if name in sample]

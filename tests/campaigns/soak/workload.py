@@ -111,7 +111,6 @@ class Workload:
 
     @property
     def names(self) -> list[str]:
-        """The random tables, as the pipeline names them."""
         with self._turn:
             return [table_name(table.database, table.name) for table in self._tables]
 

@@ -66,7 +66,6 @@ class Way:
 
     @property
     def strict(self) -> bool:
-        """Whether the server refuses what a type does not hold."""
         return "STRICT" in self.sql_mode
 
 
@@ -109,13 +108,11 @@ def drawn_samples(flavor: str, seed: int, types: int) -> tuple[Sample, ...]:
 
 
 def batched(news: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Return new types in lots that one statement alters."""
     for first in range(0, len(news), BATCH_COLUMNS):
         yield news[first : first + BATCH_COLUMNS]
 
 
 def altering(news: Sequence[str]) -> str:
-    """Return the statement that gives c0, c1 ... their new types."""
     return "ALTER TABLE t " + ", ".join(f"MODIFY c{n} {new}" for n, new in enumerate(news))
 
 
@@ -126,13 +123,10 @@ def cell_in(text: str) -> Cell | None:
 
 
 def cell_of(error: pymysql.err.Error) -> Cell | None:
-    """Return the cell that an error names."""
     return cell_in(str(error.args[1]))
 
 
 class Pairs:
-    """One server's part."""
-
     def __init__(
         self,
         server: Server,
@@ -155,7 +149,6 @@ class Pairs:
         self.report = Report()
 
     def alter(self, declared: str) -> None:
-        """Alter columns of a type to every type."""
         self._choose = random.Random(f"{self._seed} {declared}")
         old = next(sample for sample in self._samples if sample.declared == declared)
         for way in WAYS:

@@ -160,7 +160,6 @@ class World:
         return None
 
     def suspended(self) -> dict[str, Suspension]:
-        """The tables that the cursor names as suspended, without their database."""
         assert self.shop.cursors.cursor is not None
         prefix = f"{self.names['c']}."
         return {
@@ -182,7 +181,6 @@ class World:
         }
 
     def tables(self) -> list[str]:
-        """The base tables of the captured database."""
         return [
             str(name)
             for name, kind in self.server.query(f"SHOW FULL TABLES FROM {self.names['c']}")
@@ -194,7 +192,6 @@ class World:
         return [table for table in self.tables() if self._lake(table) != self._server(table)]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a captured table in the lake."""
         with suppress(KeyError):  # nothing was ever in it
             return self.shop.rows(f"{self.names['c']}.{table}")
         return []
