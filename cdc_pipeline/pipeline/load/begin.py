@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError, SourceIdentityError
+from cdc_pipeline.errors import CdcError, LoadError, SourceIdentityError
 from cdc_pipeline.lake.loads import LoadState, new_load_id, rows_time_us
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.server import LoadSource
@@ -50,12 +50,12 @@ class Started:
 
 
 class LoadBegin:
-    """Search for the place where a load begins; `viewless`: tables without an exact view."""
+    """Search for the place where a load begins; `refused`: tables because of which it failed."""
 
     def __init__(
         self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver
     ) -> None:
-        self.viewless: tuple[str, ...] = ()
+        self.refused: tuple[str, ...] = ()
         self._config = config
         self._main = main
         self._source = source
@@ -96,9 +96,9 @@ class LoadBegin:
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
         self._observer.load_stepped(f"opening a view at an exact position for {', '.join(exact)}")
         tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
-        self.viewless = exact
+        self.refused = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
-        self.viewless = ()
+        self.refused = ()
         return mark.position
 
     def _cursor(self, chosen: LoadSelection) -> CursorState:
@@ -141,8 +141,9 @@ class LoadBegin:
         changed = {table_name(database, table) for database, table in placed.last_ddl if table}
         if changed & names:
             return None
-        missing = sorted(names - schemas.keys())
+        missing = tuple(sorted(names - schemas.keys()))
         if missing:
+            self.refused = missing
             raise LoadError(
                 f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or "
                 "were just dropped",
@@ -153,20 +154,23 @@ class LoadBegin:
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""
-        routes = Routes(self._config)
-        names = []
-        for name, schema in schemas.items():
-            for route in routes.of_table(schema.database, schema.table):
+        return tuple(sorted(name for name in schemas if self._is_exact(name, schemas[name])))
+
+    def _is_exact(self, name: str, schema: TableSchema) -> bool:
+        for route in Routes(self._config).of_table(schema.database, schema.table):
+            try:
                 how = identity_of(
                     route.rule,
                     source=name,
                     columns=schema.column_names,
                     source_key=schema.key_names,
                 )
-                if keeps_every_change(how.mode, how.key):
-                    names.append(name)
-                    break
-        return tuple(sorted(names))
+            except CdcError:
+                self.refused = (name,)
+                raise
+            if keeps_every_change(how.mode, how.key):
+                return True
+        return False
 
     def _time_us(self, cursor: CursorState) -> int:
         _, cut = self._main.state()

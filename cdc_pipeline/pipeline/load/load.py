@@ -116,7 +116,7 @@ class _Done:
     left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the current load
     # targets that no longer have a source table
     gone: dict[str, CdcError] = field(default_factory=dict)
-    viewless: CdcError | None = None  # why tables that need a view at an exact place are not loaded
+    refused: list[CdcError] = field(default_factory=list)  # why tables are left out of all loads
 
 
 class _Loader:
@@ -173,8 +173,8 @@ class _Loader:
                 next_step="everything else has its snapshot; take that of a renamed table under "
                 "its new name",
             )
-        if self._done.viewless is not None:
-            raise self._done.viewless
+        if self._done.refused:
+            raise self._done.refused[0]
         if tables is None:
             self._check_matched()
         return self._report(tables, began_s, began_cpu_s)
@@ -298,19 +298,19 @@ class _Loader:
             self._load(side, started)
 
     def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
-        """Without an exact view, only of the tables that need none."""
+        """Without the tables that have no exact view, or cannot be loaded."""
         begin = LoadBegin(
             self._config, main=self._main, source=self._source, observer=self._observer
         )
         try:
             return stack.enter_context(begin.start(chosen))
         except CdcError as error:
-            others = apart_from(self._config, chosen, begin.viewless) if begin.viewless else []
+            others = apart_from(self._config, chosen, begin.refused) if begin.refused else []
             if not others:
                 raise
-            error.table = ", ".join(begin.viewless)
+            error.table = ", ".join(begin.refused)
             error.next_step = f"all other tables have theirs; for these: {error.next_step}"
-            self._done.viewless = error
+            self._done.refused.append(error)
             self._observer.load_stepped(f"{error.table} gets no snapshot: {error.what}")
         _, cut = self._main.state()
         return self._started(choose(self._config, cut, self._source.tables(), others), stack)

@@ -15,11 +15,12 @@ import pytest
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError
+from cdc_pipeline.errors import KeylessTableError, LoadError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.load.begin import LoadBegin
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
+from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
 from cdc_pipeline.pipeline.load.server import LoadSource
@@ -36,6 +37,7 @@ from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
 from tests.support.captures import here, live
+from tests.support.memory_shop import MemoryShop
 from tests.support.waits import wait_until
 from tests.support.xa_session import XaSession
 
@@ -315,3 +317,27 @@ def test_k17_a_side_lake_is_captured_to_its_bound_and_no_further(
     side = side_lake(config, server, name, low)
     side.capture_to(bound)
     assert side.cursor.position.order == bound.order
+
+
+@pytest.mark.mysql
+def test_k22_a_table_that_its_rule_refuses_costs_that_table_alone(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the whole snapshot."""
+    at = mysql_database
+    mysql_server.execute_all(
+        f"CREATE TABLE {at}.a (id INT PRIMARY KEY)",
+        f"CREATE TABLE {at}.k (v INT)",
+        f"CREATE TABLE {at}.other (w INT)",
+        f"INSERT INTO {at}.a VALUES (1), (2)",
+    )
+    stop = [{"tables": [f"{at}.*"], "keyless": "stop"}]
+    shop = MemoryShop(project(mysql_server, tmp_path, include=f"{at}.*", targets=stop))
+    shop.take_place(monkeypatch)
+    with pytest.raises(KeylessTableError) as caught:
+        load(shop.config, cursors=shop.cursors)
+    assert caught.value.table == f"{at}.k"
+    assert "all other tables have theirs" in str(caught.value.next_step)
+    assert [row["id"] for row in shop.rows(f"{at}.a")] == [1, 2]
+    with pytest.raises(KeylessTableError):
+        load(shop.config, cursors=shop.cursors, tables=[f"{at}.other"])
