@@ -140,7 +140,7 @@ def _ranges(work: Work) -> list[str]:
     from cdc_pipeline.source.rows.table_reader import TableReader
 
     with TableReader(LiveSourceConfig(**_source(work))) as reader:
-        plan = plan_ranges(reader, _schema(work), ("id",), RANGE_ROWS)
+        plan = plan_ranges(reader, _schema(work), RANGE_ROWS)
         return [one.condition(("id",)) or "1 = 1" for one in plan]
 
 
@@ -197,7 +197,7 @@ def reading(work: Work) -> Spent:
             work.folder / "ours.parquet", arrow_schema(schema), compression="zstd"
         ) as file,
     ):
-        for bounds in plan_ranges(reader, schema, ("id",), RANGE_ROWS):
+        for bounds in plan_ranges(reader, schema, RANGE_ROWS):
             for batch in reader.select(schema, bounds=bounds, where=f"id <= {work.rows}"):
                 file.write_batch(batch.rows)
                 read += len(batch)

@@ -27,7 +27,7 @@ from cdc_pipeline.errors import CdcError, TableReadInterruptedError
 from cdc_pipeline.lake.loads import TableProgress
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import ServerConnection
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
+from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
 from cdc_pipeline.source.rows.marks import end_mark
 from cdc_pipeline.source.rows.table_reader import TableReader
 
@@ -110,9 +110,8 @@ class ChunkReader:
     def _work(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Work]:
         for schema, progress in tables.items():
             try:
-                key = usable_key(self._planner, schema)
-                rows = self.rows_per_chunk(schema)
-                for bounds in plan_ranges(self._planner, schema, key, rows, after=progress.after):
+                rows, after = self.rows_per_chunk(schema), progress.after
+                for bounds in plan_ranges(self._planner, schema, rows, after=after):
                     yield Work(schema, bounds)
             except CdcError as error:
                 error.table = error.table or schema.full_name

@@ -37,7 +37,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
+from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
 from cdc_pipeline.source.rows.marks import Mark
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
@@ -250,12 +250,11 @@ class TableReading:
             if wanted is not None:
                 yield from ((None, condition) for condition in wanted)
                 return
-        key = usable_key(reader, schema)
-        if in_view or not key:
+        if in_view or not schema.primary_key:
             yield None, ""
             return
         chosen = random.Random(request.seed)  # noqa: S311 - a sample of ranges
-        for number, bounds in enumerate(plan_ranges(reader, schema, key, request.rows_per_range)):
+        for number, bounds in enumerate(plan_ranges(reader, schema, request.rows_per_range)):
             # A sample always includes the first range, so that it is never empty.
             if request.share >= 1 or number == 0 or chosen.random() < request.share:
                 yield bounds, ""

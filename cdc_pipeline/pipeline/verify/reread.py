@@ -38,7 +38,7 @@ from cdc_pipeline.pipeline.verify.repair import check_room, repair_batch
 from cdc_pipeline.pipeline.verify.view import DisturbedError, ProvenView, changes_void_it
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
+from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 _ROUNDS_MAX: Final = 5
@@ -118,8 +118,7 @@ class _Reread:
         rows_max = self._config.snapshot.chunk_rows
         report = RepairReport(source=self._config.name, table=self._table)
         with TableReader(server) as planner:
-            key = usable_key(planner, schema)
-            for bounds in plan_ranges(planner, schema, key, rows_max, where=where):
+            for bounds in plan_ranges(planner, schema, rows_max, where=where):
                 report = self._range(bounds, where, targets, report)
         return report
 

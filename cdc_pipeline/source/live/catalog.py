@@ -91,15 +91,16 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         databases={row.text("table_schema"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
+    unique = {(row.text("table_schema"), row.text("table_name")) for row in keys}
     for table, (schema, charset) in server_catalog.tables.items():
-        if not schema.primary_key:
+        if table in unique and not schema.primary_key:
             server_catalog.tables[table] = _with_unique_key(server, schema), charset
     return server_catalog
 
 
 def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
     """With the key that the log names for want of a primary key: the first unique one, in the
-    server's order, whose columns are whole and never NULL.
+    server's order (which SHOW INDEX alone has), whose columns are whole and never NULL.
     """
     with contextlib.suppress(StatementError):  # gone meanwhile
         rows = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")

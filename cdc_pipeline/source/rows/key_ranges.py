@@ -10,7 +10,7 @@ Rules:
   whatever is inserted or deleted between two of them. The number of rows per range is only a
   target.
 - The walk is lazy and keeps only the last bound: a load can resume from any bound that it recorded.
-- A unique key with a nullable column is not usable. A table without a usable key is one range.
+- The key is the table's own, as the catalog says (`source/live/catalog.py`): no column is nullable.
 
 Source: MySQL manual "Character Set Introducers", "Date and Time Literals", "Range Optimization";
 MariaDB the same.
@@ -81,60 +81,34 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
     return f"({condition})"
 
 
-def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
-    """Of the primary key; else of the shortest unique key without a nullable column; else ()."""
-    if schema.primary_key:
-        return schema.key_names
-    rows = reader.rows(
-        "SELECT INDEX_NAME AS index_name, COLUMN_NAME AS column_name "
-        "FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-        "AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
-        (schema.database, schema.table),
-    )
-    keys: dict[str, list[str | None]] = {}
-    for row in rows:
-        column = None if row["column_name"] is None else row.text("column_name")
-        keys.setdefault(row.text("index_name"), []).append(column)
-    columns = {column.name.lower(): column for column in schema.columns}
-    candidates = []
-    for index, names in keys.items():
-        # None: an expression
-        parts = [columns.get(name.lower()) if name is not None else None for name in names]
-        usable = [part for part in parts if part and not part.nullable and part.type.key]
-        if len(usable) == len(names):
-            candidates.append((len(names), index, tuple(part.name for part in usable)))
-    return min(candidates)[2] if candidates else ()
-
-
 def plan_ranges(
     reader: TableReader,
     schema: TableSchema,
-    key: Sequence[str],
     rows_per_range: int,
     *,
     after: tuple[str, ...] | None = None,
     where: str = "",
 ) -> Iterator[KeyRange]:
     """Yield the ranges of about `rows_per_range` rows each that cover all keys above `after`
-    (the `upto` of the last range that is done), in key order; the last one is open.
+    (the `upto` of the last range that is done), in key order; the last one is open. A table
+    without a key is one range.
 
     Each range is found when it is needed, by one statement on `reader`'s session, in its view if
     there is one; no result may be open there at that time.
 
     Args:
-        key: from `usable_key`; () yields one range of all rows.
         where: the user's own condition (see `TableReader.select`): only rows that satisfy it are
             counted.
 
     Raises:
-        SchemaError: a column of the key does not exist, or the server does not report its
-            collation, or compares a bound otherwise than the column.
+        SchemaError: the server does not report the collation of a column of the key, or compares
+            a bound otherwise than the column.
         TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
             ServerUnreachableError, TableReadError: as the server answered.
     """
     if rows_per_range < 1:
         raise ValueError("a range has at least one row")
-    names = tuple(key)
+    names = schema.key_names
     if not names:
         yield ALL_ROWS
         return
