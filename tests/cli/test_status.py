@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut
 from tests.sink.read.conftest import suspension
 from tests.support.fake_capture import cut, write_config, write_cut
@@ -37,7 +36,7 @@ def shops(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     last = _suspended(
         cut("held", batch=2, tables={"shop.orders": 2, "shop.items": 1}), "shop.items"
     )
-    assert put_if_absent(LakePaths(project.lake, "held").cut(2), last.model_dump_json())
+    write_cut(project.lake, last)
     monkeypatch.chdir(project.root)
     return project
 
