@@ -74,7 +74,7 @@ def test_what_is_shown_is_a_file_of_the_same_meaning(
     again.parent.mkdir()
     again.write_text(text.replace("'**********'", "'${SHOP_SALT}'"))
     monkeypatch.setenv("SHOP_PASSWORD", SALT)
-    assert load_config(again) == load_config(jobs / "shop.yaml")
+    assert load_config(again).model_dump() == load_config(jobs / "shop.yaml").model_dump()
     document = json.loads(_run("config", "show", "shop", "--json").stdout)
     assert document["settings"] == yaml.safe_load(text)
     assert document["origins"]["source.host"] == "environment"
