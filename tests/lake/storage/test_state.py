@@ -120,7 +120,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
         plan = target_of(T)
         batch.create(plan)
         batch.add(_pieces(3, 1), plan)
-        sink.paths.lock.write_text('{"host": "thief"}')
+        sink.paths.lock.write_text('{"host": "thief", "lease_s": 3600}')  # fresh for long
         assert sink._lock_check is not None
         lost = False
         while not lost:
