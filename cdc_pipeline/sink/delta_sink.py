@@ -22,9 +22,9 @@ from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeErr
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
-from cdc_pipeline.sink.apply.executors import lack_of_executors, run_tasks
+from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
-from cdc_pipeline.sink.apply.take_back import take_back
+from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
@@ -59,9 +59,9 @@ class _DeltaTables:
     def spark_started(self) -> bool:
         return self._spark.started
 
-    def lack_of_executors(self) -> str:
+    def executor_refusal(self) -> str:
         """Is "" if they can, and do so from then on. Starts the session."""
-        lack = lack_of_executors(self._spark.session(), self._paths)
+        lack = executor_refusal(self._spark.session(), self._paths)
         self._has_executors = not lack
         return lack
 
@@ -79,8 +79,8 @@ class _DeltaTables:
         """Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
 
-    def take_back(self, cut: Cut, table: str) -> int | None:
-        version = take_back(self._paths, cut, table)
+    def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
+        version = roll_back_uncut(self._paths, cut, table)
         if table not in cut.tables and self._spark.started:
             forget_logs(self._spark.session())
         return version

@@ -70,11 +70,11 @@ class Sink:
         """False if it has none."""
         return self._tables.spark_started
 
-    def lack_of_executors(self) -> str:
+    def executor_refusal(self) -> str:
         """Why all work must be done in this process; "" if executors can share it, and do from then
         on. Starts Spark, if the sink has one.
         """
-        return self._tables.lack_of_executors()
+        return self._tables.executor_refusal()
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
         """The result of `work` for each task, computed on executors, which import `work`. Raises
@@ -127,14 +127,14 @@ class Sink:
         """Compare one table with a cut (K3). Raises LakeStateError."""
         self._tables.check(cut, table, self.pending_record())
 
-    def take_back(self, cut: Cut, table: str) -> int | None:
+    def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
         """Prepare a suspended target to read its part of the log again: remove its table if no cut
         names it, or return the version to restore it to; None if there is nothing to take back.
         Raises LockError: the sink is not locked; LakeStateError: the table is not the target's, or
         its log is damaged.
         """
         self._check_locked()
-        return self._tables.take_back(cut, table)
+        return self._tables.roll_back_uncut(cut, table)
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
         """The tables that differ from a cut and the pending batch (K3)."""

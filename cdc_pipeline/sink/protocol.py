@@ -80,13 +80,13 @@ class Tables(Protocol):
     """The tables of one source, through which `Sink` changes them.
 
     Only the holder of the source's lock calls these methods, except those that only read: `check`,
-    `failing`, `content_of`, `rows_within`, `lack_of_executors`.
+    `failing`, `content_of`, `rows_within`, `executor_refusal`.
     """
 
     @property
     def spark_started(self) -> bool: ...
 
-    def lack_of_executors(self) -> str: ...
+    def executor_refusal(self) -> str: ...
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]: ...
 
@@ -99,7 +99,7 @@ class Tables(Protocol):
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Raises LakeStateError."""
 
-    def take_back(self, cut: Cut, table: str) -> int | None:
+    def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
         """Remove a table that no cut names, or return the version to restore one to."""
 
     def failing(

@@ -14,7 +14,7 @@ from dagster._core.loader import LoadingContextForTest
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration import CaptureRun, build_definitions, execute_capture
 from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
-from cdc_pipeline.orchestration.events.signs import Sign, events_of
+from cdc_pipeline.orchestration.events.signs import RunObservation, events_of
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from tests.orchestration.test_suspended import HELD
@@ -77,10 +77,10 @@ def test_more_tables_than_the_setting_leave_the_cursor_alone(
 
 
 def test_the_age_of_a_table_is_that_of_the_plan_if_the_log_was_read_to_its_end() -> None:
-    found = Sign(cursor(), 3.25, 7200.0).metadata()
+    found = RunObservation(cursor(), 3.25, 7200.0).metadata()
     assert found["lag_seconds"].value == 3.25
     assert found["retention_headroom_seconds"].value == 7200.0
-    unknown = Sign(cursor(), None, None).metadata()
+    unknown = RunObservation(cursor(), None, None).metadata()
     assert set(unknown) == {"checked_up_to"}
 
 
@@ -133,7 +133,7 @@ def test_a_suspended_table_is_late(project: Project) -> None:
     behind = at.targets["shop.orders"].model_copy(update={"suspended": HELD})
     at = at.model_copy(update={"targets": {**at.targets, "shop.orders": behind}})
     config = load_config(write_config(project.jobs, "shop"))
-    events = list(events_of(config, Hourly(), Sign(at, 1.0, None), materialized={CURSOR}))
+    events = list(events_of(config, Hourly(), RunObservation(at, 1.0, None), materialized={CURSOR}))
     kinds = {event.asset_key: type(event) for event in events}
     assert kinds[ITEMS] is dg.AssetMaterialization
     assert kinds[ORDERS] is dg.AssetObservation

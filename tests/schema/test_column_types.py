@@ -31,7 +31,7 @@ from cdc_pipeline.schema.ddl import columns as ddl
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import SYNTAXES
 from cdc_pipeline.schema.evolution.backfill import DEFAULTS, backfill
-from cdc_pipeline.schema.evolution.value_changes import Effect, value_change
+from cdc_pipeline.schema.evolution.value_changes import ValueEffect, value_change
 from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
@@ -174,8 +174,8 @@ def test_the_same_definition_again_changes_no_value(kind: Kind, spec: TypeSpec) 
     for definition in definitions(spec):
         column = replace(definition.column, nullable=True)
         change = value_change(column, definition, replace(MODES, strict=True, trims_char=True))
-        assert (change.effect is Effect.SAME) == (spec.change != "unknown"), definition
-        assert change.effect is Effect.SAME or change.reason
+        assert (change.effect is ValueEffect.SAME) == (spec.change != "unknown"), definition
+        assert change.effect is ValueEffect.SAME or change.reason
 
 
 @EVERY_TYPE

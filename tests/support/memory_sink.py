@@ -140,7 +140,7 @@ class MemoryTables:
         self._lake = lake
         self._has_catalog = has_catalog
 
-    def lack_of_executors(self) -> str:
+    def executor_refusal(self) -> str:
         return ""
 
     def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
@@ -182,7 +182,7 @@ class MemoryTables:
                 table, self._paths, "a table was changed by something other than this pipeline"
             )
 
-    def take_back(self, cut: Cut, table: str) -> int | None:
+    def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
         there, state = self._table(table), cut.cursor.targets[table]
         if there is None:
             return None

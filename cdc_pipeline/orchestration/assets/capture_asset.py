@@ -294,7 +294,7 @@ def _run(
         fails = config.dagster.fail_on_suspended or tables is not None
         cursor = _cursor_now(config, cursors)
         if cursor is not None:
-            recorder.leave_signs(cursor, run_fails=fails)
+            recorder.record_observations(cursor, run_fails=fails)
         if fails:
             raise failure from error
         context.log.error(str(error))
@@ -309,7 +309,7 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     if report.cursor is not None:
-        recorder.leave_signs(report.cursor)
+        recorder.record_observations(report.cursor)
     context.log.info(f"{report.outcome}: {report.reason}")
 
 

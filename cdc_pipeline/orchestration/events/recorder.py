@@ -110,7 +110,7 @@ class MaterializationRecorder(RunObserver):
             )
         )
 
-    def leave_signs(self, cursor: CursorState, *, run_fails: bool = False) -> None:
+    def record_observations(self, cursor: CursorState, *, run_fails: bool = False) -> None:
         """Log what a run leaves at its end: the check of each table that is suspended, that
         follows again, or that was selected with its checks; and the run's sign on the assets.
 

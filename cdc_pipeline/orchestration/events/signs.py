@@ -32,7 +32,7 @@ Event = dg.AssetObservation | dg.AssetMaterialization
 
 
 @dataclass(frozen=True)
-class Sign:
+class RunObservation:
     """What a run knows of its source at its end.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sign:
 
 def sign_of(
     config: PipelineConfig, cursor: CursorState, *, plan: CapturePlan | None, planned_at_s: float
-) -> Sign:
+) -> RunObservation:
     """Asks a live server how long it keeps its log.
 
     `planned_at_s`: when the run's plan was made, in seconds since 1970: what was committed later
@@ -76,7 +76,7 @@ def sign_of(
         lag_s = max(0.0, time.time() - planned_at_s)
     elif cursor.timestamp_s > 0:
         lag_s = max(0.0, time.time() - cursor.timestamp_s)
-    return Sign(cursor, lag_s, _headroom_s(config, cursor))
+    return RunObservation(cursor, lag_s, _headroom_s(config, cursor))
 
 
 def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:
@@ -102,7 +102,7 @@ def _headroom_s(config: PipelineConfig, cursor: CursorState) -> float | None:
 def events_of(
     config: PipelineConfig,
     translator: CdcTranslator,
-    sign: Sign,
+    sign: RunObservation,
     *,
     materialized: Container[dg.AssetKey],
     wanted: Container[dg.AssetKey] = frozenset(),

@@ -30,9 +30,9 @@ from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.segments.segment import SegmentCommitter, SegmentResult
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -210,16 +210,16 @@ class _Gap:
             ends_anywhere=True,
             epoch=batch.cursor.epoch,
         )
-        stretch = open_stretch(
+        session = open_session(
             context,
-            LogSection(run, source, TableFilter(config), batch.cursor),
+            ReadRange(run, source, TableFilter(config), batch.cursor),
             targets=Targets(config, batch.cut),
             parking=self._sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )
-        committer = SegmentCommitter(stretch, source=config.name)
+        committer = SegmentCommitter(session, source=config.name)
         try:
-            Drain(context, stretch, committer).run()
+            Drain(context, session, committer).run()
         except TransactionError as error:
             raise LoadError(
                 "the range cannot be appended as it is",

@@ -27,12 +27,12 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LockError, PositionError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.lost_xa import drop_lost
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.capture.summary import RunState, report_of
 from cdc_pipeline.pipeline.capture.suspension import check_suspended, resume
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
@@ -243,9 +243,9 @@ def _read_and_drain(
 ) -> RunState:
     """Two threads around the store. The first record gets the notes."""
     config, cursor = context.config, state.cursor
-    stretch = open_stretch(
+    session = open_session(
         context,
-        LogSection(
+        ReadRange(
             resolved,
             source,
             TableFilter(config),
@@ -259,9 +259,9 @@ def _read_and_drain(
         ),
     )
     for note in notes:
-        stretch.stager.note(note)
-    committer = Committer(context, stretch, start_reasons=resolved.plan.start_reasons)
-    read = Drain(context, stretch, committer, on_position=on_position).run()
+        session.stager.note(note)
+    committer = Committer(context, session, start_reasons=resolved.plan.start_reasons)
+    read = Drain(context, session, committer, on_position=on_position).run()
     done = committer.done
     state.main.go_on(done)
     dropped = state.read.dropped + read.dropped

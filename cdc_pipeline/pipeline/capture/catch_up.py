@@ -8,7 +8,7 @@ Rules:
   the suspended target has.
 - The target may hold some of these changes, of a batch that failed after its commit: the MERGE's
   own guard drops them. Where each change leaves a record of its own, the table is taken back first
-  (`sink/apply/take_back.py`).
+  (`sink/apply/roll_back_uncut.py`).
 - It ends before the oldest prepared XA transaction that is still open; the changes of that are read
   when it has ended. If one was prepared in another server's log, its place in this one is not
   known, and the catch-up waits.
@@ -38,15 +38,15 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
-from cdc_pipeline.pipeline.capture.commit import Committer, Covered
-from cdc_pipeline.pipeline.capture.drain import Drain
-from cdc_pipeline.pipeline.capture.stretch import (
+from cdc_pipeline.pipeline.capture.capture_session import (
     CaptureContext,
-    LogSection,
-    Stretch,
+    CaptureSession,
+    ReadRange,
     before_begin,
-    open_stretch,
+    open_session,
 )
+from cdc_pipeline.pipeline.capture.commit import BatchExtent, Committer
+from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.summary import RunState, RunSummary, report_of
 from cdc_pipeline.pipeline.capture.suspension import check_suspended, plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -218,7 +218,7 @@ class CatchUp:
 
     def _take_back(self, name: str) -> None:
         """Undo what the target got from batches that left it behind: it is read again."""
-        version = self._context.sink.take_back(self._cut, name)
+        version = self._context.sink.roll_back_uncut(self._cut, name)
         if version is None:
             return
         batch = self._context.admin_batch(self._cut, self._cursor)
@@ -307,18 +307,18 @@ class CatchUp:
             ends_anywhere=False,
         )
         tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
-        stretch = open_stretch(
+        session = open_session(
             self._context,
-            LogSection(run, source, tables, cursor, left=left),
+            ReadRange(run, source, tables, cursor, left=left),
             targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
-        moves = _CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us)
-        committer = Committer(self._context, stretch, moves=moves)
+        moves = _CatchUpPolicy(session, name, cursor=cursor, source_time_us=cut.source_time_us)
+        committer = Committer(self._context, session, moves=moves)
         try:
-            Drain(self._context, stretch, committer).run()
+            Drain(self._context, session, committer).run()
         finally:
             self._done.join(committer.done)
             self._go_on_from(committer.done.latest)
@@ -357,18 +357,18 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     }
 
 
-class _CatchUpMoves:
-    """Moves of one suspended target, up to the source's cursor, which stays (`commit.Moves`)."""
+class _CatchUpPolicy:
+    """Advances one suspended target up to the source's cursor, which stays."""
 
     kind: BatchKind = "catch_up"
     moves_cursor: bool = False
 
     def __init__(
-        self, stretch: Stretch, name: str, *, cursor: CursorState, source_time_us: int
+        self, session: CaptureSession, name: str, *, cursor: CursorState, source_time_us: int
     ) -> None:
         suspended = cursor.targets[name].suspended
         assert suspended is not None
-        self._stretch = stretch
+        self._session = session
         self._name = name
         self._cursor = cursor
         self._end = cursor.position
@@ -378,11 +378,11 @@ class _CatchUpMoves:
 
     def needs_batch(self, *, final: bool) -> bool:
         """At the end even a stretch without rows of the target moves it."""
-        place = self._stretch.place
+        place = self._session.place
         return final and place.position.order != place.batch_start.order
 
-    def cover(self, number: int, created: Collection[str]) -> Covered:
-        place = self._stretch.place
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+        place = self._session.place
         is_caught_up = place.position.order >= self._end.order
         own = place.take_interval()
         ended = "; it follows the source again" if is_caught_up else ""
@@ -394,14 +394,14 @@ class _CatchUpMoves:
             offset=own.start_offset,
             table=self._name,
         )
-        targets = self._stretch.targets.states(created)
+        targets = self._session.targets.states(created)
         self._left = None if is_caught_up else self._still_suspended()
         targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
         after = self._cursor.model_copy(update={"batch_number": number, "targets": targets})
-        return Covered(empty_interval(self._cursor), after, self._time_us, notes=(note,))
+        return BatchExtent(empty_interval(self._cursor), after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
-        at, cursor = self._stretch.resume_position(), self._cursor
+        at, cursor = self._session.resume_position(), self._cursor
         waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
         return self._suspended.model_copy(
             update={

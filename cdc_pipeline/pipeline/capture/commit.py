@@ -6,7 +6,7 @@ Rules:
   `lake/prepared.py`).
 - A stretch of the log that changes no target makes no batch: at the end of a run only the cursor
   moves, under the same batch number, and no JVM is started.
-- `Moves` alone decides what a batch moves: the source's cursor, or one suspended target
+- `AdvancePolicy` alone decides what a batch moves: the source's cursor, or one suspended target
   (`catch_up.py`).
 """
 
@@ -19,7 +19,11 @@ from typing import Protocol
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
+from cdc_pipeline.pipeline.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    before_begin,
+)
 from cdc_pipeline.pipeline.capture.summary import RunSummary
 from cdc_pipeline.pipeline.publish import cursor_metadata, publish, start_metadata
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
@@ -37,7 +41,7 @@ class BatchCommitter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class BatchExtent:
     """Interval of a batch, `cursor` behind it; `source_time_us`: its last commit, -1 unknown."""
 
     interval: Interval
@@ -46,7 +50,7 @@ class Covered:
     notes: tuple[Note, ...] = ()
 
 
-class Moves(Protocol):
+class AdvancePolicy(Protocol):
     """Rules for what the batches of a stretch move."""
 
     @property
@@ -60,39 +64,39 @@ class Moves(Protocol):
     def needs_batch(self, *, final: bool) -> bool:
         """Whether the position alone makes a batch due, without work for any target."""
 
-    def cover(self, number: int, created: Collection[str]) -> Covered:
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
         """Take the interval since the last call; `created`: targets that batch `number` makes."""
 
     def published(self, cut: Cut) -> None:
         pass
 
 
-class CursorMoves:
+class AdvanceCursor:
     kind: BatchKind = "batch"
     moves_cursor: bool = True
 
-    def __init__(self, stretch: Stretch, *, source: str) -> None:
-        self._stretch = stretch
+    def __init__(self, session: CaptureSession, *, source: str) -> None:
+        self._session = session
         self._source = source
 
     def needs_batch(self, *, final: bool) -> bool:  # noqa: ARG002
         """The cursor moves without a batch."""
         return False
 
-    def cover(self, number: int, created: Collection[str]) -> Covered:
-        stretch = self._stretch
-        interval = stretch.place.take_interval()
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+        session = self._session
+        interval = session.place.take_interval()
         cursor = cursor_state(
             self._source,
-            stretch.identity,
-            stretch.place.full_position(),
+            session.identity,
+            session.place.full_position(),
             batch_number=number,
-            epoch=stretch.epoch,
-            open_xa=stretch.parking.durable(),
-            targets=stretch.targets.states(created),
-            shadows=stretch.targets.shadow_texts(),
+            epoch=session.epoch,
+            open_xa=session.parking.durable(),
+            targets=session.targets.states(created),
+            shadows=session.targets.shadow_texts(),
         )
-        return Covered(interval, cursor, stretch.place.source_time_us)
+        return BatchExtent(interval, cursor, session.place.source_time_us)
 
     def published(self, cut: Cut) -> None:
         pass
@@ -104,25 +108,25 @@ class Committer:
     def __init__(
         self,
         context: CaptureContext,
-        stretch: Stretch,
+        session: CaptureSession,
         *,
-        moves: Moves | None = None,
+        moves: AdvancePolicy | None = None,
         start_reasons: tuple[str, ...] = (),
     ) -> None:
         self.done = RunSummary()
-        self.cursor = stretch.section.cursor
+        self.cursor = session.section.cursor
         self._context = context
-        self._stretch = stretch
-        self._moves = moves or CursorMoves(stretch, source=context.config.name)
+        self._session = session
+        self._moves = moves or AdvanceCursor(session, source=context.config.name)
         self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
-        batch, limits = self._stretch.stager.staged, self._context.config.batch
+        batch, limits = self._session.stager.staged, self._context.config.batch
         if (
             batch is None
             or batch.has_open
-            or self._stretch.parking.has_pieces
-            or self._stretch.overlap.is_held
+            or self._session.parking.has_pieces
+            or self._session.overlap.is_held
         ):
             return False
         return (
@@ -134,11 +138,11 @@ class Committer:
         """Without work, at most the cursor moves. After a SinkError the next run finishes the
         batch.
         """
-        if self._stretch.stager.is_in_doubt:
+        if self._session.stager.is_in_doubt:
             return
-        if self._stretch.overlap.is_held:
+        if self._session.overlap.is_held:
             if not final:
-                self._stretch.overlap.check_passed(self._stretch.place)
+                self._session.overlap.check_passed(self._session.place)
         elif self._has_work() or self._moves.needs_batch(final=final):
             self._commit_batch()
         elif final and self._moves.moves_cursor:
@@ -146,12 +150,12 @@ class Committer:
 
     def _has_work(self) -> bool:
         """Of a new suspension (K4), or of a target that is no longer exact (K12), too."""
-        targets = self._stretch.targets
+        targets = self._session.targets
         of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
-        return bool(of_targets) or self._stretch.stager.has_work
+        return bool(of_targets) or self._session.stager.has_work
 
     def _commit_batch(self) -> None:
-        context, stager, targets = self._context, self._stretch.stager, self._stretch.targets
+        context, stager, targets = self._context, self._session.stager, self._session.targets
         with stager.together():
             batch = stager.batch()
             self._save_history()
@@ -188,24 +192,24 @@ class Committer:
                 ack=self._ack,
             )
             stager.published(cut)
-            self._stretch.parking.published()
+            self._session.parking.published()
         self._moves.published(cut)
 
     def _left_behind_at(self) -> Position:
         open_before = self.cursor.open_xa if self.cursor is not None else ()
         return before_begin(
-            self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch)
+            self._session.place.batch_start, oldest_begin(open_before, epoch=self._session.epoch)
         )
 
     def _move_cursor(self) -> None:
-        cursor, place = self.cursor, self._stretch.place.position
+        cursor, place = self.cursor, self._session.place.position
         if cursor is not None and (cursor.epoch, cursor.position.order) == (
-            self._stretch.epoch,
+            self._session.epoch,
             place.order,
         ):
             return
         self._save_history()
-        collected = self._stretch.stager.collect()
+        collected = self._session.stager.collect()
         covered = self._moves.cover(0 if cursor is None else cursor.batch_number, ())
         self.done.moved(covered.interval, collected.ddl, collected.notes)
         self.cursor = covered.cursor
@@ -214,16 +218,16 @@ class Committer:
         self._ack()
 
     def _save_history(self) -> None:
-        stretch = self._stretch
-        if stretch.history is not None:
-            stretch.history.save(stretch.place.position)
-        stretch.schemas.reached(stretch.place.position)
-        stretch.schemas.save(self.cursor, source_time_us=stretch.place.source_time_us)
+        session = self._session
+        if session.history is not None:
+            session.history.save(session.place.position)
+        session.schemas.reached(session.place.position)
+        session.schemas.save(self.cursor, source_time_us=session.place.source_time_us)
 
     def _ack(self) -> None:
-        position = self._stretch.place.take_ack_position()
+        position = self._session.place.take_ack_position()
         if position is not None:
-            self._stretch.store.ack(position)
+            self._session.store.ack(position)
 
 
 def cursor_state(

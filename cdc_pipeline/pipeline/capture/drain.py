@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext, CaptureSession
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.interpret import (
     Changes,
@@ -29,7 +30,6 @@ from cdc_pipeline.pipeline.capture.interpret import (
     units,
 )
 from cdc_pipeline.pipeline.capture.reader import Reader, ReadResult
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStaging
 from cdc_pipeline.pipeline.decode.decoding import decoder_of
@@ -51,62 +51,62 @@ class Drain:
     def __init__(
         self,
         context: CaptureContext,
-        stretch: Stretch,
+        session: CaptureSession,
         committer: BatchCommitter,
         *,
         on_position: Callable[[Position], None] | None = None,
     ) -> None:
-        config, section, targets = context.config, stretch.section, stretch.targets
+        config, section, targets = context.config, session.section, session.targets
         rules = StatementRules(
             section.tables,
-            is_mariadb=stretch.identity.flavor == "mariadb",
-            names=stretch.identity.names,
+            is_mariadb=session.identity.flavor == "mariadb",
+            names=session.identity.names,
             config=config,
             followed=targets.followed_sources(),
         )
         self._context = context
-        self._stretch = stretch
+        self._session = session
         self._committer = committer
         self._reader = Reader(
             run=section.run,
             source=section.source,
-            store=stretch.store,
+            store=session.store,
             rules=rules,
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
             on_position=on_position,
         )
         self._interpreter = Interpreter(
-            stretch,
+            session,
             rules=rules,
             decoder=decoder_of(
                 targets,
-                captured=stretch.captured,
-                epoch=stretch.epoch,
-                schemas=stretch.schemas,
-                names=stretch.identity.names,
+                captured=session.captured,
+                epoch=session.epoch,
+                schemas=session.schemas,
+                names=session.identity.names,
             ),
             xa=XaPlanner(
-                stretch,
+                session,
                 accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
                 source=config.name,
             ),
         )
-        self._xa = XaStaging(stretch)
+        self._xa = XaStaging(session)
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
 
     def run(self) -> ReadResult:
         """If this fails, what came before is committed, and the source is closed."""
-        store, reader = self._stretch.store, self._reader
+        store, reader = self._session.store, self._reader
         store.start()
         reader.start()
         try:
             self._drain()
         except BaseException:
             store.stop()
-            self._stretch.section.source.close()
+            self._session.section.source.close()
             raise
         finally:
             store.stop()
@@ -114,7 +114,7 @@ class Drain:
         return reader.result()
 
     def _drain(self) -> None:
-        stretch, store, size = self._stretch, self._stretch.store, get_size(self._context.config)
+        session, store, size = self._session, self._session.store, get_size(self._context.config)
         while True:
             batch = store.get(size, timeout_s=_GET_TIMEOUT_S)
             if not batch.slices:
@@ -138,15 +138,15 @@ class Drain:
             if self._committer.is_due():
                 self._committer.commit()
         if self._reader.reached_end:
-            stretch.place.reach(stretch.section.run.end)
+            session.place.reach(session.section.run.end)
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error
-        stretch.overlap.check_passed(stretch.place)
+        session.overlap.check_passed(session.place)
 
     def _commit_what_is_whole(self) -> None:
-        self._stretch.drop_open()
-        self._stretch.place.drop_open()
+        self._session.drop_open()
+        self._session.place.drop_open()
         self._committer.commit(final=True)
 
     # -- interpret ---------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class Drain:
             # committed.
             if kind is not SliceKind.TRANSACTIONS and self._committer.is_due():
                 self._committer.commit()
-            schemas = self._stretch.schemas
+            schemas = self._session.schemas
             if schemas.awaits_begin and (begin := first_begin(unit)) is not None:
                 schemas.reached(begin)
             if kind is SliceKind.STATEMENT:
-                self._stretch.overlap.reach(int(unit[0].events["commit_ts_us"][-1]))
+                self._session.overlap.reach(int(unit[0].events["commit_ts_us"][-1]))
             self._take_unit(unit)
 
     def _take_unit(self, unit: Unit) -> None:
@@ -186,10 +186,10 @@ class Drain:
         parts = halves(unit)
         if parts is not None:
             return parts
-        suspend = None if self._stretch.stager.is_in_doubt else suspension_for(error, self._stretch)
+        suspend = None if self._session.stager.is_in_doubt else suspension_for(error, self._session)
         if suspend is None:
-            at = self._stretch.place.position
-            self._stretch.targets.take_back((at.journal, at.offset))
+            at = self._session.place.position
+            self._session.targets.take_back((at.journal, at.offset))
             raise error
         self._suspend(suspend)
         return [unit]
@@ -197,7 +197,7 @@ class Drain:
     # -- stage -------------------------------------------------------------------------------------
 
     def _stage(self, changes: Changes) -> None:
-        stager, is_open = self._stretch.stager, changes.open is not None
+        stager, is_open = self._session.stager, changes.open is not None
         if changes.open is not None:
             stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)
         stager.names.coming(changes.unit)
@@ -216,13 +216,13 @@ class Drain:
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:
-        for name in self._stretch.targets.suspend(
+        for name in self._session.targets.suspend(
             suspend.source, suspend.suspension, only=suspend.only
         ):
-            self._stretch.stager.drop_open(name)
+            self._session.stager.drop_open(name)
 
     def _apply(self, decision: Decision) -> None:
-        stager, targets = self._stretch.stager, self._stretch.targets
+        stager, targets = self._session.stager, self._session.targets
         for created in decision.creates:
             for target in targets.following(*created.table):
                 if target.is_new:
@@ -239,7 +239,7 @@ class Drain:
             stager.carry(target)
         if decision.ignored:
             left = any(targets.is_suspended(*table) for table in decision.statement.tables)
-            self._stretch.place.count("statements_suspended" if left else "statements_ignored", 1)
+            self._session.place.count("statements_suspended" if left else "statements_ignored", 1)
         else:
             stager.decided(decision.ddl)
 
@@ -248,21 +248,21 @@ class Drain:
         staged.
         """
         if changes.ending is Ending.COMMITTED:
-            self._stretch.stager.undo_open(changes.undone)
-            self._stretch.stager.close_open()
+            self._session.stager.undo_open(changes.undone)
+            self._session.stager.close_open()
         elif changes.ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
-            self._stretch.drop_open()
+            self._session.drop_open()
             if changes.ending is Ending.ABANDONED:
-                self._stretch.place.drop_open()
+                self._session.place.drop_open()
 
     def _advance(self, changes: Changes) -> None:
-        stretch, place = self._stretch, self._stretch.place
+        session, place = self._session, self._session.place
         place.count("row_events_ignored", changes.row_events_ignored)
         place.count("row_events_suspended", changes.row_events_suspended)
         place.count("transactions_applied", changes.transactions_applied)
         place.advance(changes.unit)
-        stretch.overlap.reach(place.source_time_us)
-        if stretch.history is not None:
-            stretch.history.add(changes.unit)
-        for note in (*self._reader.take_notes(place.position), *stretch.schemas.take_notes()):
-            stretch.stager.note(note)
+        session.overlap.reach(place.source_time_us)
+        if session.history is not None:
+            session.history.add(changes.unit)
+        for note in (*self._reader.take_notes(place.position), *session.schemas.take_notes()):
+            session.stager.note(note)

@@ -30,7 +30,7 @@ from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError, ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.lake.prepared import XaParking
-from cdc_pipeline.pipeline.capture.stretch import Stretch
+from cdc_pipeline.pipeline.capture.capture_session import CaptureSession
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStep
 from cdc_pipeline.pipeline.decode.decoding import DecodedRun, DecodedTable, RunDecoder
@@ -127,12 +127,12 @@ def halves(unit: Unit) -> list[Unit] | None:
 
 class Interpreter:
     def __init__(
-        self, stretch: Stretch, *, rules: StatementRules, decoder: RunDecoder, xa: XaPlanner
+        self, session: CaptureSession, *, rules: StatementRules, decoder: RunDecoder, xa: XaPlanner
     ) -> None:
-        self._stretch = stretch
-        self._targets = stretch.targets
-        self._overlap = stretch.overlap
-        self._schemas = stretch.schemas
+        self._session = session
+        self._targets = session.targets
+        self._overlap = session.overlap
+        self._schemas = session.schemas
         self._rules = rules
         self._decoder = decoder
         self._xa = xa
@@ -212,7 +212,7 @@ class Interpreter:
                 np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
             ).tolist():
                 query, decision = self._decision(piece, row)
-                check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
+                check_not_parked(decision, parking=self._session.parking, targets=self._targets)
                 if piece.kind is not SliceKind.STATEMENT:
                     _check_not_emptied(decision)
                 suspensions += self._learn(piece, row, query, decision)
@@ -226,7 +226,7 @@ class Interpreter:
         )
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
-        seq = seq_of_place(self._stretch.epoch, journal, begin, int(event["tx_ordinal"]))
+        seq = seq_of_place(self._session.epoch, journal, begin, int(event["tx_ordinal"]))
         alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(
@@ -245,7 +245,7 @@ class Interpreter:
         """Take over what a decision says of tables; return the suspensions that it calls for."""
         suspensions = []
         for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
-            suspend = suspension_for(error, self._stretch)
+            suspend = suspension_for(error, self._session)
             if suspend is None:
                 raise error
             suspensions.append(suspend)

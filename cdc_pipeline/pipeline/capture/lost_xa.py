@@ -20,7 +20,7 @@ from shlex import quote
 
 from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext
 from cdc_pipeline.pipeline.capture.summary import RunState
 from cdc_pipeline.pipeline.plan.needs_load import load_command
 from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext
 from cdc_pipeline.pipeline.capture.reader import ReadResult
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import (

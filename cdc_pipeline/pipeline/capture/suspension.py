@@ -30,7 +30,11 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
+from cdc_pipeline.pipeline.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    before_begin,
+)
 from cdc_pipeline.pipeline.capture.summary import RunState, RunSummary
 from cdc_pipeline.pipeline.recovery import Recovered, recover
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -56,30 +60,30 @@ class Suspend:
     only: tuple[str, ...] | None = None
 
 
-def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
+def suspension_for(error: CdcError, session: CaptureSession) -> Suspend | None:
     """None if the failure stops the run. Targets stay at the last whole transaction."""
-    if not _is_of_one_table(error, stretch):
+    if not _is_of_one_table(error, session):
         return None
     assert error.table is not None
     new_suspension = suspension(
-        error, batch_number=stretch.stager.number, at=stretch.resume_position(), epoch=stretch.epoch
+        error, batch_number=session.stager.number, at=session.resume_position(), epoch=session.epoch
     )
     only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
     return Suspend(error.table, new_suspension, only)
 
 
-def _is_of_one_table(error: CdcError, stretch: Stretch) -> bool:
-    if not stretch.section.is_sources_own or not isinstance(error, _OF_ONE_TABLE):
+def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
+    if not session.section.is_sources_own or not isinstance(error, _OF_ONE_TABLE):
         return False
     if error.table is None or "." not in error.table:
         return False
-    targets, (database, table) = stretch.targets, split_table_name(error.table)
-    if not stretch.captured(database, table) or targets.is_suspended(database, table):
+    targets, (database, table) = session.targets, split_table_name(error.table)
+    if not session.captured(database, table) or targets.is_suspended(database, table):
         return False
     if isinstance(error, ContentUnknownError):
         # the log is whole and its gaps are known: the run continues even without tables
         return True
-    known = stretch.section.run.plan.tables  # with or without a target
+    known = session.section.run.plan.tables  # with or without a target
     others = {name for name in known if not targets.is_suspended(*split_table_name(name))}
     if isinstance(error, OverlapUndecidedError) and any(
         target.name not in error.targets for target in targets.following(database, table)

@@ -34,8 +34,8 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, UnknownXaError
 from cdc_pipeline.lake.prepared import CommitPlace
 from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.capture.capture_session import CaptureSession
 from cdc_pipeline.pipeline.capture.lost_xa import lost_end
-from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable
 from cdc_pipeline.pipeline.decode.transaction_control import (
     Ending,
@@ -94,10 +94,10 @@ class XaPlanner:
     COMMITs.
     """
 
-    def __init__(self, stretch: Stretch, *, accepted: Collection[str], source: str) -> None:
-        self._stretch = stretch
-        self._parking = stretch.parking
-        self._targets = stretch.targets
+    def __init__(self, session: CaptureSession, *, accepted: Collection[str], source: str) -> None:
+        self._session = session
+        self._parking = session.parking
+        self._targets = session.targets
         self._accepted = frozenset(accepted)
         self._source = source
 
@@ -199,12 +199,12 @@ class XaPlanner:
         self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
     ) -> None:
         for schema in schemas:
-            if not self._stretch.applies_parked(schema):
+            if not self._session.applies_parked(schema):
                 continue
             try:
                 if was_parked:
                     self._targets.masks.check_parked(schema)
-                self._stretch.overlap.check_changes(
+                self._session.overlap.check_changes(
                     self._targets.confirm(schema), schema.full_name, first_us=end.commit_ts_us
                 )
             except CdcError as error:
@@ -222,11 +222,11 @@ def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
 class XaStaging:
     """Carries out planned steps: parks rows, and stages those that become effective."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self._stretch = stretch
-        self._parking = stretch.parking
-        self._place = stretch.place
-        self._stager = stretch.stager
+    def __init__(self, session: CaptureSession) -> None:
+        self._session = session
+        self._parking = session.parking
+        self._place = session.place
+        self._stager = session.stager
         self._rows_applied = 0
         # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
         self._gathered: dict[TableSchema, list[DecodedRows]] = {}
@@ -306,14 +306,14 @@ class XaStaging:
             self._place.count("transactions_applied", self._take(rows))
 
     def _effect(self, end: XaEnd | XaPart) -> CommitPlace:
-        return CommitPlace(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+        return CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
 
     # -- rows that became effective ----------------------------------------------------------------
 
     def _take(self, rows: Iterable[DecodedRows]) -> int:
         has_rows = 0
         for part in rows:
-            if self._stretch.applies_parked(part.schema):
+            if self._session.applies_parked(part.schema):
                 self._gather(part)
                 has_rows = 1
         return has_rows
@@ -327,7 +327,7 @@ class XaStaging:
 
     def _stage_gathered(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
-        targets = self._stretch.targets
+        targets = self._session.targets
         for schema, parts in gathered.items():
             rows = joined(parts)
             self._stager.stage(

@@ -15,7 +15,7 @@ from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
-from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
 from cdc_pipeline.text.table_names import split_table_name
 
 # These keep nothing when a transaction is rolled back, or nothing at all.
@@ -135,7 +135,7 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
         return
     try:
         CommitLocks(context.server.rows).held()
-    except LocksUnseenError as unseen:
+    except MetadataLocksHiddenError as unseen:
         why = unseen.what
     else:
         return

@@ -9,8 +9,8 @@ Rules:
 - The new server's transactions from the found position on are compared with it; a prefix that
   agrees is skipped.
 - If part of the history is not found there, no cut is published before a transaction that is later
-  than all of it (`capture/stretch.py`). A run that ends before that publishes nothing and says
-  so: the next run begins at the same place. A DDL in there that the targets already have is
+  than all of it (`capture/capture_session.py`). A run that ends before that publishes nothing and
+  says so: the next run begins at the same place. A DDL in there that the targets already have is
   recorded, not run again.
 """
 

@@ -63,7 +63,8 @@ class FollowedTargets:
     def follows(self, database: str, table: str) -> bool:
         """Whether a target follows a table that was renamed to its name, captured or not."""
         return any(
-            not self._stands(name) for name in self._followers.get(table_name(database, table), ())
+            not self._is_not_following(name)
+            for name in self._followers.get(table_name(database, table), ())
         )
 
     def followed_sources(self) -> list[str]:
@@ -109,12 +110,14 @@ class FollowedTargets:
 
     def is_suspended(self, database: str, table: str) -> bool:
         """Whether changes of a captured table are left to the catch-up of all its targets."""
-        return all(self._stands(route.target) for route in self.routes_of(database, table))
+        return all(
+            self._is_not_following(route.target) for route in self.routes_of(database, table)
+        )
 
     def goes_on_without(self, database: str, table: str) -> bool:
         """Whether a target follows the source although it belongs to no table."""
         own = {route.target for route in self.routes_of(database, table)}
-        return any(name not in own and not self._stands(name) for name in self._targets)
+        return any(name not in own and not self._is_not_following(name) for name in self._targets)
 
     def suspend(
         self, source: str, suspension: Suspension, *, only: Collection[str] | None = None
@@ -123,7 +126,7 @@ class FollowedTargets:
         names = []
         for route in self.routes_of(*split_table_name(source)):
             name = route.target
-            if self._stands(name) or (only is not None and name not in only):
+            if self._is_not_following(name) or (only is not None and name not in only):
                 continue
             self._suspended[name] = self.news[name] = suspension
             names.append(name)
@@ -154,7 +157,7 @@ class FollowedTargets:
                 del self.news[name], self._suspended[name]
                 self._unmade.pop(name, None)
 
-    def _stands(self, name: str) -> bool:
+    def _is_not_following(self, name: str) -> bool:
         return name in self._suspended or self._catching_up not in (None, name)
 
     def _take_suspended(self, states: Mapping[str, TargetState]) -> None:
@@ -198,7 +201,7 @@ class FollowedTargets:
     def check_rows(self, rows: DecodedRows) -> None:
         """Raises IncompleteRowsError if images lack what the rule of one of their targets needs."""
         for route in self.routes_of(rows.schema.database, rows.schema.table):
-            if not self._stands(route.target):
+            if not self._is_not_following(route.target):
                 target = self._targets.get(route.target)
                 mode = route.rule.mode if target is None else target.spec.mode
                 check_rows(rows, route, both_images=MODES[mode].rows_are_changes)

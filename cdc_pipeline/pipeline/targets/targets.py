@@ -116,7 +116,7 @@ class Targets(FollowedTargets):
         names = [
             route.target
             for route in self.routes_of(database, table)
-            if not self._stands(route.target)
+            if not self._is_not_following(route.target)
         ]
         return [
             targets[name]
@@ -183,7 +183,7 @@ class Targets(FollowedTargets):
         going_on = (
             target
             for name, target in self._targets.items()
-            if not self._stands(name) or self._has_unknown_content(name)
+            if not self._is_not_following(name) or self._has_unknown_content(name)
         )
         names = {source for target in going_on for source in target.spec.sources}
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
@@ -193,7 +193,7 @@ class Targets(FollowedTargets):
         names = {
             source
             for name, target in self._targets.items()
-            if not self._stands(name)
+            if not self._is_not_following(name)
             for source, of in target.spec.sources.items()
             if not of.gone
         }
@@ -210,13 +210,13 @@ class Targets(FollowedTargets):
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
             for route in self.routes_of(*created.table):
-                if not self._stands(route.target):
+                if not self._is_not_following(route.target):
                     exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
                     self._follow(route, source, partial=created.may_exist, exact=exact)
         if not decision.row_logged:
             self.lose_exactness(decision.ddl.tables)
         before, new_in_log = dict(self._targets), set(self._created_in_log)
-        standing = {name for name in before if self._stands(name)}
+        standing = {name for name in before if self._is_not_following(name)}
         unknown = {
             arrival.before
             for arrival in decision.arrivals
@@ -456,7 +456,7 @@ class Targets(FollowedTargets):
         lost = []
         for route in self.routes_of(*arrival.name):
             existing = self._targets.get(route.target)
-            if self._stands(route.target):
+            if self._is_not_following(route.target):
                 continue
             if existing is None and is_unknown:
                 lost.append(route.target)
@@ -551,7 +551,7 @@ class Targets(FollowedTargets):
         source = schema.full_name
         confirmed = []
         for route in self.routes_of(schema.database, schema.table):
-            if self._stands(route.target):
+            if self._is_not_following(route.target):
                 continue
             target = self._targets.get(route.target)
             recorded = target.spec.sources.get(source) if target is not None else None

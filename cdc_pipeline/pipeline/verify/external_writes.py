@@ -26,7 +26,7 @@ from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_differences
 from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _RESTORED_NOTE = "restored"
 
@@ -60,7 +60,7 @@ def describe(
         return change
     target = Targets(config, cut).named(write.table)
     recorded = recorded_of(target)
-    sides = Sides(
+    sides = ComparisonSql(
         target=recorded,
         columns=tuple(column.name for column in recorded.spec.columns),
         key=target.spec.key,
@@ -146,7 +146,7 @@ def put_back(
         return batch.publish(kind="repair", targets=states, notes=notes)
 
 
-def display(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
+def display(sides: ComparisonSql, rows: pa.Table) -> tuple[Difference, ...]:
     """Format rows returned by `read_differences`."""
     names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(

@@ -31,12 +31,12 @@ from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.keys import conditions, leads_back
 from cdc_pipeline.pipeline.verify.report import Step
 from cdc_pipeline.pipeline.verify.rows import SourceRows, recorded_of
-from cdc_pipeline.pipeline.verify.view import DisturbedError, Exact, ProvenView, changes_void_it
+from cdc_pipeline.pipeline.verify.view import Exact, ProvenView, ViewLostError, changes_void_it
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
 from cdc_pipeline.source.rows.marks import Mark
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -61,7 +61,7 @@ class Reading:
         shards: values of the shard column, of all source tables of the target.
     """
 
-    sides: Sides
+    sides: ComparisonSql
     rows: int
     ranges: int
     unreadable: int
@@ -131,8 +131,8 @@ class TableReading:
         `is_fresh`: ignore earlier captures, because a DDL may follow them.
 
         Raises:
-            DisturbedError: a DDL came in between; read again.
-            LeftError: the target no longer follows the table.
+            ViewLostError: a DDL came in between; read again.
+            NotFollowedError: the target no longer follows the table.
             TableReadInterruptedError, ServerSettingError: no view at an exact place
                 (`ReadRequest.exact` ``always``).
         """
@@ -155,7 +155,7 @@ class TableReading:
             after, exact = view.end(place)
             self._on_step(Step(self._name, "comparing", count))
             if request.exact == "always" and not exact:
-                raise DisturbedError(
+                raise ViewLostError(
                     "the table changed while it was being read, and no view was at an "
                     "exactly known position",
                     table=self._name,
@@ -296,14 +296,14 @@ class TableReading:
                     "changed", recorded, compared_key(target, self._source_table)
                 )
 
-    def _sides(self, rows: SourceRows, after: SourceState) -> Sides:
+    def _sides(self, rows: SourceRows, after: SourceState) -> ComparisonSql:
         target = rows.target
         recorded = recorded_of(target)
         supplied = set(rows.supplied_columns)
         shape, shard = target.spec.shape, None
         if shape is not None and shape.shard_column:
             shard = shape.shard_column, self._shard(self._source_table, target)
-        return Sides(
+        return ComparisonSql(
             target=recorded,
             columns=tuple(
                 column.name for column in recorded.spec.columns if column.name in supplied

@@ -53,7 +53,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
 from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
 
@@ -185,7 +185,7 @@ def apply_repair(
 
 
 def _there(
-    sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch
+    sink: DeltaSink, sides: ComparisonSql, rows: pa.Table, batch: RepairBatch
 ) -> Iterator[int | None]:
     """Seqs at the batch's position that rows of the lake have, the last one among them.
 
@@ -200,7 +200,9 @@ def _there(
     yield from (int(seq) for seq in seqs if low <= seq <= high)
 
 
-def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:
+def _staged(
+    sides: ComparisonSql, rows: pa.Table, *, base: int, first: int, ts_us: int
+) -> StagedRows:
     """`base`: seq of the place; `first`: number of the first row there."""
     kinds = np.array(rows.column("_kind").to_pylist())
     more = rows.column("_more").to_numpy()

@@ -35,7 +35,7 @@ from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.repair import check_room, repair_batch
-from cdc_pipeline.pipeline.verify.view import DisturbedError, ProvenView, changes_void_it
+from cdc_pipeline.pipeline.verify.view import ProvenView, ViewLostError, changes_void_it
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
@@ -161,7 +161,7 @@ class _Reread:
             report = report.model_copy(update={"rounds": report.rounds + 1})
             try:
                 rows, proved_at = self._read(bounds, where, targets, before)
-            except DisturbedError:
+            except ViewLostError:
                 if number == _ROUNDS_MAX:
                     raise
             else:
@@ -184,7 +184,7 @@ class _Reread:
     ) -> tuple[list[SelectedRows], SourceState | None]:
         """Of one view, and the cut of the same moment, if there is one.
 
-        Raises DisturbedError: read again; LoadError: nothing proves where the view lies.
+        Raises ViewLostError: read again; LoadError: nothing proves where the view lies.
         """
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:

@@ -19,7 +19,7 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.verify.captures import SourceState
 from cdc_pipeline.pipeline.verify.read import Reading, ReadRequest, TableReading
-from cdc_pipeline.pipeline.verify.view import DisturbedError
+from cdc_pipeline.pipeline.verify.view import ViewLostError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
@@ -30,7 +30,7 @@ from cdc_pipeline.sink.verify.compare import (
     read_differences,
 )
 from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 ROUNDS_MAX: Final = 6
 _KEYS_MAX: Final = 20_000  # with more keys than these, the whole table is read again
@@ -39,7 +39,7 @@ _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
 
 @dataclass(frozen=True)
-class Piece:
+class KeySlice:
     """Keys that a round has settled, or could not; `kinds`: those of the folder that count."""
 
     reading: Reading
@@ -47,7 +47,7 @@ class Piece:
     kinds: tuple[Kind, ...]
 
     @property
-    def sides(self) -> Sides:
+    def sides(self) -> ComparisonSql:
         return self.reading.sides
 
     @property
@@ -79,8 +79,8 @@ class RoundsResult:
     unreadable: int = 0
     stale: int = 0
     rounds: int = 0
-    different: list[Piece] = field(default_factory=list)
-    unsettled: Piece | None = None
+    different: list[KeySlice] = field(default_factory=list)
+    unsettled: KeySlice | None = None
     last: tuple[Reading, ComparisonResult] | None = None
 
     @property
@@ -107,11 +107,11 @@ class TableComparison:
         self._scratch = scratch
 
     def settle(
-        self, request: ReadRequest, *, by_key: bool, wanted: Piece | None = None
+        self, request: ReadRequest, *, by_key: bool, wanted: KeySlice | None = None
     ) -> RoundsResult:
         """Compare all rows, or the keys of a piece; without `by_key` at an exact place.
 
-        Raises DisturbedError if every attempt met a DDL.
+        Raises ViewLostError if every attempt met a DDL.
         """
         settled = RoundsResult()
         if not by_key:
@@ -132,8 +132,8 @@ class TableComparison:
             )
             settled.last = reading, found
             if any(found.counts.get(kind) for kind in reading.proved):
-                settled.different.append(Piece(reading, found, reading.proved))
-            pending = Piece(reading, found, reading.open)
+                settled.different.append(KeySlice(reading, found, reading.proved))
+            pending = KeySlice(reading, found, reading.open)
             if not pending.keys:
                 pending = None
                 break
@@ -142,13 +142,15 @@ class TableComparison:
         settled.unsettled = pending
         return settled
 
-    def round(self, request: ReadRequest, wanted: Piece | None) -> tuple[Reading, ComparisonResult]:
-        """Read once and compare; raises DisturbedError if every attempt met a DDL."""
+    def round(
+        self, request: ReadRequest, wanted: KeySlice | None
+    ) -> tuple[Reading, ComparisonResult]:
+        """Read once and compare; raises ViewLostError if every attempt met a DDL."""
         for attempt in range(_DISTURBED_MAX):
             try:
                 reading = self._reading.read(request, is_fresh=attempt > 0)
                 break
-            except DisturbedError:
+            except ViewLostError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
         comparison = compare(
@@ -166,7 +168,7 @@ class TableComparison:
         )
         return reading, comparison
 
-    def request_for(self, piece: Piece) -> ReadRequest:
+    def request_for(self, piece: KeySlice) -> ReadRequest:
         """By the keys' values, if that is worth it."""
         sides = piece.sides
         if not sides.key or piece.keys > _KEYS_MAX:

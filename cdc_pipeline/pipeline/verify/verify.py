@@ -52,7 +52,7 @@ from cdc_pipeline.pipeline.verify.report import (
     TableVerified,
     VerifyReport,
 )
-from cdc_pipeline.pipeline.verify.table import Piece, RoundsResult, TableComparison
+from cdc_pipeline.pipeline.verify.table import KeySlice, RoundsResult, TableComparison
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta.failures import is_of_one_table
@@ -334,7 +334,11 @@ class _Verification:
         return settled
 
     def _repair(
-        self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired
+        self,
+        comparison: TableComparison,
+        pieces: Sequence[KeySlice],
+        by_key: bool,
+        repaired: Repaired,
     ) -> None:
         """What is proved of these keys, if the source has not moved on; else read them again."""
         for piece in pieces[-1:] if not by_key else pieces:
@@ -497,7 +501,7 @@ class _Verification:
             repair_batches=tuple(repaired.batches),
         )
 
-    def _displayed(self, piece: Piece, already: int) -> tuple[Difference, ...]:
+    def _displayed(self, piece: KeySlice, already: int) -> tuple[Difference, ...]:
         room = self._options.keys_shown - already
         if room <= 0 or piece.found.folder is None:
             return ()

@@ -8,7 +8,7 @@ Rules:
 - A view at an exact place is followed by a capture that ends at that place, so that rows and cut
   are of the same moment. A view of a table that no batch between C0 and C1 changes serves as well,
   because it shows the state of both cuts.
-- A DDL of the table between C0 and C1 invalidates the read (`DisturbedError`), and it is repeated.
+- A DDL of the table between C0 and C1 invalidates the read (`ViewLostError`), and it is repeated.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _ALWAYS_TIMEOUT_S: Final = 15.0
 Exact = Literal["no", "if possible", "always"]
 
 
-class DisturbedError(CdcError):
+class ViewLostError(CdcError):
     """The table or its columns changed during the read: what was read is invalid."""
 
 
-class LeftError(CdcError):
+class NotFollowedError(CdcError):
     """The target no longer follows the table: it was suspended, dropped or renamed meanwhile."""
 
 
@@ -57,8 +57,8 @@ class ProvenView:
         server: settings of the server that answers.
 
     Raises:
-        DisturbedError: the table was altered since `before`.
-        LeftError: a target no longer follows the table.
+        ViewLostError: the table was altered since `before`.
+        NotFollowedError: a target no longer follows the table.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class ProvenView:
         return after, exact or (self.is_proved and self._is_quiet(after))
 
     def check_undisturbed(self, after: SourceState) -> None:
-        """Only rows changed between the cuts: else DisturbedError (a DDL), or LeftError."""
+        """Only rows changed between the cuts: else ViewLostError (a DDL), or NotFollowedError."""
         self._check_follows(after)
         for name in self._targets:
             if _essence(self.before.cut, name) != _essence(after.cut, name):
-                raise DisturbedError(
+                raise ViewLostError(
                     "DDL changed the table while it was being read",
                     table=name,
                     next_step="run the command again",
@@ -144,7 +144,7 @@ class ProvenView:
         for name in self._targets:
             suspension = at.cut.cursor.suspended.get(name)
             if suspension is not None:
-                raise LeftError(
+                raise NotFollowedError(
                     f"suspended in the meantime at {suspension.position}: {suspension.what}",
                     table=name,
                     next_step=suspension.next_step,
@@ -152,7 +152,7 @@ class ProvenView:
             table = at.cut.tables.get(name)
             source = None if table is None else table.spec.sources_of(name).get(self._source_table)
             if source is None or source.gone:
-                raise LeftError(
+                raise NotFollowedError(
                     f"the source has dropped or renamed {self._source_table} in the meantime",
                     table=name,
                     next_step="run the command again",
@@ -163,9 +163,9 @@ class ProvenView:
         placed = source.live.catalog(lambda d, t: (d, t) == name, since=self.before.position)
         told = placed.catalog.tables.get(name) if placed is not None else None
         if placed is not None and name in placed.last_ddl:
-            raise DisturbedError("the table was altered in the meantime", table=self._source_table)
+            raise ViewLostError("the table was altered in the meantime", table=self._source_table)
         if told is None:
-            raise DisturbedError(
+            raise ViewLostError(
                 "the source does not have this table, or does not show it", table=self._source_table
             )
         return told[0]
@@ -177,7 +177,7 @@ def changes_void_it() -> Iterator[None]:
     try:
         yield
     except TableChangedError as error:
-        raise DisturbedError(
+        raise ViewLostError(
             error.what, table=error.table, got=error.got, next_step=error.next_step
         ) from error
 

@@ -34,8 +34,8 @@ from cdc_pipeline.schema.evolution.statement_context import (
 )
 from cdc_pipeline.schema.evolution.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.evolution.value_changes import (
-    Effect,
     ValueChange,
+    ValueEffect,
     is_lossless,
     keeps_text,
     value_change,
@@ -514,16 +514,16 @@ class _Alter:
         old = self._old_column(old_name)
         if old is None:
             change = ValueChange(
-                Effect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown"
+                ValueEffect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown"
             )
         else:
             change = value_change(
                 old, definition, replace(self._context.modes, strict=self._is_strict())
             )
-        if change.effect in (Effect.SAME, Effect.RETYPED):
+        if change.effect in (ValueEffect.SAME, ValueEffect.RETYPED):
             for condition, reason in change.checks:
                 edit.check(old_name, condition, reason)
-            if change.effect is Effect.SAME:
+            if change.effect is ValueEffect.SAME:
                 edit.descriptions.append(f"`{name}` keeps its values and its type")
                 return
             if edit.holds(name, new_type):
@@ -540,16 +540,16 @@ class _Alter:
                     )
                     edit.rewrite(name, new_type, value)
                 return
-            change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
+            change = replace(change, effect=ValueEffect.REWRITTEN, value=value, checks=())
         policy = self._use("incompatible")
         way_out = _setting(
             "incompatible",
-            "new_column" + (" or rewrite" if change.effect is Effect.REWRITTEN else ""),
+            "new_column" + (" or rewrite" if change.effect is ValueEffect.REWRITTEN else ""),
         )
         what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
         if change.reason:
             what += f" ({change.reason})"
-        if policy == "rewrite" and change.effect is Effect.REWRITTEN:
+        if policy == "rewrite" and change.effect is ValueEffect.REWRITTEN:
             for condition, reason in change.checks:
                 edit.check(old_name, condition, reason)
             edit.rewrite(name, new_type, change.value)

@@ -48,7 +48,7 @@ _CUT: Final = "values were cut to the new range"
 _NEGATIVE: Final = "negative values became 0"
 
 
-class Effect(Enum):
+class ValueEffect(Enum):
     SAME = "values and type are unchanged"
     RETYPED = "values are unchanged, but the source's type is different"
     REWRITTEN = "values are converted"
@@ -66,7 +66,7 @@ class ValueChange:
         reason: why it is UNKNOWN.
     """
 
-    effect: Effect
+    effect: ValueEffect
     value: str = ""
     checks: tuple[tuple[str, str], ...] = ()
     reason: str = ""
@@ -77,7 +77,7 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
     if new.generated:
         return _unknown("a generated column computes its values")
     value_effect = _by_kind(old, new, modes)
-    if value_effect.effect is Effect.UNKNOWN:
+    if value_effect.effect is ValueEffect.UNKNOWN:
         return value_effect
     checks = list(value_effect.checks)
     is_timestamp = new.column.kind is Kind.TIMESTAMP
@@ -94,11 +94,11 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
 
 
 def _unknown(reason: str) -> ValueChange:
-    return ValueChange(Effect.UNKNOWN, reason=reason)
+    return ValueChange(ValueEffect.UNKNOWN, reason=reason)
 
 
 def _same(old: Column, new: Column, *checks: tuple[str, str]) -> ValueChange:
-    effect = Effect.SAME if delta_type(old) == delta_type(new) else Effect.RETYPED
+    effect = ValueEffect.SAME if delta_type(old) == delta_type(new) else ValueEffect.RETYPED
     return ValueChange(effect, checks=checks)
 
 
@@ -133,12 +133,12 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
             (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
         )
         return (
-            ValueChange(Effect.RETYPED, checks=negative)
+            ValueChange(ValueEffect.RETYPED, checks=negative)
             if delta_type(old) != "boolean"
             else _unknown(pair)
         )
     if whole is not None and after.change == "text" and not old.unsigned and before.integer_bits:
-        return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
+        return _fits_text(ValueChange(ValueEffect.REWRITTEN, "CAST({c} AS string)"), old, new)
     if (
         before.change == "text"
         and not modes.trims_char
@@ -163,11 +163,11 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if is_alike and before.change == "fraction":
         return _fractions(old, column)
     if old.kind is Kind.DATE and column.kind is Kind.DATETIME:
-        return ValueChange(Effect.RETYPED)
+        return ValueChange(ValueEffect.RETYPED)
     if old.kind is Kind.DATETIME and column.kind is Kind.DATE and old.fraction_digits == 0:
-        return ValueChange(Effect.REWRITTEN, "CAST({c} AS date)")
+        return ValueChange(ValueEffect.REWRITTEN, "CAST({c} AS date)")
     if is_alike and before.change == "fixed":
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     return _unknown(f"{pair} converts every value")
 
 
@@ -190,7 +190,7 @@ def _integers(old: Column, new: Column, *, strict: bool) -> ValueChange:
     if not strict and not (after[0] <= before[0] and before[1] <= after[1]):
         checks = ((f"CAST({{c}} AS decimal(20,0)) BETWEEN {after[0]} AND {after[1]}", _CUT),)
     if (delta_type(old) == "boolean") != (delta_type(new) == "boolean"):
-        return ValueChange(Effect.REWRITTEN, f"CAST({{c}} AS {delta_type(new)})", checks)
+        return ValueChange(ValueEffect.REWRITTEN, f"CAST({{c}} AS {delta_type(new)})", checks)
     return _same(old, new, *checks)
 
 
@@ -214,20 +214,22 @@ def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
             checks.append(
                 (f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT)
             )
-        return ValueChange(Effect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
+        return ValueChange(ValueEffect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
     return _same(old, new, *checks)
 
 
 def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) -> ValueChange:
     if new.precision > DECIMAL_DIGITS_MAX:
-        return ValueChange(Effect.UNKNOWN, reason="DECIMAL beyond 38 digits is text in the lake")
+        return ValueChange(
+            ValueEffect.UNKNOWN, reason="DECIMAL beyond 38 digits is text in the lake"
+        )
     limit = 10 ** (new.precision - new.scale)
     fits = max(map(abs, whole)) < limit and not (new.unsigned and whole[0] < 0)
     if fits or strict:
-        return ValueChange(Effect.RETYPED)
+        return ValueChange(ValueEffect.RETYPED)
     low = 0 if new.unsigned else 1 - limit
     check = (f"CAST({{c}} AS decimal(38,0)) BETWEEN {low} AND {limit - 1}", _CUT)
-    return ValueChange(Effect.RETYPED, checks=(check,))
+    return ValueChange(ValueEffect.RETYPED, checks=(check,))
 
 
 # -- text, labels, bytes, times --------------------------------------------------------------------
@@ -256,7 +258,7 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
             f"charset {before or 'unknown'} to {new.column.charset or 'unknown'} "
             "may lose characters"
         )
-    return _fits_text(ValueChange(Effect.SAME), old, new)
+    return _fits_text(ValueChange(ValueEffect.SAME), old, new)
 
 
 def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
@@ -325,12 +327,12 @@ def _labels(old: Column, new: Column) -> ValueChange:
         kept = [label for label in new.labels if label in old.labels]
         if removed or kept != list(old.labels):
             return _unknown("labels of a SET are removed or reordered")
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     if not removed:
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     listed = ", ".join(text_literal(label) for label in removed)
     return ValueChange(
-        Effect.SAME,
+        ValueEffect.SAME,
         checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),),
     )
 
@@ -340,14 +342,14 @@ def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     if pad and pad != old.pad_bytes:
         if old.pad_bytes > pad or (not old.pad_bytes and not strict):
             return _unknown("bytes may have been cut")
-        return ValueChange(Effect.REWRITTEN, f"rpad({{c}}, {pad}, X'00')")
+        return ValueChange(ValueEffect.REWRITTEN, f"rpad({{c}}, {pad}, X'00')")
     if pad or strict or new.declared == "LONGBLOB":
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     size = new.column.char_length_max or (_bytes_max(new) if new.declared.endswith("BLOB") else 0)
     if 0 < (old.pad_bytes or old.char_length_max) <= size:
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     return ValueChange(
-        Effect.SAME,
+        ValueEffect.SAME,
         checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),),
     )
 
@@ -357,15 +359,18 @@ def _fractions(old: Column, new: Column) -> ValueChange:
     if before < 0:
         return _unknown("the former number of fraction digits is unknown")
     if before == after or (old.kind is not Kind.TIME and before < after):
-        return ValueChange(Effect.SAME)
+        return ValueChange(ValueEffect.SAME)
     if old.kind is Kind.TIME:
         if before > after:
             return _unknown("times are rounded")
         point = "." if before == 0 else ""
-        return ValueChange(Effect.REWRITTEN, f"concat({{c}}, '{point}{'0' * (after - before)}')")
+        return ValueChange(
+            ValueEffect.REWRITTEN, f"concat({{c}}, '{point}{'0' * (after - before)}')"
+        )
     seconds = "date_part('SECOND', {c})"
     return ValueChange(
-        Effect.SAME, checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),)
+        ValueEffect.SAME,
+        checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),),
     )
 
 

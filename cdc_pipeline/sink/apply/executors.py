@@ -38,7 +38,7 @@ RunTasks = Callable[[Sequence[str], Callable[[str], str]], list[str]]
 _TASKS: Final = 8  # more than one machine may answer
 
 
-def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
+def executor_refusal(session: SparkSession, paths: LakePaths) -> str:
     with _token(paths) as token:
         try:
             answers = run_tasks(session, [""] * _TASKS, partial(_answer, token=token))

@@ -33,8 +33,8 @@ from cdc_pipeline.sink.apply.append import add_appended, append, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
+from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
-from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
 from cdc_pipeline.sink.delta.commit import (
     MERGE_STEP,

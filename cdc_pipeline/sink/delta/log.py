@@ -87,8 +87,8 @@ class Commit:
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
     """At `version` or now; None if there is no table, or only the beginning of one
-    (`is_half_made`). Raises LakeStateError: its log cannot be read; LakeUnreachableError: its
-    object store does not answer.
+    (`is_interrupted_create`). Raises LakeStateError: its log cannot be read; LakeUnreachableError:
+    its object store does not answer.
     """
     if not (path / LOG_FOLDER).is_dir():
         return None
@@ -113,7 +113,7 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
     except CdcError:
         raise
     except Exception as error:  # whatever the library says of a log concerns this table only
-        if is_half_made(path):
+        if is_interrupted_create(path):
             return None
         raise unreadable_log(path, error) from None
 
@@ -297,7 +297,7 @@ _NO_COMMIT: Final = re.compile(r"\..*|.*\.(crc|tmp)|_commits|_staged_commits|_si
 _FIRST_COMMIT: Final = f"{0:020d}.json"
 
 
-def is_half_made(path: Path) -> bool:
+def is_interrupted_create(path: Path) -> bool:
     """Whether a log has no commit. An empty first commit counts as none: a power cut leaves one
     if the file was never flushed to the disk.
     """
@@ -308,7 +308,7 @@ def is_half_made(path: Path) -> bool:
     return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)
 
 
-def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> None:
+def clear_interrupted_create(path: Path, *, table: str, known: Collection[str] = ()) -> None:
     """But for `known` names. Raises LakeStateError: it holds more than an interrupted CREATE."""
     left, others = [], []
     if path.exists() and not path.is_dir():
@@ -333,7 +333,7 @@ def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> N
 
 def _is_left(path: Path, name: str) -> bool:
     if name == LOG_FOLDER:
-        return is_half_made(path)
+        return is_interrupted_create(path)
     if name.startswith(TEMPORARY_PREFIX):
         return True
     at = path / name

@@ -11,7 +11,7 @@ Rules:
   commit was made before the lake's state was restored from a backup.
 - A commit that the log's retention has removed is not checked: the runs since then have checked it.
 
-An untouched table costs one stat (`ComparedTables`): a table's log changes only by a name that
+An untouched table costs one stat (`TableCheckCache`): a table's log changes only by a name that
 comes, goes or is replaced in its folder, also if the table is dropped, created again, moved, or put
 back from a backup. Each of these changes the folder's time of change, which no program can set, or
 puts another folder (device, inode) in its place. So while the folder is what it was before the last
@@ -67,11 +67,11 @@ def failing_targets(
     """The targets of a cut whose tables differ from it, suspended ones included.
 
     `boot`, for the holder of the source's lock alone, identifies this boot of the machine: logs
-    to which nothing has happened since the last comparison are not read (`ComparedTables`).
+    to which nothing has happened since the last comparison are not read (`TableCheckCache`).
     """
     compared = None
     if boot and pending is None and not is_object(paths.lake):
-        compared = ComparedTables(paths, boot=boot)
+        compared = TableCheckCache(paths, boot=boot)
 
     def is_known(name: str) -> bool:
         target = cut.cursor.targets[name]
@@ -218,7 +218,7 @@ def _check_commits(
 _SETTLED_NS: Final = 2_000_000_000
 
 
-class ComparedTables:
+class TableCheckCache:
     """The tables of one source that are as a cut says, since the boot of the machine."""
 
     def __init__(self, paths: LakePaths, *, boot: str) -> None:
@@ -248,7 +248,7 @@ class ComparedTables:
 
 
 def _file(paths: LakePaths) -> Path:
-    return paths.state / "compared_tables.json"
+    return paths.state / "table_check_cache.json"
 
 
 def _read(file: Path) -> dict[str, str]:

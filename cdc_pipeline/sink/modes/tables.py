@@ -2,7 +2,7 @@
 
 Rules:
 - Repeating it does nothing. What an interrupted CREATE left is removed first
-  (`log.clear_half_made`). How a table changes afterwards is `sink/apply/schema_steps.py`.
+  (`log.clear_interrupted_create`). How a table changes afterwards is `sink/apply/schema_steps.py`.
 - Its properties show that a table is ours: source, source table, and the transaction application id
   that it was created with. Anything else in its place stops (K16: a target belongs to one source).
 - New tables have deletion vectors if they are permitted (`features`), and no other reader feature
@@ -23,7 +23,7 @@ from cdc_pipeline.sink.delta.log import (
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     check_owner,
-    clear_half_made,
+    clear_interrupted_create,
     read_table_log,
 )
 from cdc_pipeline.sink.delta.plain_commit import can_create, create_plain
@@ -62,7 +62,7 @@ def create_without_spark(
         shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target))
     ) or not can_create(path, columns, settings, fixed=fixed):
         return False
-    clear_half_made(path, table=target.table)
+    clear_interrupted_create(path, table=target.table)
     create_plain(path, columns, settings, note=note)
     return True
 
@@ -85,7 +85,7 @@ def create_table(
         check_owner(there, target.table, target.app_id, path=path)
         return
     if there is None:
-        clear_half_made(path, table=target.table)
+        clear_interrupted_create(path, table=target.table)
     check_expressions(session, target)
     columns = _columns(target)
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)

@@ -48,7 +48,7 @@ from cdc_pipeline.sink.delta.log import (
     TABLE_PROPERTY,
     TableLog,
     check_owner,
-    clear_half_made,
+    clear_interrupted_create,
     maintenance_note,
     read_table_log,
 )
@@ -309,7 +309,7 @@ class SideTable:
                 for file in self.files
                 for at in self._files_of(file)
             }
-            clear_half_made(folder, table=self._table, known=ours)
+            clear_interrupted_create(folder, table=self._table, known=ours)
 
     def frame(self) -> DataFrame:
         with old_commits_readable(self._session):

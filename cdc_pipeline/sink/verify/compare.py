@@ -36,7 +36,7 @@ from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
-from cdc_pipeline.sink.verify.sides import Sides, checksums, make_sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql, checksums, make_sides
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ class ComparisonResult:
 
 def compare(
     spark: SparkSession,
-    sides: Sides,
+    sides: ComparisonSql,
     *,
     source_files: Sequence[Path],
     source_rows: int,
@@ -125,7 +125,7 @@ def compare(
         fixed: settings that the configuration names, which stay as they are.
 
     Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
-    otherwise; UntoldChangesError: images of a changelog without a key lack columns.
+    otherwise; IncompleteChangelogError: images of a changelog without a key lack columns.
     """
     session = new_session(spark)
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
@@ -143,7 +143,7 @@ def compare(
         raise reading_failed(error, table=sides.target.table, what=what) from None
 
 
-def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
+def _without_unread(session: SparkSession, sides: ComparisonSql, unread: Sequence[Path]) -> int:
     """Leave rows with these keys out of the lake's side; return how many they are."""
     session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView(
         "unread"
@@ -158,7 +158,9 @@ def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path])
     return int(rows.collect()[0][0])
 
 
-def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
+def _exact_keys(
+    session: SparkSession, sides: ComparisonSql, files: Sequence[Path], view: str
+) -> str:
     """The keys of some files (``k0 ...``) as they are compared."""
     schema = ", ".join(
         f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True)
@@ -175,7 +177,7 @@ def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view
 
 def _compare(
     session: SparkSession,
-    sides: Sides,
+    sides: ComparisonSql,
     folder: Path,
     changed: Changed,
     wanted: Wanted | None,
@@ -244,11 +246,11 @@ def _compare(
     return ComparisonResult(folder, rows_source, rows_lake, buckets, len(differing), counts)
 
 
-def _same(sides: Sides) -> str:
+def _same(sides: ComparisonSql) -> str:
     return " AND ".join(f"s.{key} <=> o.{key}" for key in sides.keys)
 
 
-def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: str) -> str:
+def _changed_sql(session: SparkSession, sides: ComparisonSql, changed: Changed, lake: str) -> str:
     queries = []
     if changed.files:
         queries.append(_exact_keys(session, sides, changed.files, "changed_keys"))
@@ -258,11 +260,11 @@ def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: st
     return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
 
 
-def _count(sides: Sides) -> str:
+def _count(sides: ComparisonSql) -> str:
     return "sum(_weight)" if sides.is_sum else "count(*)"
 
 
-def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
+def _buckets_sql(sides: ComparisonSql, source: str, lake: str) -> str:
     first, second = checksums(sides)
 
     def side(view: str) -> str:
@@ -280,7 +282,7 @@ def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
         FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS l ON s._bucket = l._bucket"""
 
 
-def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[int]) -> str:
+def _differences_sql(sides: ComparisonSql, source: str, lake: str, buckets: Collection[int]) -> str:
     keys, values = ", ".join(sides.keys), sides.value_positions
     row = ", ".join(f"'c{at}', c{at}" for at in sides.positions)
     compared = ", ".join(f"'v{at}', v{at}" for at in values) or "'nothing', true"
@@ -331,7 +333,7 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
     )
 
 
-def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
+def _left_out_sql(sides: ComparisonSql, views: Mapping[str, str]) -> str:
     positions = sides.key_positions
     listed = ", ".join([*sides.keys, *(f"c{at}" for at in positions)])
     union = " UNION ALL ".join(
@@ -353,7 +355,7 @@ def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
 
 
 def read_differences(
-    sides: Sides,
+    sides: ComparisonSql,
     found: ComparisonResult,
     kinds: Collection[Kind],
     *,
@@ -414,7 +416,7 @@ def count_strays(
     return int(rows[0][0])
 
 
-def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
+def highest_seq(spark: SparkSession, sides: ComparisonSql, *, low: int, high: int) -> int | None:
     """The highest place within [low, high] at which a row was written, or a version ended."""
     session = new_session(spark)
     with old_commits_readable(session):

@@ -66,7 +66,7 @@ _SALT: Final = 7_046_029_254_386_353_087
 
 
 @dataclass(frozen=True)
-class Sides:
+class ComparisonSql:
     """What is compared.
 
     Attributes:
@@ -124,7 +124,7 @@ class Sides:
 
 
 def make_sides(
-    session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int
+    session: SparkSession, sides: ComparisonSql, source_files: Sequence[Path], *, buckets: int
 ) -> None:
     if sides.source_version is None:
         source = _from_files(session, sides, source_files)
@@ -135,7 +135,7 @@ def make_sides(
         session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
 
 
-def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> str:
+def _from_files(session: SparkSession, sides: ComparisonSql, files: Sequence[Path]) -> str:
     plain = sides.target.with_spec(mode="mirror").model_copy(update={"all_present": True})
     schema = Layout(plain).read_schema()
     if files:
@@ -151,7 +151,7 @@ def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> s
     )
 
 
-def _from_table(session: SparkSession, sides: Sides, version: int, view: str) -> str:
+def _from_table(session: SparkSession, sides: ComparisonSql, version: int, view: str) -> str:
     with old_commits_readable(session):
         frame = table_frame(session, sides.path, version=version)
     frame.createOrReplaceTempView(view)
@@ -161,7 +161,7 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
     return _live(sides, view, frame.columns, of_shard)
 
 
-def checksums(sides: Sides) -> tuple[str, str]:
+def checksums(sides: ComparisonSql) -> tuple[str, str]:
     """Two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has a
     special mark, since Spark's hash skips it.
     """
@@ -170,7 +170,7 @@ def checksums(sides: Sides) -> tuple[str, str]:
     return f"xxhash64({values})", f"xxhash64({_SALT}L, {values})"
 
 
-def _side(sides: Sides, rows: str, buckets: int) -> str:
+def _side(sides: ComparisonSql, rows: str, buckets: int) -> str:
     keys = [
         f"{sides.exact(f'c{at}', at)} AS {key}"
         for key, at in zip(sides.keys, sides.key_positions, strict=True)
@@ -183,7 +183,7 @@ def _side(sides: Sides, rows: str, buckets: int) -> str:
     )
 
 
-def _named(sides: Sides, there: Sequence[str]) -> list[str]:
+def _named(sides: ComparisonSql, there: Sequence[str]) -> list[str]:
     """`_cdc_rescued` is NULL if no batch has needed it yet."""
     columns = []
     for at in sides.positions:
@@ -194,7 +194,7 @@ def _named(sides: Sides, there: Sequence[str]) -> list[str]:
     return columns
 
 
-def _of_shard(sides: Sides) -> str:
+def _of_shard(sides: ComparisonSql) -> str:
     return (
         f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}"
         if sides.shard is not None
@@ -202,7 +202,7 @@ def _of_shard(sides: Sides) -> str:
     )
 
 
-def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
+def _live(sides: ComparisonSql, view: str, there: Sequence[str], of_shard: str) -> str:
     live = SINK_MODES[sides.target.spec.mode].live_rows or "true"
     listed = ", ".join(
         [*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"]
@@ -210,7 +210,7 @@ def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
     return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"
 
 
-class UntoldChangesError(CdcError):
+class IncompleteChangelogError(CdcError):
     """The changes of a changelog do not determine the rows that they leave."""
 
 
@@ -222,10 +222,12 @@ class _Part:
     key: tuple[int, ...]
 
 
-def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
+def rows_left(
+    session: SparkSession, sides: ComparisonSql, view: str, frame: Any, *, of_shard: str
+) -> str:
     """The rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which is
     other than 1 only without a key. `of_shard` is a predicate of the source table's rows. Raises
-    UntoldChangesError: images lack columns that are needed.
+    IncompleteChangelogError: images lack columns that are needed.
     """
     rows = ""
     parts = _parts(sides, f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND "
@@ -242,7 +244,7 @@ def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_
     return f"SELECT {listed}, _seq, _absent, _weight FROM ({rows})"
 
 
-def _parts(sides: Sides, condition: str) -> list[_Part]:
+def _parts(sides: ComparisonSql, condition: str) -> list[_Part]:
     """The parts of the changes that a key each holds for, oldest first."""
     positions = {column.name: at for at, column in enumerate(sides.target.spec.columns)}
     parts, since = [], "true"
@@ -251,7 +253,7 @@ def _parts(sides: Sides, condition: str) -> list[_Part]:
             continue
         key = layout.keys[sides.source_table]
         if any(name not in positions for name in key):
-            raise UntoldChangesError(
+            raise IncompleteChangelogError(
                 "rows from before a change of the primary key were identified by "
                 f"({', '.join(key)}), which is no longer in the table",
                 table=sides.target.table,
@@ -274,7 +276,7 @@ class _Images:
     def __init__(
         self,
         session: SparkSession,
-        sides: Sides,
+        sides: ComparisonSql,
         view: str,
         frame: Any,
         parts: Sequence[_Part],
@@ -366,7 +368,7 @@ class _Images:
         return self._sides.target.spec.columns[at].name
 
 
-def _counted(sides: Sides, positions: list[int], changes: str) -> str:
+def _counted(sides: ComparisonSql, positions: list[int], changes: str) -> str:
     """The rows that a sum of changes adds up to, where each is there once: a key follows."""
     same = ", ".join(sides.exact(f"c{at}", at) for at in positions)
     values = ", ".join(f"any_value(c{at}) AS c{at}" for at in positions)
@@ -376,8 +378,8 @@ def _counted(sides: Sides, positions: list[int], changes: str) -> str:
     )
 
 
-def _untold(sides: Sides, what: str) -> UntoldChangesError:
-    return UntoldChangesError(
+def _untold(sides: ComparisonSql, what: str) -> IncompleteChangelogError:
+    return IncompleteChangelogError(
         what,
         table=sides.target.table,
         setting="binlog_row_image",
@@ -391,7 +393,7 @@ def _since(view: str) -> str:
     return f"coalesce((SELECT max({SEQ_COLUMN}) FROM {view} WHERE {OP_COLUMN} = 'truncate'), -1)"
 
 
-def _absent_now(sides: Sides, absent: str) -> str:
+def _absent_now(sides: ComparisonSql, absent: str) -> str:
     """The present names of the columns that an image lacks."""
     for layout in sides.layouts:
         if layout.names:
@@ -406,7 +408,7 @@ def _absent_now(sides: Sides, absent: str) -> str:
     return absent
 
 
-def _image(sides: Sides, positions: list[int], within: str, there: list[str]) -> str:
+def _image(sides: ComparisonSql, positions: list[int], within: str, there: list[str]) -> str:
     defaults = {default.column: default for default in sides.column_defaults}
     fields = []
     for at in positions:

@@ -7,8 +7,8 @@ Rules:
   place in the log was flushed has nothing uncommitted before that place.
 - A lock is identified by thread and event: a session that commits again holds another one. So the
   wait on a busy server is no longer than its slowest commit.
-- If the locks are not visible, `LocksUnseenError` is raised: the account may not read them, they
-  are not recorded, or some could not be.
+- If the locks are not visible, `MetadataLocksHiddenError` is raised: the account may not read them,
+  they are not recorded, or some could not be.
 
 Source: MySQL manual "The metadata_locks Table"; `ha_commit_trans` and `Sql_cmd_xa_commit` of its
 sources take the lock.
@@ -36,7 +36,7 @@ _HOLDERS: Final = """
     WHERE OBJECT_TYPE = 'COMMIT' AND LOCK_STATUS = 'GRANTED'"""
 
 
-class LocksUnseenError(CdcError):
+class MetadataLocksHiddenError(CdcError):
     """The server does not show which sessions are committing."""
 
 
@@ -46,7 +46,7 @@ class CommitLocks:
         self._are_recorded = False
 
     def held(self) -> frozenset[tuple[int, int]]:
-        """Thread and event of each commit under way. Raises LocksUnseenError."""
+        """Thread and event of each commit under way. Raises MetadataLocksHiddenError."""
         try:
             if not self._are_recorded:
                 self._check(self._rows(_ARE_RECORDED))
@@ -54,10 +54,12 @@ class CommitLocks:
                 (row.number("thread"), row.number("event")) for row in self._rows(_HOLDERS)
             )
         except StatementError as error:
-            raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
+            raise MetadataLocksHiddenError(
+                f"its locks cannot be read: error {error.number}"
+            ) from None
 
     def wait_over(self, *, timeout_s: float) -> bool:
-        """Whether every commit that is under way now ended in time. Raises LocksUnseenError."""
+        """Whether every commit that is under way now ended in time. Raises as `held`."""
         deadline_s = time.monotonic() + timeout_s
         pending = self.held()
         while pending:
@@ -69,10 +71,10 @@ class CommitLocks:
 
     def _check(self, rows: Sequence[AnswerRow]) -> None:
         if not rows:
-            raise LocksUnseenError("performance_schema does not say what it records")
+            raise MetadataLocksHiddenError("performance_schema does not say what it records")
         row = rows[0]
         if not row.number("instrument") or not row.number("consumer"):
-            raise LocksUnseenError("performance_schema does not record metadata locks")
+            raise MetadataLocksHiddenError("performance_schema does not record metadata locks")
         if str(row["lost"] or 0) not in ("0", "0.0"):
-            raise LocksUnseenError("performance_schema has no room for all metadata locks")
+            raise MetadataLocksHiddenError("performance_schema has no room for all metadata locks")
         self._are_recorded = True

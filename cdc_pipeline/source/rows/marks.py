@@ -67,7 +67,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import named, number_of
 from cdc_pipeline.source.live.connection import Row, ServerConnection, compact_set
-from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
 from cdc_pipeline.source.rows.log_tail import LogTail
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -150,7 +150,7 @@ def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
         return False
     try:
         return not CommitLocks(server.rows).held()
-    except LocksUnseenError:
+    except MetadataLocksHiddenError:
         return False
 
 
@@ -165,7 +165,7 @@ def _proved_without_gtids(
     boundary if that cannot be seen or takes too long.
     """
     if position.order <= server.end_position().order:
-        with suppress(LocksUnseenError):
+        with suppress(MetadataLocksHiddenError):
             if CommitLocks(server.rows).wait_over(timeout_s=timeout_s):
                 return position
     return _newest_journal(server)
@@ -209,7 +209,7 @@ def exact_view(
         tries += 1
         try:
             mark, owned = attempt(reader, tail)
-        except LocksUnseenError as error:
+        except MetadataLocksHiddenError as error:
             raise ServerSettingError(
                 "on MySQL, a view at an exactly known position needs GTIDs, or access to its locks",
                 setting="gtid_mode",
@@ -250,7 +250,7 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | N
 
 
 def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
-    """The same without GTIDs and for all tables. Raises LocksUnseenError."""
+    """The same without GTIDs and for all tables. Raises MetadataLocksHiddenError."""
     place = _log_end(reader)
     committing = CommitLocks(reader.rows).held()
     if not committing:

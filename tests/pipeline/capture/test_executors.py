@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.apply import append, executors
-from cdc_pipeline.sink.apply.executors import lack_of_executors
+from cdc_pipeline.sink.apply.executors import executor_refusal
 from tests.servers import Server
 from tests.support.captures import SPARK, live
 from tests.support.comparison import lake_rows
@@ -175,7 +175,7 @@ def test_a_run_that_executors_cannot_read_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = memory_shop(tmp_path, include=["*.*"])
-    monkeypatch.setattr(MemoryTables, "lack_of_executors", lambda _tables: "they lack a package")
+    monkeypatch.setattr(MemoryTables, "executor_refusal", lambda _tables: "they lack a package")
     report = shop.run(parallel=EVERYTHING)
     assert report.batches
     (note,) = [note for note in report.notes if note.kind == "decoded_in_driver"]
@@ -188,7 +188,7 @@ def test_little_is_read_here_without_asking_executors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = memory_shop(tmp_path, include=["*.*"], batch={"decode": "executors"})
-    monkeypatch.setattr(MemoryTables, "lack_of_executors", lambda _tables: 1 / 0)
+    monkeypatch.setattr(MemoryTables, "executor_refusal", lambda _tables: 1 / 0)
     report = shop.run()
     assert report.parallel is not None
     assert report.parallel.one_after_the_other == ("too small to be worth a task",)
@@ -305,11 +305,11 @@ def test_executors_are_asked_before_they_are_trusted(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = LakePaths(tmp_path, "shop")
-    assert lack_of_executors(spark, paths) == ""
+    assert executor_refusal(spark, paths) == ""
     assert not list(paths.staging_root.iterdir())
     with monkeypatch.context() as patched:
         elsewhere = tmp_path / "elsewhere" / "token"
         patched.setattr(executors, "_token", lambda _paths: nullcontext(elsewhere))
-        assert "do not see the driver's files" in lack_of_executors(spark, paths)
+        assert "do not see the driver's files" in executor_refusal(spark, paths)
     monkeypatch.setattr(cdc_pipeline.version, "__version__", "0.0.0")
-    assert "the driver has 0.0.0" in lack_of_executors(spark, paths)
+    assert "the driver has 0.0.0" in executor_refusal(spark, paths)

@@ -46,7 +46,7 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 
 BASE = pack_seq(3, 7, 4711)
@@ -126,13 +126,13 @@ def found(*rows: tuple[str, int, int | None, int]) -> pa.Table:
     )  # fmt: skip
 
 
-def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> Sides:
+def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> ComparisonSql:
     listed = tuple(
         TargetColumn(name=name, delta_type="int")
         for name in ("id", "v", "dropped")[: max(2, len(columns))]
     )
     target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=listed, key=key))
-    return Sides(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
+    return ComparisonSql(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
 
 
 def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes() -> None:

@@ -15,8 +15,8 @@ from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.value_changes import (
-    Effect,
     ValueChange,
+    ValueEffect,
     common_type,
     is_lossless,
     value_change,
@@ -207,7 +207,7 @@ def alike(old: Any, new: Any, *, kind: str) -> bool:
 def test_k13_values_that_are_said_to_stay_stay(session: Session) -> None:
     for old, new, values in lines(KEPT + (MARIADB_KEPT if session.is_mariadb else MYSQL_KEPT)):
         change = changed(old, new, is_mariadb=session.is_mariadb)
-        assert change.effect in (Effect.SAME, Effect.RETYPED), (old, new, change)
+        assert change.effect in (ValueEffect.SAME, ValueEffect.RETYPED), (old, new, change)
         before, after = session.values(old, values, new)
         assert len(before) == len(after)
         assert all(alike(a, b, kind=old) for a, b in zip(before, after, strict=True)), (
@@ -221,7 +221,7 @@ def test_k13_values_that_are_said_to_stay_stay(session: Session) -> None:
 def test_k13_converted_values_are_what_the_server_makes_of_them(session: Session) -> None:
     for old, new, value, expected in lines(REWRITTEN):
         change = changed(old, new, is_mariadb=session.is_mariadb)
-        assert change.effect is Effect.REWRITTEN, (old, new, change)
+        assert change.effect is ValueEffect.REWRITTEN, (old, new, change)
         _, (after,) = session.values(old, value, new)
         _, (wanted,) = session.values(new, expected, new)
         assert after == wanted, (old, new)
@@ -232,7 +232,7 @@ def test_k13_strict_mode_refuses_what_is_not_checked_there(session: Session) -> 
         with pytest.raises(pymysql.err.Error):
             session.values(old, value, new)
         loose = changed(old, new, strict=False, is_mariadb=session.is_mariadb)
-        assert loose.effect is Effect.UNKNOWN or loose.checks, (old, new, loose)
+        assert loose.effect is ValueEffect.UNKNOWN or loose.checks, (old, new, loose)
 
 
 def test_k13_values_that_change_in_silence_are_never_said_to_stay(session: Session) -> None:
@@ -240,7 +240,7 @@ def test_k13_values_that_change_in_silence_are_never_said_to_stay(session: Sessi
         before, after = session.values(old, value, new)
         assert before != after, (old, new)
         change = changed(old, new, is_mariadb=session.is_mariadb)
-        assert change.effect is Effect.UNKNOWN or change.checks, (old, new, change)
+        assert change.effect is ValueEffect.UNKNOWN or change.checks, (old, new, change)
 
 
 def test_k23_outside_of_strict_mode_what_gets_a_value_is_checked(session: Session) -> None:
@@ -249,14 +249,14 @@ def test_k23_outside_of_strict_mode_what_gets_a_value_is_checked(session: Sessio
         before, after = session.values(old, value, new)
         assert before != after, (old, new)
         change = changed(old, new, strict=False, is_mariadb=session.is_mariadb)
-        assert change.effect is Effect.UNKNOWN or change.checks, (old, new, change)
+        assert change.effect is ValueEffect.UNKNOWN or change.checks, (old, new, change)
 
 
 def test_k23_bits_of_negative_numbers_are_another_number() -> None:
     """F4: a BIGINT -1 is 18446744073709551615 as BIT(64), in strict mode too (K23)."""
     for old in ("BIGINT", "INT", "TINYINT"):
-        assert changed(old, "BIT(64)").effect is Effect.UNKNOWN
-    assert changed("BIGINT UNSIGNED", "BIT(64)").effect is Effect.SAME
+        assert changed(old, "BIT(64)").effect is ValueEffect.UNKNOWN
+    assert changed("BIGINT UNSIGNED", "BIT(64)").effect is ValueEffect.SAME
 
 
 def test_k23_auto_increment_numbers_nulls(session: Session) -> None:
@@ -289,7 +289,7 @@ def test_k23_a_char_that_is_read_with_its_blanks_is_copied_with_them(session: Se
     session.run("SET sql_mode = 'STRICT_TRANS_TABLES,PAD_CHAR_TO_FULL_LENGTH'")
     _, after = session.values("CHAR(5)", "'a'", "VARCHAR(9)")
     assert after == ["a    "]
-    assert changed("CHAR(5)", "VARCHAR(9)", trims_char=False).effect is Effect.UNKNOWN
+    assert changed("CHAR(5)", "VARCHAR(9)", trims_char=False).effect is ValueEffect.UNKNOWN
     assert not SqlModes.from_bits(1 << 31).trims_char
     assert SqlModes.from_bits(1 << 22).trims_char
 

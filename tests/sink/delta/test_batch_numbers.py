@@ -16,7 +16,7 @@ from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
-from cdc_pipeline.sink.apply.take_back import check_taken_back
+from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
 from cdc_pipeline.sink.delta.commit import transaction_version
 from cdc_pipeline.sink.delta.table_checks import check_target
 from tests.sink.delta.test_table_checks import APP_ID, NAME, write

@@ -27,7 +27,7 @@ from cdc_pipeline.sink.verify.compare import (
     read_differences,
 )
 from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Pa
     return scratch.files("source")
 
 
-def told(sides: Sides, found: ComparisonResult) -> list[tuple[Any, ...]]:
+def told(sides: ComparisonSql, found: ComparisonResult) -> list[tuple[Any, ...]]:
     if found.folder is None:
         return []
     kinds = (*DIFFERENCES, "left_out")
@@ -76,7 +76,9 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     )
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
     target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",)))
-    by_key = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
+    by_key = ComparisonSql(
+        target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1
+    )
     rows: list[Row] = [
         (1, 1, None),
         (2, 1, None),
@@ -89,7 +91,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     ]
     files = source(scratch, target, rows)
 
-    def compared(sides: Sides, changed: Changed, **more: Any) -> ComparisonResult:
+    def compared(sides: ComparisonSql, changed: Changed, **more: Any) -> ComparisonResult:
         return compare(
             spark, sides, source_files=files, source_rows=len(rows), source_bytes=1000,
             folder=scratch.new_folder(),
@@ -115,7 +117,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     assert highest_seq(spark, by_key, low=5, high=98) == 6
     assert highest_seq(spark, by_key, low=100, high=200) is None
 
-    by_values = Sides(target=target, columns=("id", "a"), key=(), path=lake, version=1)
+    by_values = ComparisonSql(target=target, columns=("id", "a"), key=(), path=lake, version=1)
     assert told(by_values, compared(by_values, Changed())) == [
         ("extra", (1, None), (), -1), ("extra", (5, 5), (), -1), ("extra", (6, 6), (), -1),
         ("extra", (7, 7), (), -1),
@@ -147,7 +149,9 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
     target = RecordedTarget(
         table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=(), mode="changelog")
     )
-    sides = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
+    sides = ComparisonSql(
+        target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1
+    )
     files = source(scratch, target, [(1, 1, 77), (4, 2, 3)])
     found = compare(
         spark,
@@ -184,7 +188,9 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
     target = RecordedTarget(
         table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",), mode="history")
     )
-    sides = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
+    sides = ComparisonSql(
+        target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1
+    )
     rows: list[Row] = [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)]
     found = compare(
         spark, sides, source_files=source(scratch, target, rows), source_rows=4, source_bytes=100,

@@ -36,6 +36,7 @@ from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineCon
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.capture.capture_session import CaptureContext
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.capture.segments.join import (
@@ -51,7 +52,6 @@ from cdc_pipeline.pipeline.capture.segments.segment import (
     segment_task,
 )
 from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey, SurveyRange, survey_task
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.capture.summary import RunState
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -88,7 +88,7 @@ def read_in_parallel(
     archived = source.archived(run.start, run.end)
     flavor = source.identity.flavor
     why, wanted = _why_not(config, run, archived, flavor=flavor), config.batch.decode
-    lack = why or context.sink.lack_of_executors()
+    lack = why or context.sink.executor_refusal()
     if lack or archived is None:
         text = f"{lack}; all rows are decoded in the driver (batch.decode: {wanted})"
         # With `auto` it is the configuration's own choice, unless the executors are at fault.

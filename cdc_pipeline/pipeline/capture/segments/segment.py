@@ -23,9 +23,14 @@ from cdc_pipeline.errors import CdcError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
-from cdc_pipeline.pipeline.capture.commit import CursorMoves
+from cdc_pipeline.pipeline.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    ReadRange,
+    open_session,
+)
+from cdc_pipeline.pipeline.capture.commit import AdvanceCursor
 from cdc_pipeline.pipeline.capture.drain import Drain
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, open_stretch
 from cdc_pipeline.pipeline.decode.schemas import Schemas
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -118,23 +123,23 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
         config, sink, MemoryCursorStore(cursor, source=config.name), RunObserver(), ""
     )
     run = _resolved(config, inputs, start, replace(start, offset=task.stop))
-    stretch = open_stretch(
+    session = open_session(
         context,
-        LogSection(run, source, TableFilter(config), cursor),
+        ReadRange(run, source, TableFilter(config), cursor),
         targets=Targets(config, cut, shadows=shadows),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
     )
-    committer = SegmentCommitter(stretch, source=config.name)
-    drained = Drain(context, stretch, committer).run()
+    committer = SegmentCommitter(session, source=config.name)
+    drained = Drain(context, session, committer).run()
     result = committer.result
     if result is None or result.cursor is None or drained.dropped:
         raise _apart("its end is not the end of a complete transaction")
     if result.cursor.shadows != shadows:
         raise _apart("a shadow table of an online schema change")
-    return result.model_copy(update={"observed": _observed(stretch.schemas)})
+    return result.model_copy(update={"observed": _observed(session.schemas)})
 
 
 def _observed(schemas: Schemas) -> tuple[ObservedTable, ...]:
@@ -167,10 +172,10 @@ def _apart(what: str) -> TransactionError:
 class SegmentCommitter:
     """Keeps what was staged as a part; `result` is set at the segment's end."""
 
-    def __init__(self, stretch: Stretch, *, source: str) -> None:
+    def __init__(self, session: CaptureSession, *, source: str) -> None:
         self.result: SegmentResult | None = None
-        self._stretch = stretch
-        self._moves = CursorMoves(stretch, source=source)
+        self._session = session
+        self._moves = AdvanceCursor(session, source=source)
 
     def is_due(self) -> bool:
         """A segment is one part."""
@@ -179,7 +184,7 @@ class SegmentCommitter:
     def commit(self, *, final: bool = False) -> None:
         if not final:
             raise _apart("a statement that changes a target")
-        stager, parking = self._stretch.stager, self._stretch.parking
+        stager, parking = self._session.stager, self._session.parking
         if stager.is_in_doubt:
             return
         if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta.log import clear_half_made, is_half_made, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    clear_interrupted_create,
+    is_interrupted_create,
+    read_table_log,
+)
 
 COMMIT = "00000000000000000000.json"
 
@@ -37,7 +41,7 @@ def test_k22_a_log_without_a_commit_is_no_table_and_goes(
     (table / "part=1").mkdir()
     put(table / ".put-part-1.parquet", "half")
     assert read_table_log(table) is None
-    clear_half_made(table, table="shop.orders")
+    clear_interrupted_create(table, table="shop.orders")
     assert list(table.iterdir()) == []
 
 
@@ -57,7 +61,7 @@ def test_k22_whatever_else_lies_there_stays(tmp_path: Path, name: str) -> None:
     put(tmp_path / "_delta_log" / ".tmp")
     put(tmp_path / name, "somebody's")
     with pytest.raises(LakeStateError, match="not empty"):
-        clear_half_made(tmp_path, table="shop.orders")
+        clear_interrupted_create(tmp_path, table="shop.orders")
     assert (tmp_path / name).read_text() == "somebody's"
     assert (tmp_path / "_delta_log" / ".tmp").exists(), (
         "nothing is removed where something else lies"
@@ -65,16 +69,16 @@ def test_k22_whatever_else_lies_there_stays(tmp_path: Path, name: str) -> None:
 
 
 def test_k22_a_folder_that_is_a_file_or_is_not_there(tmp_path: Path) -> None:
-    clear_half_made(tmp_path / "absent", table="shop.orders")
+    clear_interrupted_create(tmp_path / "absent", table="shop.orders")
     put(tmp_path / "file")
     with pytest.raises(LakeStateError, match="no Delta table"):
-        clear_half_made(tmp_path / "file", table="shop.orders")
-    assert not is_half_made(tmp_path / "file")
+        clear_interrupted_create(tmp_path / "file", table="shop.orders")
+    assert not is_interrupted_create(tmp_path / "file")
 
 
 def test_k22_names_that_an_earlier_try_gave_stay(tmp_path: Path) -> None:
     """Files that a load put there before the commit that names them."""
     put(tmp_path / "part-1.parquet", "rows")
     put(tmp_path / "_delta_log" / ".tmp")
-    clear_half_made(tmp_path, table="shop.orders", known={"part-1.parquet"})
+    clear_interrupted_create(tmp_path, table="shop.orders", known={"part-1.parquet"})
     assert [path.name for path in tmp_path.iterdir()] == ["part-1.parquet"]

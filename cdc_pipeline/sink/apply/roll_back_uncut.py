@@ -34,7 +34,7 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.durable.power_cut import set_back
 
 
-def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
+def roll_back_uncut(paths: LakePaths, cut: Cut, name: str) -> int | None:
     """Remove a suspended target's table, or return the version to restore it to; None if there is
     nothing to take back. Raises LakeStateError: another table lies there, or its log is damaged.
     """

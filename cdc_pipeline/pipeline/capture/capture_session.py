@@ -1,7 +1,7 @@
 """A stretch of the log, and the state that advances while its changes are applied.
 
 The stretch of a run, of a target that catches up (K4), and of a backfill's segment are built alike.
-They differ in their committer and in `LogSection.is_sources_own`.
+They differ in their committer and in `ReadRange.is_sources_own`.
 
 Rules of the overlap with another server's log, after a switch without GTIDs (K7):
 - Until a transaction appears that was committed later than everything applied before the switch, no
@@ -62,7 +62,7 @@ class CaptureContext:
 
 
 @dataclass(frozen=True, slots=True)
-class LogSection:
+class ReadRange:
     """The part of the log that is read, and the tables that are read of it.
 
     Attributes:
@@ -83,14 +83,14 @@ class LogSection:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CaptureSession:
     """A stretch of the log with the state of its stages.
 
     `place`: how far its transactions are staged. `schemas` and `history` (None with GTIDs) are
     written before the record or cursor that refers to them.
     """
 
-    section: LogSection
+    section: ReadRange
     identity: ServerIdentity
     store: EventStore
     targets: Targets
@@ -134,14 +134,14 @@ class Stretch:
         self.stager.drop_open()
 
 
-def open_stretch(
+def open_session(
     context: CaptureContext,
-    section: LogSection,
+    section: ReadRange,
     *,
     targets: Targets,
     parking: XaParking,
     begin: Callable[[int], StagedBatch] | None = None,
-) -> Stretch:
+) -> CaptureSession:
     """`begin` begins a batch of a number; LakeStateError if the schema history is damaged."""
     config, run, source, cursor = context.config, section.run, section.source, section.cursor
     identity = source.identity
@@ -151,7 +151,7 @@ def open_stretch(
         history = history_writer(config, start=run.start, end=run.end, flavor=identity.flavor)
     if until_us is not None:
         targets.lose_exactness()  # what the overlap does not skip may come twice (K12)
-    return Stretch(
+    return CaptureSession(
         section=section,
         identity=identity,
         store=build_store(config),
