@@ -153,7 +153,7 @@ SetBack(t) ==
     IN IF torn = {} THEN commits ELSE SubSeq(commits, 1, Min(torn) - 1)
 
 TakeLock(r) ==
-    \* sink/lake_sink.py::LakeSink.lock  lake/storage/lock.py::writer_lock
+    \* sink/lake_sink.py::Sink.lock  lake/storage/lock.py::writer_lock
     \* lake/storage/lease.py::held_lease  sink/durable/power_cut.py::undo_unsynced
     /\ run[r].pc = "idle"
     /\ holder = NoRun \/ ~Rule("one run holds the lock")
@@ -177,7 +177,7 @@ Reconciled == IF IsBehind THEN [batch |-> Len(cuts), place |-> LastCut.place] EL
 
 Recover(r) ==
     \* pipeline/recovery.py::recover  pipeline/plan/reconcile.py::reconcile
-    \* pipeline/capture/suspension.py::resume  sink/lake_sink.py::LakeSink.discard_unrecorded
+    \* pipeline/capture/suspension.py::resume  sink/lake_sink.py::Sink.discard_unrecorded
     \* sink/delta/table_checks.py::failing_targets  pipeline/admin_batch.py::AdminBatch.suspend
     /\ run[r].pc = "recover" /\ Holds(r)
     /\ LET failing == {t \in Tables : Fails(t)}
@@ -226,8 +226,8 @@ Stages(r, rec) ==
     /\ UNCHANGED cursor
 
 StageBatch(r) ==
-    \* sink/lake_sink.py::LakeSink.begin  sink/staging/staging.py::StagedBatch.add
-    \* pipeline/capture/commit.py::Committer.commit  pipeline/capture/commit.py::CursorMoves.cover
+    \* sink/lake_sink.py::Sink.begin  sink/staging/staging.py::StagedBatch.add
+    \* pipeline/capture/commit.py::Committer.commit  pipeline/capture/commit.py::AdvanceCursor.cover
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ \E high \in cursor.place + 1 .. LogLen :
        LET targets == {t \in Tables : ~IsHeld(t) /\ Changes(t, cursor.place, high) # {}} IN
@@ -241,7 +241,7 @@ StageBatch(r) ==
                    replaced>>
 
 StageTakeBack(r, t) ==
-    \* pipeline/capture/catch_up.py::CatchUp._take_back  sink/apply/take_back.py::take_back
+    \* pipeline/capture/catch_up.py::CatchUp._take_back  sink/apply/roll_back_uncut.py::roll_back_uncut
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ IsHeld(t) /\ ~Fails(t) /\ LeftBehind(Len(cuts), t) # {}
     /\ Rule("what a batch left behind is taken back")
@@ -379,7 +379,7 @@ Apply(r, t) ==
                    replaced>>
 
 FailTarget(r, t) ==
-    \* sink/delta_sink.py::_DeltaTables.register  sink/lake_sink.py::LakeSink.finish
+    \* sink/delta_sink.py::_DeltaTables.register  sink/lake_sink.py::Sink.finish
     \* Anything may fail for a table, before its commit and after it. What a load has put in place
     \* is not given up.
     /\ run[r].pc = "apply" /\ Holds(r)
@@ -453,7 +453,7 @@ SyncCut(r) ==
 WriteCursor(r) ==
     \* pipeline/publish.py::publish  pipeline/publish.py::move_to_cut
     \* position/cursor_file.py::FileCursorStore.write  position/cursor.py::CursorGuard.check_write
-    \* Then the ack, and sink/lake_sink.py::LakeSink.cleanup: neither is needed by any rule here.
+    \* Then the ack, and sink/lake_sink.py::Sink.cleanup: neither is needed by any rule here.
     /\ run[r].pc = "cursor" /\ MayAct(r)
     /\ LET number == run[r].rec.number IN
        IF cursor.batch > number
@@ -526,7 +526,7 @@ LoseLease(r) ==
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, side, exempt, replaced>>
 
 SeeLoss(r) ==
-    \* sink/lake_sink.py::LakeSink.begin
+    \* sink/lake_sink.py::Sink.begin
     /\ run[r].late
     /\ run' = [run EXCEPT ![r] = Idle]
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,

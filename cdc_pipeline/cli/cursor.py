@@ -172,7 +172,7 @@ def _change(
                 yes=yes,
             )
         with quiet_streams(quiet=not settings.debug) as stream:
-            runs = access.runs(kind, on_waiting=waiting_note(stream))
+            runs = access.runs(kind, on_waiting=waiting_note(notes(stream)))
 
             def applied(cursors: CursorStore, run_id: str) -> str:
                 work(cursors, change, run_id)

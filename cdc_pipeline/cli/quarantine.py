@@ -11,6 +11,7 @@ from cdc_pipeline.cli.common.output import (
     confirm,
     count_of,
     emit_json,
+    notes,
     operator,
     quiet_streams,
     results,
@@ -216,7 +217,8 @@ def _settle(
             quiet_streams(quiet=not settings.debug) as stream,
         ):
             access.runs(
-                "replay" if what == "replayed" else "discard", on_waiting=waiting_note(stream)
+                "replay" if what == "replayed" else "discard",
+                on_waiting=waiting_note(notes(stream)),
             ).change(work)
     _report(settings, source, what, settled)
     if settled.left:

@@ -9,6 +9,7 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
+    notes,
     operator,
     quiet_streams,
     results,
@@ -60,7 +61,7 @@ def command(
                 config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
             )
 
-        report = access.runs("reset", on_waiting=waiting_note(stream)).change(work)
+        report = access.runs("reset", on_waiting=waiting_note(notes(stream))).change(work)
     show_result(settings, report, _show)
 
 

@@ -144,7 +144,7 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
     config = settings.config_of(source)
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
         console = notes(stream)
-        runs = access.runs("repair", on_waiting=waiting_note(stream))
+        runs = access.runs("repair", on_waiting=waiting_note(console))
         status = (
             console.status("")
             if console.is_terminal and not console.quiet and not settings.as_json

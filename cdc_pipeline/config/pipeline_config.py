@@ -382,6 +382,11 @@ class PipelineConfig(Section):
         """
         return self._left_out
 
+    def __getstate__(self) -> dict[Any, Any]:
+        # Executors get no text of the file, which may hold secrets, and no environment (K26).
+        state = super().__getstate__()
+        return state | {"__pydantic_private__": state["__pydantic_private__"] | {"_document": None}}
+
     def resolved(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
         """This pipeline with every reference resolved, as a run needs it.
 

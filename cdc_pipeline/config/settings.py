@@ -207,7 +207,7 @@ def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
             name: _effective(
                 inner,
                 of_file.get(name, _MISSING),
-                is_hidden=below is value and isinstance(inner, str) and is_secret(name, inner),
+                is_hidden=below is value and isinstance(inner, str) and is_secret(str(name), inner),
             )
             for name, inner in below.items()
         }

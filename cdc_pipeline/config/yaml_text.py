@@ -125,7 +125,7 @@ def _walk(node: yaml.Node, path: str, read: YamlText, around: tuple[yaml.Node, .
     around = (*around, node)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            inner = f"{path}.{index}".lstrip(".")
+            inner = f"{path}.{index}" if path else str(index)
             read.values[inner] = _place(item)
             _walk(item, inner, read, around)
     elif isinstance(node, yaml.MappingNode):

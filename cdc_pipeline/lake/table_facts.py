@@ -100,7 +100,16 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets, folder = {}, dict(cut.cursor.targets), paths.tables
     for name, table in cut.tables.items():
         number, _, place = table.facts.partition(":")
-        reference = f"{cut.facts_files[int(number)]}:{place}"
+        try:
+            reference = f"{cut.facts_files[int(number)]}:{place}"
+        except (ValueError, IndexError):
+            raise LakeStateError(
+                f"a cut does not say where the facts of a table are: {paths.cut(cut.batch_number)}",
+                table=name,
+                expected="facts: the number of one of its files, and a place in it",
+                got=table.facts,
+                next_step="restore the cut from a backup of the lake",
+            ) from None
         entry = _facts_at(folder, reference)
         facts = {field: getattr(entry, field) for field in _FIELDS}
         tables[name] = table.model_copy(update={**facts, "facts": reference, "applied_batch": -1})

@@ -119,7 +119,7 @@ class CdcTranslator:
         self, config: PipelineConfig, table: str | None
     ) -> dg.FreshnessPolicy | None:
         """Return when an asset counts as late. One with a policy has a materialization of each run
-        that it follows, changed or not (`signs.py`)."""
+        that it follows, changed or not (`observations.py`)."""
         freshness = config.dagster.of_table(table).freshness
         if freshness is None:
             return None

@@ -33,7 +33,9 @@ _FORMS: Final = (
 
 
 def start_of(text: str | None) -> Start:
-    """The oldest journal by default; ``latest``: the log's end; a GTID set counts as executed."""
+    """The oldest journal by default and for ``earliest``; ``latest``: the log's end; a GTID set
+    counts as executed before the start. Raises ConfigError.
+    """
     if text is None or text == "earliest":
         return "earliest"
     if text == "latest":

@@ -20,7 +20,8 @@ class Recovered:
     """The state that a run resumes from.
 
     `finished`: the cut of a batch that was recorded. `failing`: targets that are not as the last
-    cut says, and why. `suspended_before`: before that batch was finished, or by its record.
+    cut says, and why, and that no batch has left behind yet. `suspended_before`: before that
+    batch was finished, or by its record.
     """
 
     reconciled: Reconciled

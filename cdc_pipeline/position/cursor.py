@@ -210,7 +210,7 @@ class CursorState(CursorPlace):
 
 
 CursorPart = Literal["targets", "gtid_set", "open_xa", "shadows"]
-_PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
+CURSOR_PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
 
 
 class PartsOfCut(FrozenModel):
@@ -428,7 +428,7 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Store
             "lake and load the tables again",
         )
     # A short document that lost what it leaves to the cut must not be read as a whole one.
-    is_whole = "of_cut" not in _document(text) and _document(text).keys() >= set(_PARTS)
+    is_whole = "of_cut" not in _document(text) and _document(text).keys() >= set(CURSOR_PARTS)
     kind = CursorState if is_whole else ShortCursor
     try:
         return kind.model_validate_json(text)

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.cursor import (
+    CURSOR_PARTS,
     CursorPart,
     CursorState,
     PartsOfCut,
@@ -28,7 +29,6 @@ from cdc_pipeline.position.cursor import (
 
 DOCUMENT_BYTES_MAX: Final = 8_000
 
-_PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
 _SHORT_FIELDS: Final = ShortCursor.model_fields.keys() - {"of_cut"}
 
 
@@ -47,7 +47,7 @@ def short_document(
         return document
     parts = tuple(
         name
-        for name in _PARTS
+        for name in CURSOR_PARTS
         if getattr(cursor, name) and getattr(cursor, name) == getattr(at_cut, name)
     )
     gtid_added = "" if "gtid_set" in parts else _gtid_added(cursor, at_cut)

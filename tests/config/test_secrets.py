@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pymysql
 import pytest
 
 from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
     ConfigMistakes,
     LiveSourceConfig,
     PipelineConfig,
     read_document,
 )
+from cdc_pipeline.config.settings import effective_config
 from cdc_pipeline.source.live.server_errors import connect_error
 from tests.house.test_commands import texts
 from tests.support.project import ROOT
@@ -103,3 +106,18 @@ def test_k26_f111_half_a_pair_is_a_mistake_and_not_shown(tmp_path: Path) -> None
     assert "is no Unicode text" in told(
         tmp_path, "kind: live, host: db, user: u, password: '${PW}'", PW="caf\udce9"
     )
+
+
+def test_k26_what_is_sent_to_executors_is_without_the_file_and_the_environment(
+    tmp_path: Path,
+) -> None:
+    config = loaded(tmp_path, "kind: live, host: db, user: u, password: hunter2", PW="sales#x9")
+    archive = ArchiveSourceConfig(kind="archive", directory=tmp_path)
+    sent = pickle.dumps(config.model_copy(update={"source": archive}))
+    assert b"hunter2" not in sent
+    assert b"sales#x9" not in sent
+
+
+def test_settings_of_a_library_have_names_of_any_type(tmp_path: Path) -> None:
+    loaded(tmp_path, more="openlineage: {transport: {type: http, custom_headers: {1: abc}}}\n")
+    assert "custom_headers" in str(effective_config(tmp_path / "shop.yaml"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -200,4 +201,13 @@ def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):
+        state.read_cut(paths, 9)
+
+
+def test_k25_a_cut_without_a_reference_is_told(paths: LakePaths) -> None:
+    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, spec=TargetSpec(columns=()))}))
+    document = json.loads(paths.cut(9).read_text())
+    document["tables"]["shop.t0"].pop("facts")
+    paths.cut(9).write_text(json.dumps(document))
+    with pytest.raises(LakeStateError, match="does not say where"):
         state.read_cut(paths, 9)

@@ -101,9 +101,8 @@ def notes(stream: TextIO | None = None) -> Console:
     )
 
 
-def waiting_note(stream: TextIO) -> Callable[[list[str]], None]:
-    """What tells on `stream` which runs hold the source."""
-    console = notes(stream)
+def waiting_note(console: Console) -> Callable[[list[str]], None]:
+    """What tells which runs hold the source; a spinner needs its own console."""
     return lambda runs: console.print(
         f"waiting for the runs that hold this source: {', '.join(runs)}"
     )

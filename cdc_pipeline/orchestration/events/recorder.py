@@ -7,7 +7,7 @@ Rules:
 - A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what
   that run could not: only the tables whose newest event is of an earlier batch, so no batch appears
   twice.
-- The run's sign on each asset (`signs.py`) comes last.
+- The run's observation on each asset (`observations.py`) comes last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
-from cdc_pipeline.orchestration.events.signs import events_of, sign_of
+from cdc_pipeline.orchestration.events.observations import events_of, observation_of
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -112,16 +112,22 @@ class MaterializationRecorder(RunObserver):
 
     def record_observations(self, cursor: CursorState, *, run_fails: bool = False) -> None:
         """Log what a run leaves at its end: the check of each table that is suspended, that
-        follows again, or that was selected with its checks; and the run's sign on the assets.
+        follows again, or that was selected with its checks; and its observation on the assets.
 
         Of a run that fails, Dagster calls each selected asset without a materialization failed:
         so those that follow get one.
         """
-        sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
+        observation = observation_of(
+            self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s
+        )
         selected = run_fails and self._context.has_assets_def
         wanted = self._context.selected_asset_keys if selected else frozenset()
         for event in events_of(
-            self._config, self._translator, sign, materialized=self._materialized, wanted=wanted
+            self._config,
+            self._translator,
+            observation,
+            materialized=self._materialized,
+            wanted=wanted,
         ):
             self._context.log_event(event)
         # After the materializations, to which Dagster attributes the results.

@@ -98,8 +98,8 @@ def catch_up_selected(
     server: ChosenServer,
     started: tuple[float, float],
 ) -> CaptureReport:
-    """Run for chosen tables only; ConfigError: not captured, TargetSuspendedError: suspended
-    still.
+    """Run for chosen tables only; ConfigError: not captured, or nothing is yet;
+    TargetSuspendedError: suspended still.
     """
     cursor = state.cursor
     tables = _targets_of(context.config, cursor, tables)

@@ -44,8 +44,8 @@ class Progress:
     def full_position(self) -> Position:
         """With the set of all transactions executed up to there, if the source uses GTIDs.
 
-        Otherwise later ones might be in no set, and those of a mixed time would make a partial
-        one, with which a dump sends applied transactions again.
+        Else it is left out: later ones might be in no set, and those of a mixed time would make a
+        partial one, with which a dump sends applied transactions again.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 

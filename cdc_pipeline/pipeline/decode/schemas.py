@@ -25,26 +25,21 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.text.table_names import NameRule
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.lake.records import Note
     from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+    from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
     from cdc_pipeline.position.cursor import CursorState
-    from cdc_pipeline.source.protocol import PlacedCatalog
+    from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
 _NO_TABLE = (
@@ -385,6 +380,9 @@ def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
 
 
 def history_file(config: PipelineConfig) -> SchemaHistoryFile:
+    from cdc_pipeline.lake.paths import LakePaths
+    from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+
     return SchemaHistoryFile(
         LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
     )
@@ -405,6 +403,8 @@ def schemas_of(
     `cursor`: up to which it is complete; `follows`: whether a target follows a table of another
     name; `left`: where another server's log was left that the run goes on from.
     """
+    from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+
     file, start = history_file(config), run.start
     # Without a cursor it is unknown what lies between a leftover history and the start.
     history = SchemaHistory()

@@ -56,6 +56,11 @@ class Statements:
         index = self.of_event[np.asarray(rows, dtype=np.int64) - self.first]
         return self.texts.take(pa.array(index, mask=index < 0))
 
+    def lengths_bytes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of the texts of some events, none of which is copied for it; 0 if there is none."""
+        lengths = np.append(pc.binary_length(self.texts).to_numpy(), 0)
+        return lengths[self.of_event[np.asarray(rows, dtype=np.int64) - self.first]]
+
 
 class StatementReader:
     """Reader of consecutive runs of events, after the transaction pass; a statement may span

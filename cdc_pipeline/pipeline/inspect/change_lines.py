@@ -88,11 +88,12 @@ def _annotations(piece: LogPiece, table: TableRows) -> list[str | None] | None:
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> int:
-    total = 0
-    for table, rows in tables:
-        lengths = np.array([len(text or "") for text in _annotations(piece, table) or ()], np.int64)
-        total += int(lengths[rows.event_row].sum()) if len(lengths) else 0
-    return total
+    if piece.annotations is None:
+        return 0
+    return sum(
+        int(piece.annotations.lengths_bytes(table.rows)[rows.event_row].sum())
+        for table, rows in tables
+    )
 
 
 def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:

@@ -154,10 +154,12 @@ class LoadBegin:
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""
-        return tuple(sorted(name for name in schemas if self._is_exact(name, schemas[name])))
+        routes = Routes(self._config)
+        names = (name for name in schemas if self._is_exact(name, schemas[name], routes))
+        return tuple(sorted(names))
 
-    def _is_exact(self, name: str, schema: TableSchema) -> bool:
-        for route in Routes(self._config).of_table(schema.database, schema.table):
+    def _is_exact(self, name: str, schema: TableSchema, routes: Routes) -> bool:
+        for route in routes.of_table(schema.database, schema.table):
             try:
                 how = identity_of(
                     route.rule,

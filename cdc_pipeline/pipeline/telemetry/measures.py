@@ -51,7 +51,9 @@ class _Retention:
 
 
 def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
-    """Asks the server, or reads the archive's folder; `source_time_us`: -1 unknown."""
+    """Asks the server, or reads the archive's folder; raises SourceError, ServerUnreachableError.
+    `source_time_us`: commit time of the last applied transaction; -1 unknown.
+    """
     config = choose(config).config
     with closing(build_source(config)) as source:
         if not source.identity.same_server(cursor.identity):

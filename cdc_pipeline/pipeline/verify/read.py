@@ -96,7 +96,8 @@ class Reading:
 @dataclass(frozen=True)
 class ReadRequest:
     """Source rows to read: `share` of the ranges, chosen by `seed`, or those with target `keys`
-    (n,).
+    (n,) if their values can be mapped back to the source. `exact`: all in one view at an exact
+    place.
     """
 
     rows_per_range: int = 200_000

@@ -20,7 +20,7 @@ from cdc_pipeline.pipeline.backfill.backfill import backfill, begin
 from cdc_pipeline.pipeline.backfill.lake import BackfillLake, fill_in_parallel
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.capture.segments.join import joined_cursor, joined_record
-from cdc_pipeline.pipeline.capture.segments.pieces import LogPiece, pieces
+from cdc_pipeline.pipeline.capture.segments.pieces import RangePiece, pieces
 from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
 from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey, SurveyRange, survey
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -252,11 +252,11 @@ def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
     assert following[-1] == (surveys[-1].journal, surveys[-1].end)
     assert following == sorted(following)
     assert pieces(surveys, stretch_bytes_min=1 << 30) == [
-        LogPiece(surveys[-1].journal, surveys[-1].end, why=made[0].why)
+        RangePiece(surveys[-1].journal, surveys[-1].end, why=made[0].why)
     ], "too small for tasks: one piece"
 
 
-def _in_words(made: list[LogPiece]) -> list[str]:
+def _in_words(made: list[RangePiece]) -> list[str]:
     return [
         " ".join(
             f"{one.journal[-1]}:{one.start if one.start == 4 else ''}-" for one in piece.segments

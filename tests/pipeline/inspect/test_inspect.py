@@ -8,12 +8,14 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import CdcError, DamagedJournalError
+from cdc_pipeline.pipeline.inspect.annotations import Statements
 from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
 from cdc_pipeline.pipeline.inspect.inputs import read_all
@@ -123,3 +125,10 @@ def test_annotations_are_the_statements_that_were_run(
         if line["op"] in words and line["table"] != "plain":  # whose rows are a trigger's
             assert said.split()[0] in words[str(line["op"])], line
     assert told == lines(annotations=False)
+
+
+def test_lengths_of_statements_need_no_copy_of_them() -> None:
+    texts = pa.array(["ab", "é"], pa.large_string())
+    of_event = np.array([0, -1, 1, 1])
+    statements = Statements(first=3, texts=texts, of_event=of_event)
+    assert statements.lengths_bytes(np.array([3, 4, 5, 6])).tolist() == [2, 0, 2, 2]

@@ -35,7 +35,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
+class RangePiece:
     """Up to `stop` of `journal`; without `segments`, read in sequence, and `why`."""
 
     journal: str
@@ -59,24 +59,24 @@ class _Gap(NamedTuple):
     why: str
 
 
-def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[LogPiece]:
+def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[RangePiece]:
     """Up to the last journal's `end`; a stretch that is too small is read in sequence."""
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
     begin = _At(journal_number(surveys[0].journal), surveys[0].start)
     end = _At(journal_number(surveys[-1].journal), surveys[-1].end)
-    divided: list[LogPiece] = []
+    divided: list[RangePiece] = []
     at = begin
     for gap in [*gaps, _Gap(end, end, "")]:
         segments = _segments(surveys, at, gap.start)
         size_bytes = sum(segment.size_bytes for segment in segments)
         last = segments[-1] if segments else None
         if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
-            divided.append(LogPiece(last.journal, last.stop, tuple(segments)))
+            divided.append(RangePiece(last.journal, last.stop, tuple(segments)))
         elif last is not None:
-            divided.append(LogPiece(last.journal, last.stop, why=TOO_LITTLE))
+            divided.append(RangePiece(last.journal, last.stop, why=TOO_LITTLE))
         if gap.stop > gap.start:
-            divided.append(LogPiece(names[gap.stop.number], gap.stop.offset, why=gap.why))
+            divided.append(RangePiece(names[gap.stop.number], gap.stop.offset, why=gap.why))
         at = max(at, gap.stop)
     return _one_after_the_other(divided)
 
@@ -143,13 +143,13 @@ def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[S
     return segments
 
 
-def _one_after_the_other(made: Sequence[LogPiece]) -> list[LogPiece]:
+def _one_after_the_other(made: Sequence[RangePiece]) -> list[RangePiece]:
     """Neighbours that are read in sequence become one piece."""
-    joined: list[LogPiece] = []
+    joined: list[RangePiece] = []
     for piece in made:
         if joined and not joined[-1].segments and not piece.segments:
             why = piece.why if joined[-1].why == TOO_LITTLE else joined[-1].why
-            joined[-1] = LogPiece(piece.journal, piece.stop, why=why)
+            joined[-1] = RangePiece(piece.journal, piece.stop, why=why)
         else:
             joined.append(piece)
     return joined

@@ -14,7 +14,7 @@ from dagster._core.loader import LoadingContextForTest
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration import CaptureRun, build_definitions, execute_capture
 from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
-from cdc_pipeline.orchestration.events.signs import RunObservation, events_of
+from cdc_pipeline.orchestration.events.observations import RunObservation, events_of
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from tests.orchestration.test_suspended import HELD

@@ -1,5 +1,5 @@
-"""The sign that each run leaves on a source's assets, also if it found nothing: how far the source
-was checked, how old the tables' state is at most, and how soon the source may purge what is needed.
+"""What each run observes of a source's assets, also if it found nothing: how far the source was
+checked, how old the tables' state is at most, and how soon the source may purge what is needed.
 
 Rules:
 - The cursor has an observation of every run. Tables and source tables have one if their source has
@@ -63,7 +63,7 @@ class RunObservation:
         return {"retention_headroom_seconds": dg.MetadataValue.float(self.headroom_s)}
 
 
-def sign_of(
+def observation_of(
     config: PipelineConfig, cursor: CursorState, *, plan: CapturePlan | None, planned_at_s: float
 ) -> RunObservation:
     """Asks a live server how long it keeps its log.
@@ -102,7 +102,7 @@ def _headroom_s(config: PipelineConfig, cursor: CursorState) -> float | None:
 def events_of(
     config: PipelineConfig,
     translator: CdcTranslator,
-    sign: RunObservation,
+    observation: RunObservation,
     *,
     materialized: Container[dg.AssetKey],
     wanted: Container[dg.AssetKey] = frozenset(),
@@ -113,7 +113,7 @@ def events_of(
         materialized: assets that have a materialization of this run already.
         wanted: assets that shall have one if they follow, as those with a policy.
     """
-    cursor, metadata = sign.cursor, sign.metadata()
+    cursor, metadata = observation.cursor, observation.metadata()
     observes_tables = len(cursor.targets) <= config.dagster.observed_tables_max
     described = f"checked up to {cursor.position}"
     sources: set[str] = set()
@@ -134,7 +134,7 @@ def events_of(
             yield dg.AssetObservation(
                 key,
                 description=f"suspended at {held.position}",
-                metadata=sign.suspended_metadata(held),
+                metadata=observation.suspended_metadata(held),
             )
     for source in sorted(sources) if observes_tables else ():
         key = translator.source_table_key(config.name, source)
