@@ -1,4 +1,4 @@
-"""Run a benchmark with its targets: ``make bench NAME=sync ARGS="rows=100000"``.
+"""Run a benchmark with its targets: ``make bench NAME=snapshot ARGS="rows=100000"``.
 
 ``python -m benchmarks NAME [key=value ...] [--json]``; ``all`` is each of them but `large_events`.
 """

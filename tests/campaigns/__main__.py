@@ -39,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.bounds:
         frame.check_bounds()
     campaign = frame.campaign_of(chosen.name)
+    budget = chosen.budget or frame.Budget.parse(campaign.budget)
     try:
         bound = campaign.with_options(chosen.options)
+        bound.case_count(chosen.seed, budget, chosen.first)
     except ValueError as error:
         parser.error(str(error))
     frame.install(campaign)
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = frame.run(
         campaign,
         seed=chosen.seed,
-        budget=chosen.budget or frame.Budget.parse(campaign.budget),
+        budget=budget,
         processes=chosen.processes,
         options=chosen.options,
         first=chosen.first,

@@ -149,11 +149,28 @@ class Campaign:
                 has = ", ".join(f"{key}={value}" for key, value in options.items()) or "none"
                 raise ValueError(f"{self.name} has no option {name}; its options are {has}")
             default = options[name]
+            if isinstance(default, bool) and text not in ("true", "false"):
+                raise ValueError(f"{name} is true or false, not {text}")
             options[name] = text == "true" if isinstance(default, bool) else type(default)(text)
         bound = replace(self, options=options, case=functools.partial(self.case, **options))
         if self.cases_max is not None:
             bound = replace(bound, cases_max=functools.partial(self.cases_max, **options))
         return bound
+
+    def case_count(self, seed: int, budget: Budget, first: int = 0) -> int | None:
+        """How many cases are played from the first on; None if time alone ends them.
+
+        Raises:
+            ValueError: none, or there is no end.
+        """
+        limits = [budget.cases, self.cases_max(seed) - first if self.cases_max else None]
+        count = min((limit for limit in limits if limit is not None), default=None)
+        if count is None and budget.seconds is None:
+            raise ValueError(f"{self.name} has no last case: give a budget of cases or minutes")
+        if count is not None and count < 1:
+            has = ", ".join(f"{key}={value}" for key, value in self.options.items())
+            raise ValueError(f"{self.name} has no case from {first} on ({has or 'no options'})")
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,15 +483,16 @@ def run(
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Report:
     """Play a campaign in several processes, each of which has every so manyth case, and shrink
-    what they find in this one. `tell` is called now and then with how far it is."""
+    what they find in this one. `tell` is called now and then with how far it is.
+
+    Raises:
+        ValueError: there is no case to play, or no end.
+    """
     began_s = time.monotonic()
     campaign = campaign.with_options(options)
     processes = min(processes, campaign.processes_max)
     end_s = began_s + budget.seconds if budget.seconds is not None else None
-    limits = [budget.cases, campaign.cases_max(seed) - first if campaign.cases_max else None]
-    count = min((limit for limit in limits if limit is not None), default=None)
-    if count is None and end_s is None:
-        raise ValueError(f"{campaign.name} has no last case: give a budget of cases or minutes")
+    count = campaign.case_count(seed, budget, first)
     last = 1 << 62 if count is None else first + count
     report = Report(campaign.name, seed, options)
     context = multiprocessing.get_context("spawn")

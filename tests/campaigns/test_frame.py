@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +51,39 @@ CAMPAIGN = Campaign("numbers", _case, _opened, _simpler)
 ENDS = Campaign("ends", _case, _opened, _simpler, cases_max=int)
 
 
+def _number(_seed: int, number: int) -> Case:
+    return [number]
+
+
+def _chosen_numbers(_seed: int, *, part: str, twice: bool) -> int:
+    return (part in ("", "one")) * (1 + twice)
+
+
+CHOSEN = Campaign(
+    "chosen", _number, _opened, cases_max=_chosen_numbers, options={"part": "", "twice": False}
+)
+
+
+@contextmanager
+def _opened_badly(_folder: Path) -> Iterator[Play]:
+    def play(case: Case) -> Counter[str]:
+        match case:
+            case [3]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case [5]:
+                time.sleep(3600)
+            case [7]:
+                bytearray(1 << 30)
+        return Counter(passed=1)
+
+    yield play
+
+
+BAD = Campaign(
+    "bad", _number, _opened_badly, case_s_max=2, memory_bytes_max=1 << 28, shrink_plays_max=0
+)
+
+
 def _told(report: Report) -> dict[str, object]:
     return {
         "cases": report.cases,
@@ -75,10 +110,33 @@ def test_a_seed_decides_in_any_number_of_processes_and_a_death_costs_one_case() 
     assert "python -m tests.campaigns numbers --choices '[3, 8]'" in one.text()
 
 
+def test_death_hanging_and_memory_are_findings_and_the_run_goes_on() -> None:
+    report = run(BAD, seed=1, budget=Budget.parse("12"), processes=2)
+    assert {found.number: found.told.split("\n")[0] for found in report.findings.values()} == {
+        3: "the process died by SIGKILL",
+        5: "the process hung for 2 s",
+        7: "MemoryError: ",
+    }
+    assert (report.cases, report.counts) == (12, Counter(passed=9))
+
+
 def test_a_campaign_ends_with_its_last_case() -> None:
     assert run(ENDS, seed=3, budget=Budget.parse("all"), processes=2).cases == 3
     with pytest.raises(ValueError, match="no last case"):
         run(CAMPAIGN, seed=3, budget=Budget.parse("all"), processes=2)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("part=oen", "chosen has no case from 0 on"),
+        ("twice=yes", "twice is true or false, not yes"),
+        ("parts=one", "no option parts"),
+    ],
+)
+def test_a_mistyped_option_is_an_error(option: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(CHOSEN, seed=1, budget=Budget.parse("1m"), processes=1, options=[option])
 
 
 def test_a_sample_fails_with_the_least(tmp_path: Path) -> None:

@@ -62,10 +62,11 @@ CAMPAIGN = Campaign(
     _case,
     _opened,
     cases_max=_cases,
-    case_s_max=2 * TIMEOUT_S,
+    case_s_max=2 * TIMEOUT_S + 600,
     needs=(*SERVERS, "jars"),
     options={"rule": "", "spark": ""},
     budget="all",
+    processes_max=1,
     shrink_plays_max=0,
     on_disk=True,
 )

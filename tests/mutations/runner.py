@@ -112,16 +112,7 @@ def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
     # That a test fails is all that is asked: no example is made smaller.
     settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate))
     settings.load_profile("mutations")
-    code = pytest.main(
-        [
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "--timeout=600",
-            *(f"tests/{test}" for test in tests),
-        ]
-    )
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)])
     sys.stdout.flush()
     os._exit(int(code))
 

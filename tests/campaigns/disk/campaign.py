@@ -1,8 +1,8 @@
 """Every call of a run fails once, the process ends at it, and the power goes at every fault point.
 
 Without a JVM by default: batches are applied by a stand-in for Delta, so that every call can have
-its turn. A case is one part, and each `stride`-th call or fault point behind an offset; all cases
-of a seed have every call.
+its turn. A case is one part, and each `stride`-th call or fault point behind an offset. All cases
+of a seed have every call; with Spark, which takes long, a seed has one case for each part.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _case(seed: int, number: int, *, part: str, spark: bool, stride: int, states
     return [["part", parts[which], spark, stride, (offset + seed) % stride, seed, states]]
 
 
-def _cases(_seed: int, *, part: str, stride: int, **_options: object) -> int:
-    return stride * (1 if part else len(PARTS))
+def _cases(_seed: int, *, part: str, spark: bool, stride: int, **_options: object) -> int:
+    return sum(part in ("", name) for name in PARTS) * (1 if spark else stride)
 
 
 @contextmanager

@@ -1,23 +1,14 @@
-"""Everything in this folder is marked `torture`; the evidence of each server is gathered once."""
+"""The evidence of each server is gathered once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.campaigns.edges.cases import CASES, REALS
 from tests.campaigns.edges.evidence import Evidence, evidence_of
 from tests.servers import Server
-
-_HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.torture)
 
 
 @pytest.fixture(scope="session")

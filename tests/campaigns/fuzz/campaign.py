@@ -1,7 +1,8 @@
 """Thousands of damaged journals: an error or rows, nothing else (see `judge.py`).
 
 With ``--bounds`` the kernels check bounds. The least of a finding belongs into
-tests/campaigns/fuzz/crashers with the repair.
+tests/campaigns/fuzz/crashers with the correction, as an object of its choices: ``seed``, a list
+``repair``, and ``steps``, which are all others.
 """
 
 from __future__ import annotations

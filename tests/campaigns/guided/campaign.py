@@ -122,4 +122,5 @@ CAMPAIGN = Campaign(
     options={"target": "", "minutes": 60.0, "keep": False},
     budget="all",
     shrink_plays_max=0,
+    on_disk=True,
 )

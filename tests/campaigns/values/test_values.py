@@ -24,7 +24,6 @@ from tests.servers import Server
 SEEDS = {"mysql": 11, "mariadb": 12}
 
 
-@pytest.mark.torture
 def test_k23_what_is_certain_of_a_change_of_types_is_what_the_server_makes_of_it(
     server: Server, fresh_database: str
 ) -> None:

@@ -1,6 +1,7 @@
 """One store for the tests of this folder; each test has a lake of its own in it.
 
-With REAL_STORE set, which `make nightly` does, it is a real S3 server.
+With REAL_STORE set, which `make nightly` does, it is a real S3 server, and its tests skip where
+none can be had.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.lake.paths import LakePaths
-from tests.cluster.gateway import running_gateway
+from tests.cluster.gateway import gateway_or_skip
 from tests.support.object_store import Store, running_store
 
 
@@ -20,7 +21,7 @@ from tests.support.object_store import Store, running_store
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("store")
     if os.environ.get("REAL_STORE"):
-        with running_gateway(folder) as gateway:
+        with gateway_or_skip(folder) as gateway:
             yield gateway.store
     else:
         with running_store(folder) as found:

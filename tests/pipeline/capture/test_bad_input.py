@@ -108,7 +108,6 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
 
 
 @pytest.mark.whole
-@pytest.mark.torture
 def test_less_row_metadata_is_captured_with_catalog_and_history(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

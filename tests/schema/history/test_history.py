@@ -144,7 +144,6 @@ ORDERS = [
 ]
 
 
-@pytest.mark.torture
 @pytest.mark.mysql
 @pytest.mark.mariadb
 def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str) -> None:

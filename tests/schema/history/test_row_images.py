@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
 from tests.schema.history.reading import Reading, selected
 from tests.servers import Server
 
-pytestmark = [pytest.mark.torture, pytest.mark.mysql, pytest.mark.mariadb]
+pytestmark = [pytest.mark.mysql, pytest.mark.mariadb]
 
 
 def present(bits: np.ndarray, columns: int) -> np.ndarray:

@@ -20,8 +20,6 @@ from cdc_pipeline.source.archive.files import read_journal
 from tests.schema.history.reading import Reading, selected
 from tests.servers import Server
 
-pytestmark = pytest.mark.torture
-
 # The servers' defaults. MINIMAL carries the same on both; MariaDB's is in the test of UUID and
 # addresses.
 LEVELS = [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")]
@@ -334,7 +332,6 @@ def test_a_generated_invisible_key_is_in_the_logged_text(
 
 
 @pytest.mark.mariadb
-@pytest.mark.torture
 def test_texts_of_the_same_width_are_told_by_their_charset(
     mariadb_server: Server, mariadb_database: str
 ) -> None:

@@ -132,7 +132,6 @@ def test_memory_is_bounded_whatever_the_tables_size(server: Server, fresh_databa
         assert most < 12 << 20
 
 
-@pytest.mark.torture
 def test_rows_of_more_than_one_packet(server: Server, fresh_database: str) -> None:
     """16 MiB and more: the row goes on in the next packet; small ones are around it."""
     packet = int(server.variable("max_allowed_packet"))

@@ -47,7 +47,6 @@ def vars_of(column: object) -> dict[str, object]:
     return {name: getattr(column, name) for name in names}
 
 
-@pytest.mark.torture
 def test_every_type_is_what_the_log_tells(server: Server, fresh_database: str) -> None:
     cases = [case for case in [*CASES, *REALS] if case.flavor in ("", server.flavor)]
     tables = {
