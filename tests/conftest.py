@@ -3,6 +3,7 @@ for it."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,6 +39,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=_start_cost, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """Nothing that exists now is garbage: each capture after a session of Spark would look for
+    some among the objects of thousands of tests."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def own_collector() -> Iterator[None]:
+    """The collector as a process has it that has frozen nothing."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def _start_cost(item: pytest.Item) -> int:

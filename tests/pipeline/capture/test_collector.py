@@ -49,6 +49,7 @@ def test_no_chunk_no_rows_and_no_table_of_a_run_wait_for_the_collector(
     assert large == []
 
 
+@pytest.mark.usefixtures("own_collector")
 def test_a_run_leaves_the_collector_as_it_was() -> None:
     before = gc.get_threshold(), gc.get_freeze_count()
     with modules_kept():

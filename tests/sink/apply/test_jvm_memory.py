@@ -31,7 +31,7 @@ def rare_collector() -> Iterator[None]:
 
 
 @pytest.mark.whole
-@pytest.mark.usefixtures("rare_collector")
+@pytest.mark.usefixtures("own_collector", "rare_collector")
 @pytest.mark.parametrize("runs", ["one run", "a run for each batch"])
 def test_k25_f60_merges_do_not_fill_the_jvm(
     runs: str, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
