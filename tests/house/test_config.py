@@ -163,5 +163,6 @@ def test_k26_no_value_of_a_variable_is_in_a_mistake_or_recorded(
     file.write_text(text)
     with pytest.raises(ConfigMistakes) as caught:
         load_config(file)
-    assert "51" not in str(caught.value)
+    assert "Canary" not in str(caught.value)
+    assert "51\\c" not in str(caught.value)
     assert any(mistake.path.startswith(path) for mistake in caught.value.mistakes)
