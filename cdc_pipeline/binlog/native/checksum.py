@@ -1,9 +1,9 @@
 """CRC32 of events, callable from compiled code.
 
 Rules:
-- `crc32_of` calls one fixed symbol, so that cached machine code stays valid in later processes:
-  zlib's `crc32`. Where no zlib is shared (a statically linked Python), a compiled table loop of
-  about 1 GB/s replaces it.
+- `crc32_of` calls one fixed symbol, so that cached machine code stays valid in later processes: the
+  folding function of `checksum_folding` if the processor supports it, else zlib's `crc32`, also for
+  short messages. Without a shared zlib, a compiled table loop (about 1 GB/s) replaces it.
 - Importing this module registers the name with LLVM, before any kernel that uses it is compiled or
   loaded.
 
@@ -24,10 +24,12 @@ from llvmlite import binding
 from numba import cfunc, config, types
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.native import checksum_folding
 from cdc_pipeline.binlog.native.compiling import kernel
 
 CHECKSUM_BYTES: Final = 4
 _SYMBOL: Final = "cdc_pipeline_crc32"
+_SHORT_SYMBOL: Final = "cdc_pipeline_crc32_short"
 _POLYNOMIAL: Final = 0xEDB88320
 _keep_alive: list[Any] = []  # the owners of addresses
 
@@ -78,13 +80,24 @@ def table_loop_address() -> int:
     return address
 
 
+def _fastest_address() -> int:
+    shared = zlib_addresses(["crc32"])
+    plain = shared[0] if shared else table_loop_address()
+    if not checksum_folding.is_possible():
+        return plain
+    binding.add_symbol(_SHORT_SYMBOL, plain)
+    address, engine = checksum_folding.build(_SHORT_SYMBOL)
+    _keep_alive.append(engine)
+    return address
+
+
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def crc32_of(data: NDArray[np.uint8], first: int, stop: int) -> int:
         return zlib.crc32(data[first:stop].tobytes())
 
 else:
-    binding.add_symbol(_SYMBOL, (zlib_addresses(["crc32"]) or [table_loop_address()])[0])
+    binding.add_symbol(_SYMBOL, _fastest_address())
     _crc32: Any = types.ExternalFunction(
         _SYMBOL, types.uint64(types.uint64, types.uintp, types.uint32)
     )
