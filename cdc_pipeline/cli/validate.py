@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,8 @@ from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.pipeline.plan.possible import impossible_settings
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import PipelineDocument
+    from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument
+    from cdc_pipeline.lake.records import Cut
 
 
 @click.command("validate")
@@ -31,7 +33,8 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     names = sources or settings.source_names()
     if not names:
         raise settings.no_source_yet()
-    found = {source: _mistakes(settings, source) for source in names}
+    outlines = _outlines(settings)
+    found = {source: _mistakes(settings, source, outlines) for source in names}
     if settings.as_json:
         emit_json(
             {source: _document(settings, source, mistakes) for source, mistakes in found.items()}
@@ -42,14 +45,29 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
         raise click.exceptions.Exit(2)
 
 
-def _mistakes(settings: Settings, source: str) -> list[Mistake]:
+def _outlines(settings: Settings) -> dict[str, tuple[PipelineConfig, Cut | None]]:
+    """The sources of all files without mistakes, with the newest cut of each: read once, for each
+    source is compared with all others."""
+    from cdc_pipeline.pipeline.targets.known_tables import cut_in_folder
+
+    outlines = {}
+    for source in settings.source_names():
+        with suppress(ConfigMistakes):
+            config = read_document(settings.file_of(source)).outline()
+            outlines[source] = config, cut_in_folder(config)
+    return outlines
+
+
+def _mistakes(
+    settings: Settings, source: str, outlines: Mapping[str, tuple[PipelineConfig, Cut | None]]
+) -> list[Mistake]:
     file = settings.file_of(source)
     mistakes: list[Mistake] = []
     schedules: dict[str, str] = {}
     try:
         document = read_document(file)
         schedules = document.schedules()
-        mistakes = _impossible(document)
+        mistakes = _impossible(document, outlines)
     except ConfigMistakes as error:
         mistakes = error.mistakes
     if not all(_is_plain(path, value) for path, value in schedules.items()):
@@ -67,19 +85,25 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     return mistakes
 
 
-def _impossible(document: PipelineDocument) -> list[Mistake]:
+def _impossible(
+    document: PipelineDocument, outlines: Mapping[str, tuple[PipelineConfig, Cut | None]]
+) -> list[Mistake]:
     """And what other files write as well; ConfigMistakes for those wrong by themselves."""
-    from cdc_pipeline.pipeline.targets.known_tables import newest_cut
+    from cdc_pipeline.pipeline.targets.known_tables import cut_in_folder
     from cdc_pipeline.pipeline.targets.shared import shared_targets
 
     config = document.resolve()
-    cut = newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
+    others = {name: other for name, other in outlines.items() if name != config.name}
+    errors = [
+        *impossible_settings(config, others=[other for other, _ in others.values()]),
+        *shared_targets(config, cut_in_folder(config), others=others),
+    ]
     mistakes = [
         Mistake(
             path=str(error.setting),
             message=f"{error.what}: expected {error.expected}; {error.next_step}",
         )
-        for error in (*impossible_settings(config), *shared_targets(config, cut))
+        for error in errors
     ]
     return document.with_mistakes(mistakes).mistakes if mistakes else []
 

@@ -280,19 +280,23 @@ def _described(setting: str) -> str:
     }.get(setting, "another purpose")
 
 
+def parallel_without_archive() -> ConfigError:
+    return ConfigError(
+        "only archives can be decoded in parallel",
+        setting="parallel",
+        expected="a directory of journals",
+        got="a running server",
+        next_step="name the directory with --archive, or omit --parallel",
+    )
+
+
 def fill_in_parallel(
     lake: SideLake, *, tables: Sequence[str], parallel: Parallel
 ) -> ParallelReport:
     """Start and end are fixed; a capture after it finds what is left. ConfigError: no archive."""
     config = lake.config
     if not isinstance(config.source, ArchiveSourceConfig):
-        raise ConfigError(
-            "only archives can be decoded in parallel",
-            setting="parallel",
-            expected="a directory of journals",
-            got="a running server",
-            next_step="name the directory with --archive, or omit --parallel",
-        )
+        raise parallel_without_archive()
     refused = hashed_table(config, tables)
     if not isinstance(config.bound, PositionConfig) or not isinstance(config.start, PositionConfig):
         refused = "the range does not lie between two positions of the journals"

@@ -55,6 +55,7 @@ from cdc_pipeline.pipeline.backfill.lake import (
     as_text,
     checked_tables,
     fill_in_parallel,
+    parallel_without_archive,
 )
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
@@ -163,13 +164,7 @@ class _Rebuild:
         self._run_id = run_id
         self._in_parallel: ParallelReport | None = None
         if parallel is not None and self._archive is None:
-            raise ConfigError(
-                "only archives can be decoded in parallel",
-                setting="parallel",
-                expected="a directory of journals",
-                got="a running server",
-                next_step="name the directory with --archive, or omit --parallel",
-            )
+            raise parallel_without_archive()
 
     def run(self, *, restart: bool) -> RebuildReport:
         chosen = self._selected_tables(self._main.state()[1])

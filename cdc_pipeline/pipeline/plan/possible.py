@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -24,10 +24,13 @@ from cdc_pipeline.position.position import Flavor
 
 
 def impossible_settings(
-    config: PipelineConfig, *, now: datetime | None = None
+    config: PipelineConfig,
+    *,
+    now: datetime | None = None,
+    others: Sequence[PipelineConfig] | None = None,
 ) -> list[ConfigError]:
     """An error for each start or bound that no source can have, and for a file of metrics
-    that another source of the folder writes."""
+    that another source of the folder writes; `others`: as in `shared_targets`."""
     source = config.source
     starts = [("start", config.start)]
     flavors: tuple[Flavor, ...] = ("mysql", "mariadb")
@@ -54,11 +57,12 @@ def impossible_settings(
             )
         )
     if config.metrics is not None:
-        others = [one.name for one in config.others() if one.metrics == config.metrics]
-        if others:
+        others = config.others() if others is None else others
+        also = [other.name for other in others if other.metrics == config.metrics]
+        if also:
             errors.append(
                 ConfigError(
-                    f"{config.metrics} is also written by {', '.join(others)}",
+                    f"{config.metrics} is also written by {', '.join(also)}",
                     setting="metrics",
                     expected="a file of its own for each source",
                     next_step="give each source a file of its own",

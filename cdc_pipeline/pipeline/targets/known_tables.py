@@ -8,6 +8,8 @@ Rules:
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import ValidationError
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -37,6 +39,11 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
         if cut.source == config.name:
             return cut
     return None
+
+
+def cut_in_folder(config: PipelineConfig) -> Cut | None:
+    """The newest cut of a lake in a folder; none is read from an object store."""
+    return newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
 
 
 def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:

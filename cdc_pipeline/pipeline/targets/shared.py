@@ -13,15 +13,14 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.targets.known_tables import known_sources, newest_cut
+from cdc_pipeline.pipeline.targets.known_tables import cut_in_folder, known_sources
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import TablePattern, split_table_name
@@ -31,20 +30,25 @@ _Names = dict[tuple[str, str], str]
 
 
 def shared_targets(
-    config: PipelineConfig, cut: Cut | None, known: Collection[str] = ()
+    config: PipelineConfig,
+    cut: Cut | None,
+    known: Collection[str] = (),
+    *,
+    others: Mapping[str, tuple[PipelineConfig, Cut | None]] | None = None,
 ) -> list[ConfigError]:
     """Return an error for each target of a source that another file of its folder writes as well.
 
     Args:
         cut: the newest of the source.
         known: source tables (``schema.table``), beside those of the newest cuts.
+        others: the other pipelines of the folder with their newest cuts, by name; by default they
+            are read.
     """
     lake = str(config.sink.lake_path)
-    cuts = {
-        one.name: (one, newest_cut(one) if isinstance(one.sink.lake_path, Path) else None)
-        for one in config.others()
-        if str(one.sink.lake_path) == lake
-    }
+    if others is None:
+        in_lake = [one for one in config.others() if str(one.sink.lake_path) == lake]
+        others = {one.name: (one, cut_in_folder(one)) for one in in_lake}
+    cuts = {name: other for name, other in others.items() if str(other[0].sink.lake_path) == lake}
     if not cuts:
         return []
     cuts[config.name] = config, cut
@@ -62,15 +66,15 @@ def shared_targets(
     own = writers.pop(config.name)
     shared = []
     for target in own.keys() - (() if cut is None else cut.cursor.targets):
-        others = [
+        also = [
             name
             for name, targets in writers.items()
             if target in targets and (cut is None or cuts[name][1] is not None)
         ]
-        if others:
+        if also:
             shared.append(
                 ConfigError(
-                    f"{own[target]} in {lake} is also a target of {', '.join(others)}",
+                    f"{own[target]} in {lake} is also a target of {', '.join(also)}",
                     setting="tables.include",
                     expected="one source for each table of a lake",
                     next_step="use another lake, another `name` in a rule under targets, or "
