@@ -63,8 +63,8 @@ def _child(size_mib: int, one_transaction: bool) -> int:
     from benchmarks.memory_journal import journal_folder
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.fault_points import listening
-    from cdc_pipeline.pipeline.capture.capture import capture
     from cdc_pipeline.position.cursor import MemoryCursorStore
+    from cdc_pipeline.run.capture.capture import capture
 
     class Enough(Exception):
         """Staged: what follows is Spark's."""

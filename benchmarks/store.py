@@ -26,8 +26,8 @@ from benchmarks.store_passage import pass_through
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, JournalFormat
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.store.ring import MemoryEventStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore

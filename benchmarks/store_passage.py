@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.wiring import build_store, get_size
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.wiring import build_store, get_size
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 

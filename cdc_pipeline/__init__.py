@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from cdc_pipeline.orchestration.definitions import build_definitions
     from cdc_pipeline.orchestration.resource import CdcResource
     from cdc_pipeline.orchestration.translator import CdcTranslator
-    from cdc_pipeline.pipeline.bounds import bound_of
-    from cdc_pipeline.pipeline.observer import RunObserver
-    from cdc_pipeline.pipeline.report import CaptureReport
     from cdc_pipeline.position.cursor import CursorStore
+    from cdc_pipeline.run.bounds import bound_of
+    from cdc_pipeline.run.observer import RunObserver
+    from cdc_pipeline.run.report import CaptureReport
     from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
 
@@ -48,7 +48,7 @@ _LAZY = {
     "CdcComponent": "orchestration.component",
     "CdcResource": "orchestration.resource",
     "CdcTranslator": "orchestration.translator",
-    "bound_of": "pipeline.bounds",
+    "bound_of": "run.bounds",
     "build_definitions": "orchestration.definitions",
     "cdc_assets": "orchestration.decorator",
     "load_config": "config.pipeline_config",
@@ -104,8 +104,8 @@ def capture(
         CdcError: everything else; the error says what to do. What came before it is in the lake.
     """
     from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
-    from cdc_pipeline.pipeline.capture.capture import capture as run
-    from cdc_pipeline.pipeline.wiring import build_lake_cursors
+    from cdc_pipeline.run.capture.capture import capture as run
+    from cdc_pipeline.run.wiring import build_lake_cursors
 
     if not isinstance(config, PipelineConfig):
         config = load_config(config)

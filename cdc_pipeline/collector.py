@@ -1,7 +1,7 @@
 """Python's cyclic garbage collector, run rarely.
 
 A run's large objects (chunks of the log, Arrow tables, staged rows) are freed by reference counts:
-they are in no cycle, which `tests/pipeline/capture/test_collector.py` proves. The collector frees
+they are in no cycle, which `tests/run/capture/test_collector.py` proves. The collector frees
 what the libraries around them leave in cycles, some megabytes in a long run. With its defaults it
 scans the hundreds of thousands of objects of imported modules again and again, for a tenth to a
 fifth of a run's CPU time.

@@ -176,9 +176,9 @@ IsBehind == cursor.batch < Len(cuts) \/ cursor.place < LastCut.place
 Reconciled == IF IsBehind THEN [batch |-> Len(cuts), place |-> LastCut.place] ELSE cursor
 
 Recover(r) ==
-    \* pipeline/recovery.py::recover  pipeline/plan/reconcile.py::reconcile
-    \* pipeline/capture/suspension.py::resume  sink/lake_sink.py::Sink.discard_unrecorded
-    \* sink/delta/table_checks.py::failing_targets  pipeline/admin_batch.py::AdminBatch.suspend
+    \* run/recovery.py::recover  run/plan/reconcile.py::reconcile
+    \* run/capture/suspension.py::resume  sink/lake_sink.py::Sink.discard_unrecorded
+    \* sink/delta/table_checks.py::failing_targets  run/admin_batch.py::AdminBatch.suspend
     /\ run[r].pc = "recover" /\ Holds(r)
     /\ LET failing == {t \in Tables : Fails(t)}
            new == {t \in failing : ~IsHeld(t)}
@@ -209,7 +209,7 @@ Recover(r) ==
     /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, side, used, replaced>>
 
 Release(r) ==
-    \* pipeline/capture/capture.py::capture
+    \* run/capture/capture.py::capture
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ Stops(r)
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, side, used, exempt,
@@ -227,7 +227,7 @@ Stages(r, rec) ==
 
 StageBatch(r) ==
     \* sink/lake_sink.py::Sink.begin  sink/staging/staging.py::StagedBatch.add
-    \* pipeline/capture/commit.py::Committer.commit  pipeline/capture/commit.py::AdvanceCursor.cover
+    \* run/capture/commit.py::Committer.commit  run/capture/commit.py::AdvanceCursor.cover
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ \E high \in cursor.place + 1 .. LogLen :
        LET targets == {t \in Tables : ~IsHeld(t) /\ Changes(t, cursor.place, high) # {}} IN
@@ -241,7 +241,7 @@ StageBatch(r) ==
                    replaced>>
 
 StageTakeBack(r, t) ==
-    \* pipeline/capture/catch_up.py::CatchUp._take_back  sink/apply/roll_back_uncut.py::roll_back_uncut
+    \* run/capture/catch_up.py::CatchUp._take_back  sink/apply/roll_back_uncut.py::roll_back_uncut
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ IsHeld(t) /\ ~Fails(t) /\ LeftBehind(Len(cuts), t) # {}
     /\ Rule("what a batch left behind is taken back")
@@ -251,7 +251,7 @@ StageTakeBack(r, t) ==
                    replaced>>
 
 StageCatchUp(r, t) ==
-    \* pipeline/capture/catch_up.py::CatchUp.run  sink/delta/table_checks.py::check_target
+    \* run/capture/catch_up.py::CatchUp.run  sink/delta/table_checks.py::check_target
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ IsHeld(t) /\ ~Fails(t)
     /\ Rule("what a batch left behind is taken back") => LeftBehind(Len(cuts), t) = {}
@@ -270,7 +270,7 @@ StageCatchUp(r, t) ==
                    replaced>>
 
 StageSwap(r, t) ==
-    \* pipeline/load/finish.py::Finish.run  pipeline/load/swap.py::swap
+    \* operations/snapshot/finish.py::Finish.run  operations/snapshot/swap.py::swap
     \* sink/staging/staging.py::StagedBatch.replace
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ side[t].place >= 0 /\ LastCut.app[t] # side[t].app
@@ -282,7 +282,7 @@ StageSwap(r, t) ==
                    replaced>>
 
 StageRepair(r, t) ==
-    \* pipeline/verify/external_writes.py::put_back
+    \* operations/verify/external_writes.py::put_back
     \* sink/apply/external_writes.py::find_external_write
     /\ run[r].pc = "plan" /\ Holds(r) /\ Fails(t)
     /\ AppOf(log[t]) = LastCut.app[t] /\ Len(log[t]) > LastCut.version[t]
@@ -451,7 +451,7 @@ SyncCut(r) ==
                    replaced>>
 
 WriteCursor(r) ==
-    \* pipeline/publish.py::publish  pipeline/publish.py::move_to_cut
+    \* run/publish.py::publish  run/publish.py::move_to_cut
     \* position/cursor_file.py::FileCursorStore.write  position/cursor.py::CursorGuard.check_write
     \* Then the ack, and sink/lake_sink.py::Sink.cleanup: neither is needed by any rule here.
     /\ run[r].pc = "cursor" /\ MayAct(r)
@@ -471,7 +471,7 @@ WriteCursor(r) ==
 (* Loads. A side lake is an ordinary lake; what counts is its place.        *)
 
 BeginLoad(t) ==
-    \* pipeline/load/load.py::load  pipeline/load/chunks.py::ChunkLoad
+    \* operations/snapshot/snapshot.py::load  operations/snapshot/chunks.py::ChunkLoad
     /\ side[t].place < 0
     /\ Use("load", Loads)
     /\ \E place \in cursor.place .. LogLen :
@@ -480,7 +480,7 @@ BeginLoad(t) ==
                    replaced>>
 
 CaptureSide(t) ==
-    \* pipeline/load/side.py::LoadLake.capture_to
+    \* operations/snapshot/side.py::LoadLake.capture_to
     /\ side[t].place >= 0 /\ side[t].place < cursor.place
     /\ side' = [side EXCEPT ![t].place = cursor.place]
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, used, exempt,
@@ -589,7 +589,7 @@ LoseCursor ==
     /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, run, side, exempt>>
 
 RebuildCursor ==
-    \* pipeline/operate/cursor_change.py::apply_rebuild
+    \* operations/cursor/cursor_change.py::apply_rebuild
     /\ NobodyRuns /\ replaced /\ ~HasPending
     /\ cursor' = [batch |-> Len(cuts), place |-> LastCut.place]
     /\ replaced' = FALSE

@@ -31,7 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         callspec = getattr(item, "callspec", None)
         on_mariadb = callspec is not None and "mariadb" in callspec.id
         own_server = "start_server" in getattr(item, "fixturenames", ())
-        captures = "pipeline" in item.path.relative_to(config.rootpath).parts
+        captures = item.path.relative_to(config.rootpath).parts[1] in (
+            "run",
+            "operations",
+            "targets",
+        )
         if on_mariadb and (captures or own_server or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.whole)
     if "nightly" not in config.option.markexpr:

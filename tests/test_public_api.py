@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.pipeline.wiring import build_lake_cursors
+from cdc_pipeline.run.wiring import build_lake_cursors
 from tests.support.project import ROOT
 from tools.pages.python_page import SECTIONS
 

@@ -31,8 +31,8 @@ class Spent:
 def fill(way: str, archive: Path, side: Path) -> Spent:
     """Replay the whole archive into a side lake."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.pipeline.backfill.backfill import backfill
-    from cdc_pipeline.pipeline.capture.segments.division import Parallel
+    from cdc_pipeline.operations.backfill.backfill import backfill
+    from cdc_pipeline.run.capture.segments.division import Parallel
 
     started_s = time.monotonic()
     config = PipelineConfig.model_validate(

@@ -22,8 +22,8 @@ from benchmarks.decode.workloads import cache_folder
 from benchmarks.history.tables import History, counted_sink
 from benchmarks.report import Figure
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 
 RATIO_MAX = 1.1

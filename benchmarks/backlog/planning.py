@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.backlog.journals import Archive, name_of
 from benchmarks.report import Figure
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.run.plan.planning import plan
 
 CPU_S_MAX = 2.0
 

@@ -52,8 +52,8 @@ def config_of(way: str, archive: Path, lake: Path, master: str, *, stop: int | N
 
 def run(way: str, archive: Path, lake: Path, master: str, *, stop: int | None = None) -> Spent:
     """Capture into an empty lake in this process, which does nothing else."""
-    from cdc_pipeline.pipeline.capture.capture import capture
     from cdc_pipeline.position.cursor import MemoryCursorStore
+    from cdc_pipeline.run.capture.capture import capture
 
     began_s = time.monotonic()
     config = config_of(way, archive, lake, master, stop=stop)

@@ -17,8 +17,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta.log import commit_file, commit_note
 from tests.support.memory_sink import At
 

@@ -16,8 +16,8 @@ from benchmarks.sink.tables import TABLE, base_table, link_table, target_of
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig, SparkConfig
 from cdc_pipeline.lake.records import BatchRecord, Interval
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 

@@ -236,7 +236,7 @@ def connectorx(work: Work) -> Spent:
 def whole(work: Work) -> Spent:
     """Ours, the whole way: marks, chunks, a side lake, its Delta table swapped into the lake."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.pipeline.load.load import load
+    from cdc_pipeline.operations.snapshot.snapshot import load
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     config = PipelineConfig.model_validate(

@@ -22,7 +22,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
-from cdc_pipeline.pipeline.publish import cursor_metadata
+from cdc_pipeline.run.publish import cursor_metadata
 
 TABLES = int(os.environ.get("TABLES", "1000"))
 BATCHES = int(os.environ.get("BATCHES", "1000"))

@@ -92,7 +92,7 @@ class Column:
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
         char_length_max: declared length in characters or bytes if the wire has it, else 0.
         visible: False for invisible columns, including generated invisible primary keys.
-        masked: the mask of the values, as written by `pipeline/targets/masks.py`; "" for plain
+        masked: the mask of the values, as written by `targets/masks.py`; "" for plain
             values. The other attributes still describe the source's column.
     """
 

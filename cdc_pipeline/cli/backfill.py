@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
-    from cdc_pipeline.pipeline.backfill.backfill import BackfillReport
-    from cdc_pipeline.pipeline.backfill.gap import GapReport
-    from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
-    from cdc_pipeline.pipeline.capture.segments.division import Parallel
-    from cdc_pipeline.pipeline.report import ParallelReport
+    from cdc_pipeline.operations.backfill.backfill import BackfillReport
+    from cdc_pipeline.operations.backfill.gap import GapReport
+    from cdc_pipeline.operations.backfill.rebuild import RebuildReport
+    from cdc_pipeline.run.capture.segments.division import Parallel
+    from cdc_pipeline.run.report import ParallelReport
 
 
 @click.command("backfill")
@@ -117,12 +117,12 @@ def command(
             "--restart works only with --rebuild; to backfill another range, give another --into"
         )
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    from cdc_pipeline.pipeline.range_text import end_of, start_of
+    from cdc_pipeline.operations.inspect.range_text import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.cli.common.progress import ProgressObserver
-    from cdc_pipeline.pipeline.backfill.backfill import backfill
-    from cdc_pipeline.pipeline.capture.segments.division import Parallel
+    from cdc_pipeline.operations.backfill.backfill import backfill
+    from cdc_pipeline.run.capture.segments.division import Parallel
 
     side_by_side = Parallel() if parallel else None
     if is_gap:
@@ -172,7 +172,7 @@ def _rebuild(
     restart: bool,
 ) -> RebuildReport:
     from cdc_pipeline.cli.common.progress import LoadProgress
-    from cdc_pipeline.pipeline.backfill.rebuild import rebuild
+    from cdc_pipeline.operations.backfill.rebuild import rebuild
 
     with (
         open_source(settings, config) as access,
@@ -203,7 +203,7 @@ def _fill_gap(
     archive: Path | None,
 ) -> GapReport:
     from cdc_pipeline.cli.common.progress import LoadProgress
-    from cdc_pipeline.pipeline.backfill.gap import fill_gap
+    from cdc_pipeline.operations.backfill.gap import fill_gap
 
     with (
         open_source(settings, config) as access,

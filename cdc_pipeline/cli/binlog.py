@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cdc_pipeline.config.pipeline_config import PositionConfig
-    from cdc_pipeline.pipeline.inspect.inputs import FileChunk
-    from cdc_pipeline.pipeline.inspect.inspect import Inspection
-    from cdc_pipeline.pipeline.inspect.selection import JournalPosition, Selection
+    from cdc_pipeline.operations.inspect.inputs import FileChunk
+    from cdc_pipeline.operations.inspect.inspect import Inspection
+    from cdc_pipeline.operations.inspect.selection import JournalPosition, Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
 _STDIN: Final = Path("-")
@@ -65,7 +65,7 @@ def _begins(values: tuple[str, ...]) -> dict[str, Any]:
         ConfigError: one of them cannot be understood.
     """
     from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
-    from cdc_pipeline.pipeline.range_text import not_understood, start_of
+    from cdc_pipeline.operations.inspect.range_text import not_understood, start_of
 
     conditions: dict[str, Any] = {}
     for text in values:
@@ -88,7 +88,7 @@ def _ends(values: tuple[str, ...]) -> dict[str, Any]:
         ConfigError: one of them cannot be understood.
     """
     from cdc_pipeline.config.pipeline_config import PositionConfig, TimeBoundConfig
-    from cdc_pipeline.pipeline.range_text import end_of, not_understood
+    from cdc_pipeline.operations.inspect.range_text import end_of, not_understood
 
     conditions: dict[str, Any] = {}
     for text in values:
@@ -116,7 +116,7 @@ def _microseconds(moment: datetime) -> int:
 
 def _journal_position(place: PositionConfig) -> JournalPosition:
     from cdc_pipeline.binlog.seq import journal_number
-    from cdc_pipeline.pipeline.inspect.selection import JournalPosition
+    from cdc_pipeline.operations.inspect.selection import JournalPosition
 
     return JournalPosition(journal_number(place.journal), place.offset)
 
@@ -124,7 +124,7 @@ def _journal_position(place: PositionConfig) -> JournalPosition:
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value:
         from cdc_pipeline.errors import PositionError
-        from cdc_pipeline.pipeline.inspect.selection import check_gtid_set
+        from cdc_pipeline.operations.inspect.selection import check_gtid_set
 
         try:
             check_gtid_set(value)
@@ -273,8 +273,8 @@ def command(
         raise click.UsageError("--exclude-gtid and a GTID set of --from exclude each other")
     if annotations and form != "jsonl":
         raise click.UsageError("--annotations needs --format jsonl")
-    from cdc_pipeline.pipeline.inspect.inspect import Inspection
-    from cdc_pipeline.pipeline.inspect.selection import Selection
+    from cdc_pipeline.operations.inspect.inspect import Inspection
+    from cdc_pipeline.operations.inspect.selection import Selection
     from cdc_pipeline.text.table_names import NameRule
 
     selection = Selection(
@@ -315,7 +315,7 @@ def _check_usage(
 def _chunks(
     paths: tuple[Path, ...], selection: Selection, *, follow: bool, wait: Callable[[], bool]
 ) -> Iterable[FileChunk]:
-    from cdc_pipeline.pipeline.inspect.inputs import follow_all, read_all
+    from cdc_pipeline.operations.inspect.inputs import follow_all, read_all
 
     if follow:
         return follow_all(paths[0], selection, wait=wait)
@@ -361,7 +361,7 @@ def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
 def _write_files(
     settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk], output: Path
 ) -> None:
-    from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles
+    from cdc_pipeline.operations.inspect.change_files import ChangeFiles
 
     failure: CdcError | None = None
     with ChangeFiles(output) as files:
@@ -392,7 +392,7 @@ def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[
 
 
 def _note_bare(table: str, missing: tuple[str, ...]) -> None:
-    from cdc_pipeline.pipeline.inspect.bare_table_maps import MEANINGS
+    from cdc_pipeline.operations.inspect.bare_table_maps import MEANINGS
 
     said = "; ".join(MEANINGS[what] for what in missing)
     note(f"note: the journal does not describe {table} completely: {said}")

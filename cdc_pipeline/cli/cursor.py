@@ -30,8 +30,8 @@ from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.pipeline.operate.cursor_change import CursorChange
-    from cdc_pipeline.pipeline.operate.cursor_view import CursorView
+    from cdc_pipeline.operations.cursor.cursor_change import CursorChange
+    from cdc_pipeline.operations.cursor.cursor_view import CursorView
     from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
 
 
@@ -57,7 +57,7 @@ def show(settings: Settings, *, source: str) -> None:
     Asks no server and starts no JVM. Exit code 1 if the cursor would stop the next run.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
+    from cdc_pipeline.operations.cursor.cursor_view import view_cursor
 
     with open_source(settings, config) as access:
         view = view_cursor(config, cursors=access.cursors)
@@ -111,8 +111,8 @@ def set_cursor(settings: Settings, *, source: str, begin: str, reason: str, yes:
     consequences are shown, and you confirm the move.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
-    from cdc_pipeline.pipeline.range_text import start_of
+    from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
+    from cdc_pipeline.operations.inspect.range_text import start_of
 
     to = start_of(begin)
 
@@ -137,7 +137,7 @@ def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     after you confirm it.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
+    from cdc_pipeline.operations.cursor.cursor_change import apply_rebuild, plan_rebuild
 
     def plan(cursors: CursorStore) -> CursorChange:
         return plan_rebuild(config, cursors=cursors, who=operator())

@@ -18,8 +18,8 @@ from cdc_pipeline.demo import SOURCE
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.demo.main import DemoReport
-    from cdc_pipeline.pipeline.observer import RunObserver
-    from cdc_pipeline.pipeline.report import CaptureReport
+    from cdc_pipeline.run.observer import RunObserver
+    from cdc_pipeline.run.report import CaptureReport
 
 # Where the demo's project is made if the working directory has none.
 _PROJECT: Final = Path("cdc_demo")

@@ -10,7 +10,7 @@ from cdc_pipeline.cli.common.output import count_of, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.operate.discover import DiscoveredTable, Discovery
+    from cdc_pipeline.operations.discover import DiscoveredTable, Discovery
 
 _SIGNS: Final = {"captured": "yes", "refused": "no: ", "left_out": "no: "}
 
@@ -27,14 +27,14 @@ def command(settings: Settings, *, source: str) -> None:
     Exit codes: 0 listed; 1 the server cannot be read; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.discover import discover
+    from cdc_pipeline.operations.discover import discover
 
     discovery = discover(config)
     show_result(settings, discovery, _show)
 
 
 def _show(found: Discovery) -> None:
-    from cdc_pipeline.pipeline.doctor.context import size
+    from cdc_pipeline.operations.doctor.context import size
 
     out = results()
     numbers = ("rows, about", "size, about")

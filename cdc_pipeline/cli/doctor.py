@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
+    from cdc_pipeline.operations.doctor.diagnosis import Area, Diagnosis, Finding
 
-# Copied from `pipeline.doctor.diagnosis`, which is not loaded for --help.
+# Copied from `operations.doctor.diagnosis`, which is not loaded for --help.
 _AREAS: Final[tuple[Area, ...]] = (
     "server",
     "grants",
@@ -146,7 +146,7 @@ def _diagnose(
         return diagnose(
             settings.jobs_directory, config, every_s=every_s, with_spark=with_spark, areas=areas
         )
-    from cdc_pipeline.pipeline.doctor import examine
+    from cdc_pipeline.operations.doctor import examine
 
     with open_source(settings, config) as access:
         return examine(

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from cdc_pipeline.operations.history import PastBatch
     from cdc_pipeline.orchestration.runs.source_runs import PastRun
-    from cdc_pipeline.pipeline.operate.history import PastBatch
 
 
 @click.command("history")
@@ -31,7 +31,7 @@ def command(settings: Settings, *, source: str, limit: int) -> None:
     Exit codes: 0 shown; 1 the lake's records are damaged; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.history import past_batches
+    from cdc_pipeline.operations.history import past_batches
 
     batches = past_batches(config, limit=limit)
     runs = _runs(source, limit) if settings.cursor == "dagster" else None

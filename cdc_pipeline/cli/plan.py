@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cdc_pipeline.config.pipeline_config import Bound
-    from cdc_pipeline.pipeline.report import CapturePlan, PlannedTarget
+    from cdc_pipeline.run.report import CapturePlan, PlannedTarget
 
 
 @click.command("plan")
@@ -41,7 +41,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     Exit codes: 0 a run can start; 1 it cannot, with the reason; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.plan.planning import plan
+    from cdc_pipeline.run.plan.planning import plan
 
     with open_source(settings, config) as access:
         capture_plan = plan(config, cursors=access.cursors, bound=bound)
@@ -56,7 +56,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
     from cdc_pipeline.lake.suspensions import sentence, way_out
-    from cdc_pipeline.pipeline.plan.feature_plan import feature_lines
+    from cdc_pipeline.run.plan.feature_plan import feature_lines
 
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
@@ -125,7 +125,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
 
 
 def _targets(targets: Sequence[PlannedTarget]) -> Table:
-    from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY
+    from cdc_pipeline.targets.keys import SOURCE_KEY
 
     rows = table("Targets", "target", "mode", "key", "")
     for target in targets:

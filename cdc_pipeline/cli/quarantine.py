@@ -23,7 +23,7 @@ from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
-    from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult
+    from cdc_pipeline.operations.quarantine_replay import SettleResult
 
 
 @click.group("quarantine", cls=CommandGroup)
@@ -47,7 +47,7 @@ def command() -> None:
 def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: bool) -> None:
     """List the rows of SOURCE that wait in quarantine. Asks no server and starts no JVM."""
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
+    from cdc_pipeline.operations.quarantine_replay import entries_of
 
     entries = entries_of(config, tables=tables, only_open=not settled)
     if settings.as_json:
@@ -73,7 +73,7 @@ def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: 
 def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
     """Show rows in SOURCE's quarantine completely: their images and their positions in the log."""
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
+    from cdc_pipeline.operations.quarantine_replay import entries_of
 
     entries = entries_of(config, ids=ids, only_open=False)
     if settings.as_json:
@@ -184,7 +184,7 @@ def _settle(
     yes: bool,
 ) -> None:
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult, entries_of, settle
+    from cdc_pipeline.operations.quarantine_replay import SettleResult, entries_of, settle
     from cdc_pipeline.position.cursor import CursorStore
 
     entries = entries_of(config, tables=tables, ids=ids)

@@ -20,7 +20,7 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.operate.reset import ResetReport
+    from cdc_pipeline.operations.reset import ResetReport
     from cdc_pipeline.position.cursor import CursorStore
 
 
@@ -44,7 +44,7 @@ def command(
     configuration, no such table, or not confirmed.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.reset import reset, targets_to_reset
+    from cdc_pipeline.operations.reset import reset, targets_to_reset
 
     chosen = targets_to_reset(config, tables)
     names = ", ".join(sorted(chosen))

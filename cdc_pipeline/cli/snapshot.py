@@ -18,8 +18,8 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.load.report import LoadReport
-    from cdc_pipeline.pipeline.verify.reread import RepairReport
+    from cdc_pipeline.operations.snapshot.report import LoadReport
+    from cdc_pipeline.operations.verify.reread import RepairReport
 
 
 @click.command("snapshot")
@@ -62,8 +62,8 @@ def command(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
     from cdc_pipeline.cli.common.progress import LoadProgress
-    from cdc_pipeline.pipeline.load.load import load
-    from cdc_pipeline.pipeline.verify.reread import repair
+    from cdc_pipeline.operations.snapshot.snapshot import load
+    from cdc_pipeline.operations.verify.reread import repair
 
     with (
         open_source(settings, config) as access,

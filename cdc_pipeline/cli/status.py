@@ -29,7 +29,7 @@ from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.operate.status import SourceStatus
+    from cdc_pipeline.operations.status import SourceStatus
 
 
 @click.command("status")
@@ -130,7 +130,7 @@ def _attention(status: SourceStatus) -> str:
 
 def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStatus:
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.operate.status import status
+    from cdc_pipeline.operations.status import status
 
     if not with_cursor:
         return status(config)

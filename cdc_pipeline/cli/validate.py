@@ -13,7 +13,7 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, read_document
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
-from cdc_pipeline.pipeline.plan.possible import impossible_settings
+from cdc_pipeline.run.plan.possible import impossible_settings
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument
@@ -48,7 +48,7 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
 def _outlines(settings: Settings) -> dict[str, tuple[PipelineConfig, Cut | None]]:
     """The sources of all files without mistakes, with the newest cut of each: read once, for each
     source is compared with all others."""
-    from cdc_pipeline.pipeline.targets.known_tables import cut_in_folder
+    from cdc_pipeline.targets.known_tables import cut_in_folder
 
     outlines = {}
     for source in settings.source_names():
@@ -89,8 +89,8 @@ def _impossible(
     document: PipelineDocument, outlines: Mapping[str, tuple[PipelineConfig, Cut | None]]
 ) -> list[Mistake]:
     """And what other files write as well; ConfigMistakes for those wrong by themselves."""
-    from cdc_pipeline.pipeline.targets.known_tables import cut_in_folder
-    from cdc_pipeline.pipeline.targets.shared import shared_targets
+    from cdc_pipeline.targets.known_tables import cut_in_folder
+    from cdc_pipeline.targets.shared import shared_targets
 
     config = document.resolve()
     others = {name: other for name, other in outlines.items() if name != config.name}

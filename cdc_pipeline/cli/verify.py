@@ -26,8 +26,8 @@ from cdc_pipeline.cli.common.source_access import open_source
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from cdc_pipeline.pipeline.verify.report import Difference, Step, TableVerified, VerifyReport
-    from cdc_pipeline.pipeline.verify.verify import VerifyOptions
+    from cdc_pipeline.operations.verify.report import Difference, Step, TableVerified, VerifyReport
+    from cdc_pipeline.operations.verify.verify import VerifyOptions
 
 DIFFERENT: Final = 3
 UNPROVED: Final = 4
@@ -100,7 +100,7 @@ def command(
     something is not proved: keys that changed whenever they were read, or a table that could not be
     compared.
     """
-    from cdc_pipeline.pipeline.verify.verify import VerifyOptions
+    from cdc_pipeline.operations.verify.verify import VerifyOptions
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     if repair:
@@ -139,7 +139,7 @@ def exit_code(report: VerifyReport) -> int:
 
 
 def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
-    from cdc_pipeline.pipeline.verify.verify import verify
+    from cdc_pipeline.operations.verify.verify import verify
 
     config = settings.config_of(source)
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:

@@ -8,7 +8,7 @@ Rules:
 - Column names mean the source's columns, case-insensitively: a mask must not miss a column because
   of its spelling.
 - A salt comes from the environment, is a secret, and is never shown or recorded.
-- This module finds mistakes within one rule; `pipeline/targets/route_checks.py` finds those that
+- This module finds mistakes within one rule; `targets/route_checks.py` finds those that
   depend on tables and columns.
 """
 

@@ -20,11 +20,11 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import Comparison, compare, read_expected
 from cdc_pipeline.errors import SinkError
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.operate.status import SourceStatus, status
-from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.operations.status import SourceStatus, status
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CaptureReport
+from cdc_pipeline.run.wiring import build_sink
 
 _log = logging.getLogger(__name__)
 

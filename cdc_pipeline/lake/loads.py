@@ -60,7 +60,7 @@ class LoadState(FrozenModel):
         rows_estimated: of each source table, by the server's catalog.
         started_at_us: when the load began.
         kind: whether the tables are read from the server, or rebuilt from the log (K18:
-            `pipeline/backfill/rebuild.py`).
+            `operations/backfill/rebuild.py`).
         is_over: it is no longer needed: the rest of its side lake is removed.
     """
 

@@ -52,7 +52,7 @@ from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
 from cdc_pipeline.orchestration.jobs.schedules import build_check_job, schedule_of
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.bounds import bound_text
+from cdc_pipeline.run.bounds import bound_text
 
 _log = logging.getLogger(__name__)
 _only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default=None)

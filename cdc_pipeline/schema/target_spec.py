@@ -41,7 +41,7 @@ class ComputedColumn(FrozenModel):
 class RecordedShape(FrozenModel):
     """How a target's columns come from those of its source tables, according to its rule.
 
-    It never holds a secret: of a mask only its fingerprint (see `pipeline/targets/masks.py`).
+    It never holds a secret: of a mask only its fingerprint (see `targets/masks.py`).
     """
 
     include: tuple[str, ...] = ("*",)

@@ -19,12 +19,12 @@ from cdc_pipeline.cli.common.report import ddl_table
 from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.doctor import examine
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.planning import plan
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.operations.doctor import examine
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.planning import plan
+from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.schema.evolution.steps import DdlDecision
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project

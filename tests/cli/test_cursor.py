@@ -351,7 +351,7 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     place that was set."""
     end = _json("run", "shop")["cursor"]
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.operate.set_child", str(archive.jobs), "shop",
+        [sys.executable, "-m", "tests.operations.cursor.set_child", str(archive.jobs), "shop",
             middle["journal"],
          str(middle["offset"]), point],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
@@ -525,9 +525,9 @@ def test_k3_a_cursor_that_moved_since_the_plan_is_not_set(
     """The plan was shown to a person; another run came between it and the answer."""
     from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
     from cdc_pipeline.errors import CursorError
-    from cdc_pipeline.pipeline.capture.capture import capture
-    from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
+    from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
     from cdc_pipeline.position.cursor import MemoryCursorStore
+    from cdc_pipeline.run.capture.capture import capture
 
     config = load_config(Path("jobs") / "shop.yaml")
     cursors = MemoryCursorStore()

@@ -26,9 +26,9 @@ from dagster._core.scheduler.instigation import (
 from cdc_pipeline.cli import doctor
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import ScheduleConfig
+from cdc_pipeline.operations.doctor.diagnosis import AREAS, Area
 from cdc_pipeline.orchestration.runs.execute import open_instance
-from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area
-from tests.pipeline.doctor.test_state_and_machine import SHOP
+from tests.operations.doctor.test_state_and_machine import SHOP
 from tests.support.project import Project
 
 YAML = """\

@@ -13,9 +13,9 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.lake.quarantine import read_entries
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from tests.pipeline.targets.test_quarantine import _bad, _put
 from tests.support.fake_capture import write_config
 from tests.support.project import Project
+from tests.targets.test_quarantine import _bad, _put
 
 
 @pytest.fixture

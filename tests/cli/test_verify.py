@@ -15,8 +15,8 @@ from cdc_pipeline.cli.verify import DIFFERENT
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.pipeline.verify import checks
-from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.operations.verify import checks
+from cdc_pipeline.run.wiring import build_sink
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.project import Project

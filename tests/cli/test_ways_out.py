@@ -18,11 +18,11 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.loads import LOADS_FOLDER
+from cdc_pipeline.operations.cursor.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.orchestration.runs.execute import load_source
-from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
-from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.read.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
 from tests.support.memory_shop import MemoryShop, archive_at

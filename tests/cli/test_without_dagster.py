@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.pipeline.wiring import build_lake_cursors
+from cdc_pipeline.run.wiring import build_lake_cursors
 from tests.support.fake_capture import cursor
 from tests.support.project import ROOT, Project
 

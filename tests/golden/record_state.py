@@ -25,9 +25,9 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.support.captures import SPARK
 from tests.support.kills import killed_at
 

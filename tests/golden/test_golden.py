@@ -18,8 +18,8 @@ import pytest
 
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, ROWS_TYPES, EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
-from cdc_pipeline.pipeline.inspect.annotations import StatementReader
-from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.operations.inspect.annotations import StatementReader
+from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.source.archive.archive import read_journal
 from tools.record_golden import GOLDEN, statements_of
 

@@ -18,10 +18,10 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
 from cdc_pipeline.config.spark_config import SparkConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import compare, read_expected
+from cdc_pipeline.operations.status import status
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.golden.record_state import config_text
 from tests.support.captures import SPARK

@@ -15,7 +15,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.state import _cut
 from cdc_pipeline.lake.table_facts import _read as _read_facts
-from cdc_pipeline.pipeline.operate.status import status
+from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.support.memory_shop import MemoryShop, memory_shop
 

@@ -35,7 +35,7 @@ _READERS = {
 # Calls without it, and why they need none.
 _NEED_NONE = {
     ("config/target_config.py", "TablePattern.parse"),  # checked, not compared
-    ("pipeline/capture/interpret.py", "decide"),  # a method of the rules, which know it
+    ("run/capture/interpret.py", "decide"),  # a method of the rules, which know it
     ("source/live/programs.py", "classify"),  # compared as words, in any case
     ("schema/catalog.py", "SqlModes"),  # of a column's type
     ("schema/ddl/tokens.py", "SqlModes"),  # nothing is known

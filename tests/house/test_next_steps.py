@@ -16,7 +16,7 @@ from tests.house.test_spec_map import symbols
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "cdc_pipeline"
-_OTHER: Final = ("cli/", "demo/", "pipeline/doctor/")
+_OTHER: Final = ("cli/", "demo/", "operations/doctor/")
 
 _WAYS: Final = "cli/test_ways_out.py::"
 _LISTS: Final = _WAYS + "test_k22_wrong_names_lead_to_the_lists_of_right_ones"
@@ -32,51 +32,48 @@ TRIED: Final[dict[str, str]] = {
     "config/validation_errors.py::_check": _LISTS,
     "orchestration/runs/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/runs/execute.py::load_source": _LISTS,
-    "pipeline/backfill/lake.py::checked_tables": _LISTS,
-    "pipeline/range_text.py::not_understood": _LISTS,
-    "pipeline/capture/lost_xa.py::lost_end": (
-        "pipeline/capture/test_boundaries.py::test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_"
+    "operations/backfill/lake.py::checked_tables": _LISTS,
+    "operations/inspect/range_text.py::not_understood": _LISTS,
+    "run/capture/lost_xa.py::lost_end": (
+        "run/capture/test_boundaries.py::test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_"
         "end_says_so_and_both_ways_out_work"
     ),
-    "pipeline/operate/cursor_change.py::_check_unmoved": (
+    "operations/cursor/cursor_change.py::_check_unmoved": (
         "cli/test_cursor.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),
-    "pipeline/load/load.py::load": _REBUILT,
-    "pipeline/load/side.py::log_is_gone": (
-        "pipeline/load/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
+    "operations/snapshot/snapshot.py::load": _REBUILT,
+    "operations/snapshot/side.py::log_is_gone": (
+        "operations/snapshot/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
     "lake/loads.py::_parsed": _REBUILT,
     "lake/suspensions.py::new_snapshot": (
         "cli/test_damaged_tables.py::"
         "test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"
     ),
-    "pipeline/plan/needs_load.py::load_command": (
-        "pipeline/load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
+    "run/plan/needs_load.py::load_command": (
+        "operations/snapshot/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
-    "pipeline/operate/discover.py::discover": (
-        "cli/test_discover.py::test_an_archive_has_no_catalog"
-    ),
-    "pipeline/operate/quarantine_replay.py::_selected_entries": _LISTS,
-    "pipeline/operate/reset.py::_targets": (
+    "operations/discover.py::discover": ("cli/test_discover.py::test_an_archive_has_no_catalog"),
+    "operations/quarantine_replay.py::_selected_entries": _LISTS,
+    "operations/reset.py::_targets": (
         "cli/test_reset.py::test_a_table_that_is_not_there_is_named_with_those_that_are"
     ),
-    "pipeline/plan/reconcile.py::_ahead": _AHEAD,
-    "pipeline/plan/reconcile.py::_replaced": "cli/test_cursor.py::"
+    "run/plan/reconcile.py::_ahead": _AHEAD,
+    "run/plan/reconcile.py::_replaced": "cli/test_cursor.py::"
     "test_k3_k22_rebuild_where_another_lake_has_a_cut_of_the_cursors_number",
-    "pipeline/plan/reconcile.py::reconcile": _WAYS
-    + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
-    "pipeline/admin_batch.py::finished_state": _UNFINISHED,
-    "pipeline/admin_batch.py::_nothing_captured": _FIRST,
+    "run/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
+    "run/admin_batch.py::finished_state": _UNFINISHED,
+    "run/admin_batch.py::_nothing_captured": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (
         "cli/test_cursor.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
     ),
     "position/start/same_log.py::begin_again": (
-        "pipeline/plan/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
+        "run/plan/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
     ),
     "sink/read/cuts.py::_not_found": _LISTS,
     "sink/read/cuts.py::source_of": _LISTS,
     "sink/delta/table_checks.py::_way_out": (
-        "pipeline/verify/test_end_to_end.py::"
+        "operations/verify/test_end_to_end.py::"
         "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
     ),
     "lake/suspensions.py::way_out": _REBUILT,
@@ -91,27 +88,25 @@ SEEN: Final[dict[str, str]] = {
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
     ),
-    "pipeline/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
-    "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
-    "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
-    "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
-    "pipeline/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
-    "pipeline/targets/targets.py::Targets._arrive": (
+    "operations/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
+    "operations/cursor/cursor_change.py::apply_rebuild": "a look at the cursor",
+    "operations/snapshot/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
+    "operations/snapshot/main.py::MainLake.capture": "a run: there is no cursor yet",
+    "operations/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
+    "targets/targets.py::Targets._arrive": (
         "a load of a suspended table, as `way_out` names it too"
     ),
-    "pipeline/plan/unmatched.py::nothing_matched": (
-        "a load that may follow when the pattern is right"
-    ),
-    "pipeline/verify/verify.py::_Verification._names": "a list",
-    "pipeline/verify/verify.py::_Verification._reason": "a note of a report",
-    "pipeline/verify/verify.py::_Verification._why_not": "a note of a report",
-    "pipeline/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
-    "pipeline/verify/repair.py::apply_repair": "a load, from a state that stops no run",
+    "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),
+    "operations/verify/verify.py::_Verification._names": "a list",
+    "operations/verify/verify.py::_Verification._reason": "a note of a report",
+    "operations/verify/verify.py::_Verification._why_not": "a note of a report",
+    "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
+    "operations/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",
     "binlog/column_types.py::_bit_delta": "a look at a journal",
     "binlog/column_types.py::_decimal_delta": "a look at a journal",
     "sink/spark/session.py::SparkProvider._start": "an examination",
-    "pipeline/plan/server_switch.py::build_overlap.overlap": "a reason of a start",
+    "run/plan/server_switch.py::build_overlap.overlap": "a reason of a start",
     "source/live/server_errors.py::stream_error": "an examination, after a run that goes on",
 }
 

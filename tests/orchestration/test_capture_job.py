@@ -43,9 +43,9 @@ from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, th
 from cdc_pipeline.orchestration.events.recorder import tables_text
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
-from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.publish import cursor_metadata
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
 from tests.support.kills import AtPoint
 from tests.support.project import ROOT, Project

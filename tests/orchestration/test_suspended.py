@@ -12,8 +12,8 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
 from cdc_pipeline.orchestration import build_definitions, execute_capture
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
-from cdc_pipeline.pipeline.capture.suspension import suspended_error
 from cdc_pipeline.position.cursor import Suspension
+from cdc_pipeline.run.capture.suspension import suspended_error
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import CursorError, PositionError
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, Suspension, TargetState
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.position.failback import (
@@ -22,6 +21,7 @@ from cdc_pipeline.position.failback import (
     oldest,
 )
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.cursor_stores import state
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.cursor import parse_cursor
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.capture.commit import cursor_state
 
 PLACES = st.tuples(st.integers(1, 2_000_000), st.integers(4, 2**40))
 

@@ -25,8 +25,7 @@ from cdc_pipeline.binlog.rows.text_jsonl import json_texts
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WIRE_TYPES, WireType
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.pipeline.targets.row_policies import RowPolicy
-from cdc_pipeline.pipeline.verify.keys import leads_back
+from cdc_pipeline.operations.verify.keys import leads_back
 from cdc_pipeline.schema.ddl import columns as ddl
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import SYNTAXES
@@ -35,6 +34,7 @@ from cdc_pipeline.schema.evolution.value_changes import ValueEffect, value_chang
 from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.targets.row_policies import RowPolicy
 from tests.campaigns.edges.cases import CASES, REALS
 from tests.campaigns.edges.evidence import Journal
 from tests.campaigns.values.domain import SAMPLES
@@ -230,8 +230,8 @@ RULES_OF_ONE_TYPE = {
     "binlog/column_types.py", "binlog/rows/columns.py", "binlog/rows/result_columns.py",
     "binlog/rows/text_jsonl.py", "binlog/tables/server_columns.py", "binlog/tables/table_map.py",
     "binlog/tables/table_map_completion.py",
-    "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py",
-    "pipeline/targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
+    "run/decode/schemas.py", "operations/inspect/bare_table_maps.py",
+    "targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
     "schema/evolution/alterations.py",
     "schema/evolution/backfill.py", "schema/evolution/value_changes.py", "schema/generated.py",
     "sink/modes/rescue.py",

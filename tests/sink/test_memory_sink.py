@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.support.delta_reader import read_delta

@@ -15,10 +15,6 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.table_facts import put_cut
-from cdc_pipeline.pipeline.capture.suspension import check_suspended
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
-from cdc_pipeline.pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.position.cursor import (
     CursorState,
     CursorStore,
@@ -28,7 +24,11 @@ from cdc_pipeline.position.cursor import (
     TargetState,
 )
 from cdc_pipeline.position.short_cursor import whole_cursor
+from cdc_pipeline.run.capture.suspension import check_suspended
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CapturePlan, CaptureReport
 from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.targets.known_tables import newest_cut
 
 COLUMNS = (
     TargetColumn(name="id", delta_type="bigint"),

@@ -17,10 +17,10 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.pipeline import wiring
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run import wiring
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.report import CaptureReport
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from tests.support.kills import AtPoint, Killed, end_run, killed_at
 from tests.support.memory_modes import Row

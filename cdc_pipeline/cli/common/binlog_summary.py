@@ -10,7 +10,7 @@ from cdc_pipeline.cli.common.output import count_of, errors, results, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cdc_pipeline.pipeline.inspect.summary import JournalInfo, JournalSummary
+    from cdc_pipeline.operations.inspect.summary import JournalInfo, JournalSummary
 
 
 def show_summary(summary: JournalSummary) -> None:

@@ -19,8 +19,8 @@ from cdc_pipeline.cli.common.output import count_of, notes, print_log_with
 from cdc_pipeline.lake.loads import LoadState
 from cdc_pipeline.lake.loads import Progress as LoadedSoFar
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CapturePlan
 
 
 def holders_text(holders: list[str]) -> str:

@@ -1,5 +1,5 @@
 """``--from`` and ``--until``, the same in every command: a journal with or without an offset, a
-time with a zone, or a GTID (`pipeline/range_text.py`)."""
+time with a zone, or a GTID (`operations/inspect/range_text.py`)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(f"{' and '.join(names)} exclude each other: a run has one bound")
         bound: Bound | None = None
         if until is not None:
-            from cdc_pipeline.pipeline.range_text import end_of
+            from cdc_pipeline.operations.inspect.range_text import end_of
 
             bound = end_of(until)
         elif amounts_given:
@@ -94,7 +94,7 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _amount(transactions: int | None, size_bytes: int | None, seconds: float | None) -> Bound:
-    from cdc_pipeline.pipeline.bounds import bound_of
+    from cdc_pipeline.run.bounds import bound_of
 
     try:
         bound = bound_of(transactions=transactions, size_bytes=size_bytes, seconds=seconds)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from cdc_pipeline.pipeline.report import CaptureReport, TableReport
+    from cdc_pipeline.run.report import CaptureReport, TableReport
     from cdc_pipeline.schema.evolution.steps import DdlDecision
 
 

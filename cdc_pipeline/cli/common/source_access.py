@@ -6,7 +6,7 @@ Rules:
   or CDC_PIPELINE_CURSOR; Dagster by default. It never depends on what happens to be installed.
 - A store that has no cursor yet takes over the other's, so that moving between the two loses
   nothing even before the first cut. From then on its own cursor counts, and the last cut brings it
-  up to date (`pipeline/plan/reconcile.py`).
+  up to date (`run/plan/reconcile.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+    from cdc_pipeline.operations.runs import Runs
     from cdc_pipeline.orchestration.runs.source_runs import ChangeKind
-    from cdc_pipeline.pipeline.observer import RunObserver
-    from cdc_pipeline.pipeline.report import CaptureReport
-    from cdc_pipeline.pipeline.runs import Runs
     from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+    from cdc_pipeline.run.observer import RunObserver
+    from cdc_pipeline.run.report import CaptureReport
 
 
 _LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lake"
@@ -90,7 +90,7 @@ class LakeAccess:
     """A source whose cursor is in its lake."""
 
     def __init__(self, settings: Settings, config: PipelineConfig) -> None:
-        from cdc_pipeline.pipeline.wiring import build_lake_cursors
+        from cdc_pipeline.run.wiring import build_lake_cursors
 
         self._config = config
         self._settings = settings
@@ -102,7 +102,7 @@ class LakeAccess:
         return ()
 
     def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:  # noqa: ARG002
-        from cdc_pipeline.pipeline.runs import DirectRuns
+        from cdc_pipeline.operations.runs import DirectRuns
 
         # Whoever starts them waits for the lake's lock, and says so.
         return DirectRuns(self._config, self.cursors, self.run_id)
@@ -116,8 +116,8 @@ class LakeAccess:
         on_waiting: Callable[[list[str]], None],
     ) -> CaptureReport:
         """In this process, as soon as nobody else holds the source's lock."""
-        from cdc_pipeline.pipeline.admin_batch import wait_for_lock
-        from cdc_pipeline.pipeline.capture.capture import capture
+        from cdc_pipeline.run.admin_batch import wait_for_lock
+        from cdc_pipeline.run.capture.capture import capture
 
         return wait_for_lock(
             lambda: capture(

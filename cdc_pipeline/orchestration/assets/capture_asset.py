@@ -45,20 +45,20 @@ from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.admin_batch import wait_for_lock
-from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
-from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
+from cdc_pipeline.run.admin_batch import wait_for_lock
+from cdc_pipeline.run.bounds import bound_text
+from cdc_pipeline.run.observer import RelayObserver, RunObserver
+from cdc_pipeline.run.report import CaptureReport
+from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
 class Capture(Protocol):
-    """Signature of `cdc_pipeline.pipeline.capture.capture.capture`."""
+    """Signature of `cdc_pipeline.run.capture.capture.capture`."""
 
     def __call__(
         self,
@@ -237,7 +237,7 @@ def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSp
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
-    from cdc_pipeline.pipeline.wiring import build_lake_cursors
+    from cdc_pipeline.run.wiring import build_lake_cursors
 
     return build_lake_cursors(pipeline).read()
 
@@ -265,7 +265,7 @@ def _run(
 
     try:
         if capture is None:
-            from cdc_pipeline.pipeline.capture.capture import capture as real_capture
+            from cdc_pipeline.run.capture.capture import capture as real_capture
 
             capture = real_capture
         if tables is not None:

@@ -2,7 +2,7 @@
 
 Rules:
 - Checks of a table: `count` and `checksum` read the source and the lake at an exact position
-  (`pipeline/verify/verify.py`), so they exist only for live servers. `key_uniqueness` and
+  (`operations/verify/verify.py`), so they exist only for live servers. `key_uniqueness` and
   `interval_continuity` look at the lake.
 - They run only when a person or schedule selects checks. In a run that materializes assets they do
   nothing, because the capture would then read every table in full: only `follows` is evaluated
@@ -31,8 +31,8 @@ from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
@@ -162,14 +162,14 @@ def _table_results(
     translator: CdcTranslator,
 ) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
     # Imported late: definitions are loaded often and need none of this.
-    from cdc_pipeline.pipeline.verify.checks import (
+    from cdc_pipeline.operations.verify.checks import (
         CheckResult,
         check_intervals,
         check_key_uniqueness,
         checks_of,
     )
-    from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
-    from cdc_pipeline.pipeline.wiring import build_sink
+    from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+    from cdc_pipeline.run.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
     results: list[CheckResult] = []
@@ -213,9 +213,9 @@ def _cursor_checks(
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from cdc_pipeline.pipeline.plan.reconcile import reconcile
-        from cdc_pipeline.pipeline.verify.checks import CheckResult, check_lag, check_retention
-        from cdc_pipeline.pipeline.wiring import build_sink
+        from cdc_pipeline.operations.verify.checks import CheckResult, check_lag, check_retention
+        from cdc_pipeline.run.plan.reconcile import reconcile
+        from cdc_pipeline.run.wiring import build_sink
 
         config = resolved(pipeline)
         sink = build_sink(config)

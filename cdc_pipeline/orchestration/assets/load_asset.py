@@ -28,6 +28,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.loads import LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.operations.snapshot.report import LoadedTarget, LoadReport
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
@@ -35,15 +36,14 @@ from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 
 class Load(Protocol):
-    """As `cdc_pipeline.pipeline.load.load.load`, as far as it is used here."""
+    """As `cdc_pipeline.operations.snapshot.snapshot.load`, as far as it is used here."""
 
     def __call__(
         self,
@@ -159,7 +159,7 @@ def _run(
     tag_process(context.instance, context.run)
     recorder = MaterializationRecorder(context, pipeline, translator=translator)
     if load is None:
-        from cdc_pipeline.pipeline.load.load import load as real_load
+        from cdc_pipeline.operations.snapshot.snapshot import load as real_load
 
         load = real_load
     context.log.info(f"loads {', '.join(tables)}")

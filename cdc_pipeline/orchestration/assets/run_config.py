@@ -2,7 +2,7 @@
 
 Rules:
 - Everything is optional: a run without settings does what the YAML file says.
-- The fields describe one bound (`pipeline.bounds`), or name the tables to catch up.
+- The fields describe one bound (`run.bounds`), or name the tables to catch up.
 - The launchpad begins with the defaults, in which a field that is not set has no line. So one field
   holds an example of each other one, and is ignored.
 """
@@ -24,7 +24,7 @@ from cdc_pipeline.config.pipeline_config import (
     TimeBoundConfig,
     TransactionsBoundConfig,
 )
-from cdc_pipeline.pipeline.bounds import bound_of
+from cdc_pipeline.run.bounds import bound_of
 
 # One value of each field that is its own bound, or that names tables; see `unused_examples`.
 EXAMPLES: Final[dict[str, Any]] = {

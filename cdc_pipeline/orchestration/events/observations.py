@@ -24,9 +24,9 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.metadata import Metadata, cursor_entry, data_version
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.targets.known_tables import newest_cut
 
 Event = dg.AssetObservation | dg.AssetMaterialization
 
@@ -81,7 +81,7 @@ def observation_of(
 
 def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:
     # Imported late: definitions are loaded often and need none of this.
-    from cdc_pipeline.pipeline.plan.resolved_run import LOG_END
+    from cdc_pipeline.run.plan.resolved_run import LOG_END
 
     is_at_end = (cursor.journal, cursor.offset) == (plan.end_journal, plan.end_offset)
     return is_at_end and plan.end_reason == LOG_END
@@ -90,7 +90,7 @@ def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:
 def _headroom_s(config: PipelineConfig, cursor: CursorState) -> float | None:
     if not isinstance(config.source, LiveSourceConfig):
         return None
-    from cdc_pipeline.pipeline.verify.checks import check_retention
+    from cdc_pipeline.operations.verify.checks import check_retention
 
     try:
         headroom_s = check_retention(config, cursor).values.get("headroom_s")

@@ -28,10 +28,10 @@ from cdc_pipeline.orchestration.events.observations import events_of, observatio
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.targets.known_tables import newest_cut
 
 # Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]

@@ -18,7 +18,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.run.report import CapturePlan
 
 _UNDER_WAY: Final = (
     dg.DagsterRunStatus.QUEUED,
@@ -88,10 +88,10 @@ def _reason_to_run(
 ) -> _Reason:
     """Compare the source's log with the cursor; raises CdcError if no plan can be made."""
     # Imported late: definitions are loaded often and need none of this.
-    from cdc_pipeline.pipeline.plan.planning import plan
-    from cdc_pipeline.pipeline.plan.reconcile import reconcile
-    from cdc_pipeline.pipeline.verify.checks import check_retention
-    from cdc_pipeline.pipeline.wiring import build_sink
+    from cdc_pipeline.operations.verify.checks import check_retention
+    from cdc_pipeline.run.plan.planning import plan
+    from cdc_pipeline.run.plan.reconcile import reconcile
+    from cdc_pipeline.run.wiring import build_sink
 
     settings = config.dagster.sensor
     cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=config.name)

@@ -19,7 +19,7 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.run.report import CapturePlan
 
 _TABLES_NAMED_MAX = 200
 
@@ -32,7 +32,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
 
     @dg.op(name=f"plan_{pipeline.name}", description=description)
     def plan_step(context: dg.OpExecutionContext) -> None:
-        from cdc_pipeline.pipeline.plan.planning import plan
+        from cdc_pipeline.run.plan.planning import plan
 
         config = resolved(pipeline)
         cursors = DagsterCursorStore(

@@ -19,10 +19,10 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, ScheduleConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.operations.doctor import Diagnosis, Finding, examine
+from cdc_pipeline.operations.doctor.context import duration
+from cdc_pipeline.operations.doctor.diagnosis import AREAS, Area, Verdict, note, ok, warning
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, load_source, open_instance
-from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
-from cdc_pipeline.pipeline.doctor.context import duration
-from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Verdict, note, ok, warning
 from cdc_pipeline.position.cursor import CursorStore
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"

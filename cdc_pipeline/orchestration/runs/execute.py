@@ -32,9 +32,9 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CaptureReport
+from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 
 @dataclass(frozen=True)

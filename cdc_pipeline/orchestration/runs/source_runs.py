@@ -26,8 +26,8 @@ from cdc_pipeline.orchestration.events.failures import unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+from cdc_pipeline.run.observer import RunObserver
 
 T = TypeVar("T")
 Work = Callable[[DagsterCursorStore, str], object]
@@ -35,7 +35,7 @@ ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair", "r
 
 
 class SourceRuns:
-    """Starts runs of one source; `kind`: of its changes. See `pipeline.runs.Runs`."""
+    """Starts runs of one source; `kind`: of its changes. See `operations.runs.Runs`."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ Rules:
 - What may carry rows, or cannot be classified, is an error of each captured table that it may have
   reached (`reach.py`).
 - BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by
-  themselves. `pipeline/decode/transaction_control.py` handles them by kind and name when rows are
+  themselves. `run/decode/transaction_control.py` handles them by kind and name when rows are
   applied.
 - `is_row_logged`: row events record each row that a statement adds, removes or gives another key
   (K12: only then may rows be appended without MERGE). Only certainty counts: a statement of an

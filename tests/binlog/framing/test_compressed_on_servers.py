@@ -19,7 +19,7 @@ from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.source.archive.archive import ArchiveSource

@@ -1,5 +1,5 @@
 """The marks by which a column is the server's (K32), and what they make of rows. Real servers:
-tests/pipeline/capture/test_server_columns.py."""
+tests/run/capture/test_server_columns.py."""
 
 from __future__ import annotations
 

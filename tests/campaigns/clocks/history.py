@@ -26,14 +26,14 @@ from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.operate.status import status
-from cdc_pipeline.pipeline.telemetry.measures import distance
-from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.types import FIRST_OFFSET
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.telemetry.measures import distance
+from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read.cuts import find_cut
 from cdc_pipeline.source.protocol import JournalInfo, Source

@@ -21,9 +21,9 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import compare, read_expected
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from tests.campaigns.clocks.faketime import FakeClock
 from tests.support.captures import SPARK

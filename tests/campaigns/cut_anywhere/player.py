@@ -42,9 +42,9 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.pipeline.capture.commit import Committer
-from cdc_pipeline.pipeline.capture.segments import survey
-from cdc_pipeline.pipeline.capture.segments.division import Parallel
+from cdc_pipeline.run.capture.commit import Committer
+from cdc_pipeline.run.capture.segments import survey
+from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.source.archive import archive
 from cdc_pipeline.source.archive.files import read_head, read_journal
 from cdc_pipeline.store.contract import Batch

@@ -20,10 +20,10 @@ from cdc_pipeline.binlog.event_types import (
 from cdc_pipeline.binlog.events import gtid, query
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
-from cdc_pipeline.pipeline.capture.progress import Progress
-from cdc_pipeline.pipeline.capture.summary import RunSummary, whole_interval
-from cdc_pipeline.pipeline.inspect.inspect import inspect
+from cdc_pipeline.operations.inspect.inspect import inspect
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.progress import Progress
+from cdc_pipeline.run.capture.summary import RunSummary, whole_interval
 from cdc_pipeline.source.archive.archive import read_journal
 from cdc_pipeline.source.archive.files import read_head
 from cdc_pipeline.transaction.buffer import TransactionBuffer

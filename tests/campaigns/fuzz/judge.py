@@ -36,7 +36,7 @@ from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.archive.files import read_journal

@@ -21,7 +21,7 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType as T
 from cdc_pipeline.binlog.framing.compressed import UNPACKED_BYTES_MAX
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.source.archive.files import read_head, read_journal
 from tests.campaigns.frame import address_space_bytes
 from tests.campaigns.fuzz import judge

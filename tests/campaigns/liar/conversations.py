@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.doctor import examine
-from cdc_pipeline.pipeline.operate.discover import discover
+from cdc_pipeline.operations.discover import discover
+from cdc_pipeline.operations.doctor import examine
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.campaigns.network import conversations as network
 from tests.campaigns.network.conversations import Rows, Shop

@@ -5,8 +5,8 @@ that. A load is killed again and again at fault points, then goes on to its end,
 compared with the server's SELECT.
 
 With ``swap=true`` a load of all tables is killed at each fault point of its swap in turn instead,
-and gone on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what
-such kills leave behind without killing.)
+and gone on with, under the same writes. (`tests/operations/snapshot/test_swap_fault_points.py`
+plays what such kills leave behind without killing.)
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.operations.snapshot.snapshot import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
 from tests.conftest import temporary_database
-from tests.pipeline.load.swap_states import left_of_loads
-from tests.pipeline.load.test_load import Lake, create_a, is_open, lives
-from tests.pipeline.load.writer import Writer
+from tests.operations.snapshot.swap_states import left_of_loads
+from tests.operations.snapshot.test_load import Lake, create_a, is_open, lives
+from tests.operations.snapshot.writer import Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.crash_children import run_child
@@ -176,7 +176,7 @@ def _killed(file: Path, cursors: Path, point: str, *names: str) -> subprocess.Co
         [str(file), str(cursors), point, *names],
         environment={},
         folder=file.parent,
-        module="tests.pipeline.load.crash_child",
+        module="tests.operations.snapshot.crash_child",
         timeout_s=_LOAD_S_MAX,
     )
 

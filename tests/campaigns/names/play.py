@@ -27,8 +27,8 @@ from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.table_names import exact_pattern, split_table_name, table_name
 from tests.campaigns.names.classes import TEXTS, column, identifier, label

@@ -20,10 +20,10 @@ from unittest import mock
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline import wiring
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.operations.snapshot.snapshot import load
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run import wiring
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server

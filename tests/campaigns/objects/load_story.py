@@ -10,9 +10,9 @@ from unittest import mock
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline import wiring
-from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.operations.snapshot.snapshot import load
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run import wiring
 from tests.campaigns.network.conversations import Shop
 from tests.campaigns.objects.bucket_tables import bucket_lake
 from tests.campaigns.objects.story import Story, row_values

@@ -22,8 +22,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN
 from tests.campaigns.objects.bucket_tables import bucket_lake
 from tests.campaigns.simulate.world import State, World

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 

@@ -22,12 +22,12 @@ from unittest import mock
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline import wiring
-from cdc_pipeline.pipeline.backfill.rebuild import rebuild
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
+from cdc_pipeline.operations.backfill.rebuild import rebuild
+from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
+from cdc_pipeline.operations.snapshot.snapshot import load
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.run import wiring
+from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.server_history.clock import MovedClock
 from tests.servers import Flavor, ReplicaPair, Server, at_rest
 from tests.support.memory_modes import Row

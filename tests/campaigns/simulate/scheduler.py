@@ -21,8 +21,8 @@ from typing import Any, Final
 from unittest import mock
 
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.capture.reader import Reader
+from cdc_pipeline.run.capture import capture
+from cdc_pipeline.run.capture.reader import Reader
 from cdc_pipeline.store import ring
 from tests.support.kills import Killed
 

@@ -17,9 +17,9 @@ from typing import Any
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.sink.capabilities import FEATURES, KINDS
 from tests.campaigns.sink.changes import read_changes
 from tests.campaigns.sink.oracle import Place

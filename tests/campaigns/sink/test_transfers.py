@@ -16,8 +16,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoun
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.delta_reader import read_delta
 

@@ -24,9 +24,9 @@ import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
-from cdc_pipeline.pipeline.wiring import build_lake_cursors
+from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.run.wiring import build_lake_cursors
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.read.cuts import paths_of
 from tests.campaigns.soak.measures import inside

@@ -12,8 +12,8 @@ import pymysql
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TargetSuspendedError
-from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import Suspension
+from cdc_pipeline.run.wiring import build_source
 from tests.servers import Server
 from tests.support.memory_shop import MemoryShop
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.support.comparison import lake_rows
 from tests.support.kills import AtPoint, sigkill
 from tests.support.workload import COLUMNS

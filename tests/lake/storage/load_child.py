@@ -14,9 +14,9 @@ from typing import Any
 
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline.backfill.backfill import backfill
-from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.backfill.backfill import backfill
+from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.maintain.materialize import materialize

@@ -7,7 +7,7 @@ from pathlib import Path
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
-from cdc_pipeline.pipeline.doctor import Diagnosis, examine
+from cdc_pipeline.operations.doctor import Diagnosis, examine
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.support.object_store import Store
 

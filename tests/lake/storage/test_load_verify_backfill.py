@@ -14,7 +14,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.loads import load_ids
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord
-from tests.pipeline.load.writer import Writer
+from tests.operations.snapshot.writer import Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
@@ -71,7 +71,7 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
             [str(file), cursors, "load_swapping/before_replaced"],
             environment={},
             folder=tmp_path,
-            module="tests.pipeline.load.crash_child",
+            module="tests.operations.snapshot.crash_child",
             timeout_s=900,
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr

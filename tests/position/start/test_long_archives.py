@@ -10,10 +10,10 @@ from benchmarks.backlog.journals import UUID, Archive, created_s, name_of, write
 from benchmarks.backlog.planning import ways
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, PositionError
-from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.start import executed, history
 from cdc_pipeline.position.start.history import after_gtid_set
+from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.source.archive.archive import ArchiveSource
 
 JOURNALS = 64

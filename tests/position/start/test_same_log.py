@@ -18,12 +18,12 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     SourceIdentityError,
 )
-from cdc_pipeline.pipeline.capture.commit import cursor_state
-from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.position.cursor import CursorState, parse_cursor
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
 from cdc_pipeline.position.start.same_log import LOGGED_BYTES_MAX, last_logged_event
 from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.capture.commit import cursor_state
+from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.source.live import log_positions
 from tests.position.start.log import UUID, ListSource
 from tests.support.event_builder import MARIADB, MYSQL, JournalBuilder

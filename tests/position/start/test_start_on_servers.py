@@ -17,12 +17,12 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TimeConfig
 from cdc_pipeline.errors import ServerSettingError, ServerUnreachableError, SourceError
-from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import add_executed
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.live.standby import addresses, choose_server

@@ -15,14 +15,14 @@ from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.pipeline.decode.decoding import RunDecoder
-from cdc_pipeline.pipeline.decode.schemas import Schemas
-from cdc_pipeline.pipeline.decode.statements import StatementRules
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.decode.decoding import RunDecoder
+from cdc_pipeline.run.decode.schemas import Schemas
+from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from cdc_pipeline.source.archive.files import read_journal
+from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import READER_FEATURES, PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
-from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.sink.delta.features import (
     Allowed,
     allowed,
@@ -20,6 +19,7 @@ from cdc_pipeline.sink.delta.features import (
     features_of_table,
     features_of_type,
 )
+from cdc_pipeline.targets.targets import Targets
 from tests.support.sink_values import column, table_schema
 
 

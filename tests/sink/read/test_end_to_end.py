@@ -13,8 +13,8 @@ import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import CatalogConfig, PipelineConfig
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.read.cuts import find_cut
 from cdc_pipeline.sink.read.read import view_statements
 from tests.servers import Server

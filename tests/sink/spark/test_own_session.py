@@ -17,8 +17,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.spark.java import find_spark_home
 from cdc_pipeline.sink.spark.own_session import users_session
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session

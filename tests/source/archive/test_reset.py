@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
-from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.capture.commit import cursor_state
 from tests.source.archive.conftest import Log
 from tests.support.waits import wait_until
 

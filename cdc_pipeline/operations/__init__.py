@@ -1,0 +1,1 @@
+"""What people do beside running: snapshot, backfill, verify, doctor, inspect, cursor."""

@@ -1,0 +1,296 @@
+"""Replay a range of old journals for chosen tables into a separate lake (K18).
+
+Rules:
+- Old rows must not reach a live table: a mirror would drop them, or restore deleted keys. They go
+  into a side lake (`lake.py`), by the captures that fill any lake.
+- The main cursor, the main lock and the main lake are not touched, so that a backfill runs beside
+  the schedule.
+- The range is fixed before the first event is read. A killed backfill resumes where it stopped;
+  after a finished one, the next run reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    Bound,
+    GtidBoundConfig,
+    PipelineConfig,
+    PositionConfig,
+    Start,
+)
+from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
+from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.backfill.lake import (
+    BackfillDone,
+    BackfillLake,
+    BackfillRecord,
+    as_text,
+    fill_in_parallel,
+)
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.capture.segments.division import Parallel
+from cdc_pipeline.run.capture.summary import RunSummary, batches_text
+from cdc_pipeline.run.observer import RelayObserver, RunObserver
+from cdc_pipeline.run.plan.limits import executed_before
+from cdc_pipeline.run.report import CaptureReport, ParallelReport, ReportPosition, TableReport
+from cdc_pipeline.run.wiring import build_source
+from cdc_pipeline.source.protocol import Source
+
+
+class BackfillReport(FrozenModel):
+    """Result of a backfill.
+
+    Attributes:
+        end: where reading ended.
+        partial: targets whose tables existed before the range (K19): they hold its changes alone.
+        capture: that filled the lake, or followed the parallel part; None if that was done before.
+    """
+
+    source: str
+    outcome: Literal["applied", "nothing_new"]
+    reason: str
+    lake: str
+    tables: tuple[str, ...]
+    start: ReportPosition
+    end: ReportPosition
+    partial: tuple[str, ...] = ()
+    tables_changed: dict[str, TableReport] = Field(default_factory=dict)
+    batches: int = 0
+    capture: CaptureReport | None = None
+    parallel: ParallelReport | None = None
+
+
+def backfill(
+    config: PipelineConfig,
+    *,
+    tables: Sequence[str],
+    into: str | Path,
+    start: Start = "earliest",
+    end: Bound = "end_of_log",
+    archive: Path | None = None,
+    parallel: Parallel | None = None,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+) -> BackfillReport:
+    """Replay a range of the log for chosen tables into a side lake.
+
+    A transaction's GTID as `end` is its last; `archive`: journals to read in place of the
+    source.
+
+    Raises:
+        ConfigError: tables that are not captured, or a side lake that was begun with another range
+            or other tables.
+        CdcError: what a capture raises; the side lake is then at the last whole transaction, and
+            the same call resumes there.
+    """
+    side = BackfillLake(config, path=into, tables=tables, archive=archive)
+    record = begin(side, start=start, end=end, purpose="into")
+    done = side.done()
+    if done is not None:
+        return _already_done(side, record, done)
+    filled = fill(
+        side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id
+    )
+    return finish(side, record, filled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """`done`: what all captures published; `last`: of the last one."""
+
+    last: CaptureReport
+    done: RunSummary
+    parallel: ParallelReport | None
+
+
+def fill(
+    side: BackfillLake,
+    record: BackfillRecord,
+    *,
+    parallel: Parallel | None,
+    observer: RunObserver,
+    run_id: str,
+) -> _Filled:
+    counting, in_parallel = _CountingObserver(observer), None
+    lake = side.filling(record, observer=counting, run_id=run_id)
+    if parallel is not None:
+        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
+    return _Filled(lake.capture(), counting.done, in_parallel)
+
+
+class _CountingObserver(RelayObserver):
+    def __init__(self, observer: RunObserver) -> None:
+        super().__init__(observer)
+        self.done = RunSummary()
+
+    def published(self, cut: Cut) -> None:
+        self.done.add(cut)
+        super().published(cut)
+
+
+def begin(
+    side: BackfillLake,
+    *,
+    start: Start,
+    end: Bound,
+    purpose: Literal["into", "rebuild"],
+    epoch: int = 1,
+) -> BackfillRecord:
+    """The record of a side lake, created if the lake is new; SourceError: the range is not in
+    the log.
+
+    Raises ConfigError if it was begun with something else, or the bound fixes no end.
+    """
+    if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
+        raise ConfigError(
+            "the end of a backfill must be a position of the log",
+            setting="to",
+            expected="a journal and an offset, a GTID, or a time",
+            got=as_text(end),
+            next_step="give such an end, or none to use the end of the log",
+        )
+    record = side.record()
+    if record is None:
+        made = _resolved(side, start=start, end=end, purpose=purpose, epoch=epoch)
+        record = side.begin(made)
+    side.check_same(record, asked_from=start, asked_to=end, purpose=purpose)
+    return record
+
+
+def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+    return BackfillReport(
+        source=side.main.name,
+        outcome="nothing_new",
+        reason=f"the backfill was done before: its lake is at the end of its range, {done.at}",
+        lake=side.path,
+        tables=record.tables,
+        start=record.start,
+        end=done.at,
+        partial=done.partial,
+    )
+
+
+def finish(side: BackfillLake, record: BackfillRecord, filled: _Filled) -> BackfillReport:
+    report = filled.last
+    cursor = report.cursor
+    assert cursor is not None  # a capture that ends well leaves one
+    at = ReportPosition.from_position(cursor.position)
+    partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
+    done = filled.done
+    reason = (
+        f"{done.rows:,} row changes in {batches_text(done.batches)}"
+        if done.batches
+        else report.reason
+    )
+    seen = {
+        name
+        for target in cursor.targets.values()
+        for name in (*target.source_names, *(target.origin or ()))
+    }
+    unseen = [name for name in record.tables if name not in seen]
+    side.finish(
+        BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us())
+    )
+    return BackfillReport(
+        source=side.main.name,
+        outcome="applied" if done.batches else report.outcome,
+        reason=f"{reason}; the range has no change of {', '.join(unseen)}" if unseen else reason,
+        lake=side.path,
+        tables=record.tables,
+        start=record.start,
+        end=at,
+        partial=partial,
+        tables_changed=done.tables(),
+        batches=done.batches,
+        capture=report,
+        parallel=filled.parallel,
+    )
+
+
+def _resolved(
+    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
+) -> BackfillRecord:
+    source = build_source(side.config)
+    try:
+        source.check()
+        log_end = source.end_position()
+        first = resolve_start(cursor=None, start=start, source=source).position
+        last = last_of(side.config, end, first=first, log_end=log_end, source=source)
+    finally:
+        source.close()
+    return BackfillRecord(
+        source=side.main.name,
+        purpose=purpose,
+        tables=side.tables,
+        asked_from=as_text(start),
+        asked_to=as_text(end),
+        start=ReportPosition.from_position(first),
+        end=None if last is None else ReportPosition(journal=last.journal, offset=last.offset),
+        epoch=epoch,
+        begun_at_us=now_us(),
+    )
+
+
+def last_of(
+    config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
+) -> Position | None:
+    """Where the range ends; None if only a transaction's name or reading tells.
+
+    Raises PositionError: before the start, behind the log's end, or a transaction outside.
+    """
+    if isinstance(end, GtidBoundConfig):
+        if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):
+            raise PositionError(
+                "the last transaction of the range was executed before its start",
+                journal=first.journal,
+                offset=first.offset,
+                setting="to",
+                expected=f"a transaction after {first}",
+                got=end.gtid,
+                next_step="give an earlier --from, or a later --until",
+            )
+        return None
+    last = log_end
+    if isinstance(end, PositionConfig):
+        last = Position(end.journal, end.offset)
+        if last.order > log_end.order:
+            raise PositionError(
+                "the end lies beyond the end of the log",
+                journal=end.journal,
+                offset=end.offset,
+                setting="to",
+                expected=f"at most {log_end}",
+                next_step="omit --until: the backfill then ends at the current end of the log",
+            )
+        source.validate_position(last)
+    elif not isinstance(end, str) and isinstance(end, TimeBound):
+        # Before the first transaction that was committed after the moment.
+        after_us = round(end.time.timestamp() * 1_000_000) + 1
+        last = search_by_time(source, t_us=after_us, end=log_end) or log_end
+    elif isinstance(config.source, ArchiveSourceConfig):
+        try:
+            source.validate_position(last)
+        except PositionError:
+            return None  # the last journal is damaged: the capture meets it and reports it
+    if last.order < first.order:
+        raise PositionError(
+            "the range would end before it begins",
+            setting="to",
+            expected=f"an end at or after {first}",
+            got=str(last),
+            next_step="give an earlier --from, or a later --until",
+        )
+    return last

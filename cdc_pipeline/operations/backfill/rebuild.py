@@ -1,0 +1,418 @@
+"""Rebuild a table from history (K18): replay its journals beside it, then replace it.
+
+    capture -> side lake at the begin of the range -> replayed to the main cursor -> swapped in at a
+    cut -> removed
+
+Rules:
+- The range begins before the table's CREATE TABLE, so that all of its contents are known. A table
+  that would be partial is refused, with what to do. The range ends at the main cursor: nothing is
+  missing, and nothing comes twice.
+- Until the swap only its own captures change the main lake, and old rows stay readable. The swap is
+  that of a load (`operations/snapshot/swap.py`): one recorded batch under the lock, which does not
+  move the cursor. Histories and changelogs are replaced as a whole as well, because the log
+  contains all of them.
+- The side lake is in ``_cdc/<source>/loads/<id>``. A killed rebuild resumes where it stopped. The
+  table's application id shows from which range it was rebuilt; it is not rebuilt from that again
+  unless requested.
+- Rows of another numbering of the log (K1) belong to another server: the range uses the numbering
+  of the main cursor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from pydantic import Field
+
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import (
+    LiveSourceConfig,
+    PipelineConfig,
+    PositionConfig,
+    Start,
+)
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.loads import (
+    LoadFolder,
+    LoadState,
+    is_finished,
+    is_needed,
+    load_ids,
+    loads_lock,
+    new_load_id,
+    remove_damaged,
+)
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.operations.backfill.lake import (
+    archive_of,
+    as_text,
+    checked_tables,
+    fill_in_parallel,
+    parallel_without_archive,
+)
+from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.side_lake import SideLake
+from cdc_pipeline.operations.snapshot.finish import Finish
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.snapshot.side import LoadLake, side_config
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.capture.commit import cursor_state
+from cdc_pipeline.run.capture.segments.division import Parallel
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.needs_load import LoadSelection, choose
+from cdc_pipeline.run.report import ParallelReport, ReportPosition
+from cdc_pipeline.run.wiring import build_sink, build_source
+
+
+class RebuiltTarget(FrozenModel):
+    """`rows`: -1 if unknown; `cut`: the first that has the new content, as `delta_version`."""
+
+    sources: tuple[str, ...]
+    rows: int
+    delta_version: int
+    cut: int
+
+
+class RebuildReport(FrozenModel):
+    """`end` is the main cursor at the swap; `resumed`: an earlier process had begun it."""
+
+    source: str
+    outcome: Literal["rebuilt", "nothing_new"]
+    reason: str
+    tables: tuple[str, ...]
+    targets: dict[str, RebuiltTarget] = Field(default_factory=dict)
+    start: ReportPosition | None = None
+    end: ReportPosition | None = None
+    resumed: bool = False
+    notes: tuple[Note, ...] = ()
+    parallel: ParallelReport | None = None
+
+
+def rebuild(
+    config: PipelineConfig,
+    *,
+    tables: Sequence[str],
+    cursors: CursorStore,
+    start: Start = "earliest",
+    archive: Path | None = None,
+    parallel: Parallel | None = None,
+    restart: bool = False,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    runs: Runs | None = None,
+) -> RebuildReport:
+    """Rebuild tables of the lake from their history.
+
+    Args:
+        tables: tables that share a target with them are rebuilt with them.
+        cursors: where the cursor is read from; and written to, without `runs`.
+        archive: journals that the server may have purged; they are read before the server's own.
+        parallel: decode the archive's journals in parallel, if that can be done.
+        restart: discard what an earlier process began or finished, and start again.
+
+    Raises:
+        ConfigError: tables that are not captured, or an archive that cannot be read with this
+            source.
+        LoadError: a table would be partial, or cannot be followed from its creation on.
+        LockError: another process is rebuilding it, or the source's lock is held for too long.
+        CdcError: everything else; the same call resumes where this one stopped.
+    """
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    return _Rebuild(
+        config,
+        tables,
+        main=main,
+        start=start,
+        archive=archive,
+        parallel=parallel,
+        observer=observer,
+        run_id=run_id,
+    ).run(restart=restart)
+
+
+class _Rebuild:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        tables: Sequence[str],
+        *,
+        main: MainLake,
+        start: Start,
+        archive: Path | None,
+        parallel: Parallel | None,
+        observer: RunObserver,
+        run_id: str,
+    ) -> None:
+        self._tables = checked_tables(config, tables)
+        self._config = with_archive(config, archive)
+        self._archive = (
+            archive if archive is not None else getattr(config.source, "directory", None)
+        )
+        self._main = main
+        self._start = start
+        self._parallel = parallel
+        self._observer = observer
+        self._run_id = run_id
+        self._in_parallel: ParallelReport | None = None
+        if parallel is not None and self._archive is None:
+            raise parallel_without_archive()
+
+    def run(self, *, restart: bool) -> RebuildReport:
+        chosen = self._selected_tables(self._main.state()[1])
+        self._main.capture(loading=chosen.targets)
+        cursor, cut = self._main.state()
+        assert cursor is not None  # a capture leaves one
+        with loads_lock(self._config):
+            if restart:
+                remove_damaged(self._config)
+            self._tidy(cut)
+        if not restart and self._is_done(cut, chosen):
+            return RebuildReport(
+                source=self._config.name,
+                outcome="nothing_new",
+                reason="the tables were rebuilt from this range before; to rebuild them again, "
+                "give `--restart`",
+                tables=chosen.sources,
+            )
+        with ExitStack() as stack:
+            with loads_lock(self._config):
+                folder, state, resumed = self._begun(chosen, cursor, cut, restart=restart)
+                stack.enter_context(folder.locked())
+                if not resumed:
+                    folder.create(state)
+            self._observer.load_began(state, resumed=resumed)
+            reach("load_begun")
+            return self._replay(folder, state, chosen, resumed=resumed)
+
+    def _selected_tables(self, cut: Cut | None) -> LoadSelection:
+        """With the tables that share targets with them."""
+        states = {} if cut is None else cut.cursor.targets
+        source = build_source(self._config)
+        try:
+            known = {*self._tables, *(source.tables() or ())}
+        finally:
+            source.close()
+        known.update(*(state.source_names for state in states.values()))
+        return choose(self._config, cut, known, self._tables)
+
+    # -- which one ---------------------------------------------------------------------------------
+
+    @property
+    def _mark(self) -> str:
+        """The end of a load's id."""
+        text = "\n".join((*self._tables, as_text(self._start)))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def _is_done(self, cut: Cut | None, chosen: LoadSelection) -> bool:
+        states = {} if cut is None else cut.cursor.targets
+        target_states = [states.get(name) for name in chosen.targets]
+        return bool(target_states) and all(
+            state is not None
+            and state.suspended is None
+            and not state.partial
+            and state.app_id.endswith(self._mark)
+            for state in target_states
+        )
+
+    def _begun(
+        self, chosen: LoadSelection, cursor: CursorState, cut: Cut | None, *, restart: bool
+    ) -> tuple[LoadFolder, LoadState, bool]:
+        for folder, state in self._rebuilds():
+            if not set(state.targets) & set(chosen.targets):
+                continue
+            with folder.locked():  # raises if another process works on it
+                if restart or is_finished(state, cut):
+                    folder.remove()
+                elif state.load_id.endswith(self._mark) and state.targets == chosen.targets:
+                    return folder, state, True
+        load_id = f"{new_load_id()[:-8]}{self._mark}"
+        return LoadFolder(self._config, load_id), self._new_state(load_id, chosen, cursor), False
+
+    def _rebuilds(self) -> Iterator[tuple[LoadFolder, LoadState]]:
+        """Except one that a recorded batch still takes its rows from."""
+        pending = self._main.pending()
+        for load_id in load_ids(self._config):
+            folder = LoadFolder(self._config, load_id)
+            state = folder.read()
+            if state is not None and state.kind == "rebuild" and not is_needed(state, pending):
+                yield folder, state
+
+    def _tidy(self, cut: Cut | None) -> None:
+        for folder, state in self._rebuilds():
+            if is_finished(state, cut) and not folder.is_locked():
+                folder.remove()
+
+    def _new_state(self, load_id: str, chosen: LoadSelection, cursor: CursorState) -> LoadState:
+        source = build_source(self._config)
+        try:
+            source.check()
+            begin = resolve_start(cursor=None, start=self._start, source=source).position
+            identity = source.identity
+        finally:
+            source.close()
+        if begin.order >= cursor.position.order:
+            raise LoadError(
+                "the range would end before it begins: a rebuild ends at the cursor",
+                journal=begin.journal,
+                offset=begin.offset,
+                expected=f"a beginning before {cursor.position}",
+                next_step="give an earlier --from",
+            )
+        at = cursor_state(self._config.name, identity, begin, epoch=cursor.epoch)
+        return LoadState(
+            load_id=load_id,
+            source=self._config.name,
+            sources=chosen.sources,
+            targets=chosen.targets,
+            cursor=at,
+            time_us=now_us(),
+            started_at_us=now_us(),
+            kind="rebuild",
+        )
+
+    # -- replaying it ------------------------------------------------------------------------------
+
+    def _replay(
+        self, folder: LoadFolder, state: LoadState, chosen: LoadSelection, *, resumed: bool
+    ) -> RebuildReport:
+        if self._parallel is not None:
+            self._fill(folder, state, chosen)
+        side = LoadLake(self._config, folder, state, run_id=self._run_id)
+        side.open()
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=state.cursor.position,
+            doing="replaying the log",
+            check=lambda: self._check(folder, side, chosen),
+            is_whole=True,
+        )
+        swapped = finish.run()
+        reach("load_swapped")
+        folder.remove()
+        reach("load_removed")
+        cut = swapped.cut if swapped is not None else self._main.state()[1]
+        assert cut is not None
+        return self._report(state, chosen, cut, resumed=resumed)
+
+    def _fill(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection) -> None:
+        assert self._parallel is not None
+        assert self._archive is not None
+        config = side_config(self._config, folder, state)
+        archive = config.model_copy(update={"source": archive_of(self._config, self._archive)})
+        cut = build_sink(archive).last_cut()
+        begin = (
+            state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor
+        )
+        source = build_source(archive)
+        end = min(
+            source.end_position(),
+            self._main.capture().position,
+            key=lambda position: position.order,
+        )
+        if end.order <= begin.position.order:
+            return
+        first = state.cursor
+        within = {
+            "start": PositionConfig(journal=first.journal, offset=first.offset),
+            "bound": PositionConfig(journal=end.journal, offset=end.offset),
+        }
+        lake = SideLake(
+            archive.model_copy(update=within),
+            begin=begin,
+            observer=RunObserver(),
+            run_id=self._run_id,
+        )
+        self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
+
+    def _check(self, folder: LoadFolder, side: LoadLake, chosen: LoadSelection) -> None:
+        """Remove the rebuild and raise LoadError if a table is not whole."""
+        cut = side.cut
+        states = {} if cut is None else cut.cursor.targets
+        for name in chosen.targets:
+            state = states.get(name)
+            if (
+                state is not None
+                and state.suspended is None
+                and not state.partial
+                and cut is not None
+            ):
+                continue
+            folder.remove()
+            low = side.state.cursor.position
+            if state is not None and state.suspended is not None:
+                what = f"cannot be followed from its creation on: {state.suspended.what}"
+            elif state is not None:
+                what = "would be partial: its CREATE TABLE is not in the range"
+            else:
+                what = (
+                    "is not created in the range, which has neither its CREATE TABLE "
+                    "nor a change of it"
+                )
+            raise LoadError(
+                f"{name} {what}",
+                journal=low.journal,
+                offset=low.offset,
+                table=name,
+                expected=f"the table's creation after {low}",
+                next_step="load it from the server's rows: `cdc-pipeline snapshot "
+                f"{self._config.name} --table {quote(chosen.sources[0])}`; or add older "
+                "journals with --archive",
+            )
+        if side.left:
+            folder.remove()
+            raise next(iter(side.left.values()))
+
+    def _report(
+        self, state: LoadState, chosen: LoadSelection, cut: Cut, *, resumed: bool
+    ) -> RebuildReport:
+        end = cut.cursor.position
+        return RebuildReport(
+            source=self._config.name,
+            outcome="rebuilt",
+            reason=f"rebuilt from {state.cursor.position} to the cursor at {end}",
+            tables=chosen.sources,
+            targets={
+                name: RebuiltTarget(
+                    sources=cut.cursor.targets[name].source_names,
+                    rows=cut.tables[name].rows_inserted,
+                    delta_version=cut.tables[name].table_version,
+                    cut=cut.batch_number,
+                )
+                for name in chosen.targets
+            },
+            start=ReportPosition.from_position(state.cursor.position),
+            end=ReportPosition.from_position(end),
+            resumed=resumed,
+            notes=cut.notes,
+            parallel=self._in_parallel,
+        )
+
+
+def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
+    """With the archive before the server's own journals."""
+    if archive is None:
+        return config
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "the pipeline itself reads an archive, and a rebuild of it reads the same one",
+            setting="archive",
+            got=str(archive),
+            next_step="omit --archive, or copy the journals into source.directory",
+        )
+    return config.model_copy(
+        update={
+            "source": config.source.model_copy(update={"archive_directory": archive.absolute()})
+        }
+    )

@@ -1,0 +1,1 @@
+"""See, move and rebuild the cursor of a source."""

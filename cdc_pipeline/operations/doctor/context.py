@@ -1,0 +1,254 @@
+"""Shared state of one examination; using what could not be opened ends a check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    LiveSourceConfig,
+    PipelineConfig,
+)
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, is_finished, load_ids
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.operations.doctor.diagnosis import Area, Verdict
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.run.plan.reconcile import Reconciled
+from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import TablePattern
+
+if TYPE_CHECKING:
+    from cdc_pipeline.source.live.connection import ServerConnection
+    from cdc_pipeline.source.live.live import LiveSource
+    from cdc_pipeline.source.live.table_facts import TableFacts
+    from cdc_pipeline.source.protocol import Source
+
+_ASSUMED_EVERY_S: Final = 86_400.0
+
+
+class NotThereError(Exception):
+    """A check needs what is missing; its first argument says what."""
+
+
+@dataclass
+class Context:
+    """Shared state of one examination.
+
+    `every_s`: longest time between two runs. `chosen`: the standby while the primary does not
+    answer. `reconciled`: what the next run resumes from, once that is known.
+    """
+
+    config: PipelineConfig
+    cursors: CursorStore | None
+    every_s: float | None = None
+    every_reason: str = ""
+    chosen: LiveSourceConfig | None = None
+    lake_is_open: bool = False
+    reconciled: Reconciled | None = None
+    now_s: float = field(default_factory=time.time)
+    _source: Source | None = None
+    _live: LiveSource | None = None
+    _created_s: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def captured(self) -> Callable[[str, str], bool]:
+        return TableFilter(self.config).captured
+
+    @property
+    def included(self) -> tuple[TablePattern, ...]:
+        return TableFilter(self.config).include
+
+    # -- the source --------------------------------------------------------------------------------
+
+    @property
+    def live_config(self) -> LiveSourceConfig:
+        assert isinstance(self.config.source, LiveSourceConfig), (
+            "checks of servers do not apply to archives"
+        )
+        return self.config.source
+
+    @property
+    def archive_config(self) -> ArchiveSourceConfig:
+        assert isinstance(self.config.source, ArchiveSourceConfig), (
+            "checks of archives do not apply to servers"
+        )
+        return self.config.source
+
+    def open_server(self, config: PipelineConfig) -> None:
+        from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+        from cdc_pipeline.source.live.live import LiveSource
+
+        source = build_source(config)
+        live = source.live if isinstance(source, ArchiveThenLive) else source
+        assert isinstance(config.source, LiveSourceConfig)
+        assert isinstance(live, LiveSource)
+        self.chosen, self._source, self._live = config.source, source, live
+        self.config = self.config.comparing(live.server.identity.names)
+
+    def open_archive(self) -> Source:
+        """Not yet checked."""
+        self._source = build_source(self.config)
+        return self._source
+
+    @property
+    def source(self) -> Source:
+        if self._source is None:
+            raise NotThereError("the source")
+        return self._source
+
+    @property
+    def live(self) -> LiveSource:
+        if self._live is None:
+            raise NotThereError("the server")
+        return self._live
+
+    @property
+    def server(self) -> ServerConnection:
+        return self.live.server
+
+    def forget_source(self) -> None:
+        """Checks that need the source are left out from here on."""
+        self.close()
+        self._source = self._live = None
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        return self.server.variables()
+
+    def journal_created_s(self, journal: str) -> int:
+        """Cached, because each needs a dump."""
+        if journal not in self._created_s:
+            self._created_s[journal] = self.live.journal_created_s(journal)
+        return self._created_s[journal]
+
+    @cached_property
+    def tables(self) -> list[TableFacts]:
+        """Captured tables, views and sequences that the account can see."""
+        from cdc_pipeline.source.live.table_facts import read_table_facts
+
+        return read_table_facts(self.server, self.captured)
+
+    @property
+    def base_tables(self) -> list[str]:
+        return [table.name for table in self.tables_with_rows]
+
+    @property
+    def tables_with_rows(self) -> list[TableFacts]:
+        """Captured tables that have rows of their own in the log; at least one."""
+        tables = [table for table in self.tables if table.has_rows]
+        if not tables:
+            raise NotThereError("a captured table")
+        return tables
+
+    # -- the lake ----------------------------------------------------------------------------------
+
+    @cached_property
+    def paths(self) -> LakePaths:
+        return LakePaths(self.config.sink.lake_path.absolute(), self.config.name)
+
+    @property
+    def sink(self) -> Sink:
+        if not self.lake_is_open:
+            raise NotThereError("the lake")
+        return self._sink
+
+    @cached_property
+    def _sink(self) -> Sink:
+        return build_sink(self.config)
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        return self.sink.last_cut()
+
+    @cached_property
+    def pending(self) -> BatchRecord | None:
+        return self.sink.pending_record()
+
+    def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
+        """Unfinished loads (K17), oldest first."""
+        self.sink  # noqa: B018  (the lake can be read)
+        loads = []
+        for load_id in load_ids(self.config):
+            folder = LoadFolder(self.config, load_id)
+            state = folder.read()
+            if state is not None and not is_finished(state, self.cut):
+                loads.append((folder, state))
+        return loads
+
+    @property
+    def cursor(self) -> CursorState | None:
+        """What the next run resumes from; None before the first one."""
+        if self.reconciled is None:
+            raise NotThereError("the cursor")
+        return self.reconciled.cursor
+
+    # -- how often ---------------------------------------------------------------------------------
+
+    @property
+    def interval_s(self) -> float:
+        """Longest time between two runs; an assumed one if it is unknown."""
+        return self.every_s or _ASSUMED_EVERY_S
+
+    @property
+    def interval_text(self) -> str:
+        every = f"a run every {duration(self.interval_s)}"
+        if self.every_s is None:
+            return f"{every} (assumed, because there is no schedule; set it with --every)"
+        return f"{every} ({self.every_reason})"
+
+
+_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit that fits twice or evenly: ``9 hours``."""
+    for unit_s, name in _UNITS:
+        count = seconds / unit_s
+        if count >= 2 or (count >= 1 and count == int(count)):
+            text = (
+                f"{count:.0f}"
+                if count >= 10 or abs(count - round(count)) < 0.05
+                else f"{count:.1f}"
+            )
+            return f"{text} {name}" + ("" if text == "1" else "s")
+    return f"{seconds:.1f} seconds" if seconds else "0 seconds"
+
+
+def size(count_bytes: float) -> str:
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count_bytes >= unit:
+            return f"{count_bytes / unit:.1f} {name}"
+    return f"{count_bytes:.0f} bytes"
+
+
+def listed(names: list[str], *, most: int = 5) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`run` may raise CdcError, which becomes a finding; `opens`: others use what it opens."""
+
+    area: Area
+    name: str
+    run: Callable[[Context], Iterable[Verdict]]
+    opens: bool = False
+
+
+def checks(
+    area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]
+) -> tuple[Check, ...]:
+    """An underscore in a name stands for a blank."""
+    return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

@@ -1,0 +1,136 @@
+"""Check the account: exactly the privileges that a capture needs, each missing one with its
+GRANT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cdc_pipeline.errors import StatementError
+from cdc_pipeline.operations.doctor.context import Context, checks, listed
+from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok
+from cdc_pipeline.schema.types import quoted_name, quoted_table
+from cdc_pipeline.text.table_names import split_table_name
+
+_GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
+_IN_BRACES: Final = re.compile(r"\([^)]*\)")
+# Privileges that a capture uses, and those that only let it see who else reads the log.
+_NEEDED: Final = frozenset(
+    {
+        "USAGE",
+        "SELECT",
+        "REPLICATION SLAVE",
+        "REPLICATION CLIENT",
+        "BINLOG MONITOR",
+        "SLAVE MONITOR",
+        "REPLICA MONITOR",
+        "REPLICATION REPLICA",
+        "REPLICATION MASTER ADMIN",
+        "SHOW VIEW",
+    }
+)
+
+
+def _privileges(context: Context) -> Iterator[Verdict]:
+    from cdc_pipeline.source.live.server_checks import grant_findings
+
+    findings = grant_findings(context.server, context.live.replica)
+    for one in findings:
+        yield error(one.what, expected=one.setting, got=one.got, mend=one.next_step)
+    if not findings:
+        yield ok(f"{context.server.account} may read the log and its state")
+
+
+def _select(context: Context) -> Iterator[Verdict]:
+    account = context.server.account
+    denied: list[tuple[str, int]] = []
+    names = [table.name for table in context.tables if table.has_rows]
+    for name in names:
+        try:
+            context.server.query(f"SELECT * FROM {quoted_table(name)} LIMIT 0")  # noqa: S608  (quoted)
+        except StatementError as refused:
+            denied.append((name, refused.number))
+    for name, number in denied:
+        yield error(
+            f"{account} cannot read {name}: it cannot be loaded or compared, and the catalog does "
+            "not show its columns",
+            expected=f"SELECT on {name}",
+            got=f"error {number}",
+            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
+        )
+    unseen = sorted(_named_tables(context) - {table.name for table in context.tables})
+    for name in unseen:
+        yield error(
+            f"{account} does not see {name}: it does not exist, or SELECT on it is missing",
+            expected=f"SELECT on {name}",
+            got="not in the catalog",
+            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
+        )
+    if names and not denied and not unseen:
+        yield ok(f"{account} may read the captured tables")
+
+
+def _named_tables(context: Context) -> set[str]:
+    named = {pattern.exact for pattern in context.included if pattern.exact is not None}
+    cut = context.cut if context.lake_is_open else None
+    for target, table in (cut.tables if cut is not None else {}).items():
+        named.update(
+            name for name, recorded in table.spec.sources_of(target).items() if not recorded.gone
+        )
+    return {name for name in named if context.captured(*split_table_name(name))}
+
+
+def _more_than_needed(context: Context) -> Iterator[Verdict]:
+    account = context.server.account
+    count = 0
+    for row in context.server.query("SHOW GRANTS")[1]:
+        match = _GRANT.match(str(row[0]) if row else "")
+        if match is None:
+            continue  # a role, or a proxy
+        place = match["place"].replace("\\_", "_")
+        named = [
+            part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")
+        ]
+        extra = [name for name in named if name not in _NEEDED]
+        if extra:
+            count += 1
+            # SELECT is granted together with any of them.
+            again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
+            again = again if "ALL PRIVILEGES" in extra else ""
+            yield note(
+                f"{account} has more privileges than a capture needs",
+                expected=f"SELECT, {_least(context)}",
+                got=f"{listed(extra, most=6)} on {place}",
+                mend=f"REVOKE {', '.join(extra)} ON {place} FROM {account};{again}",
+            )
+        if "SELECT" in named and place == "*.*" and (databases := _databases(context)):
+            count += 1
+            yield note(
+                f"{account} may read every database",
+                expected=f"SELECT on {', '.join(databases)}",
+                got="SELECT on *.*",
+                mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
+            )
+    if not count:
+        yield ok(f"{account} has no more privileges than it needs")
+
+
+def _least(context: Context) -> str:
+    return f"REPLICATION SLAVE, {context.server.status_privilege}"
+
+
+def _select_on(context: Context) -> str:
+    places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
+    return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
+
+
+def _databases(context: Context) -> list[str]:
+    """Those of the patterns if each names one."""
+    schemas = {pattern.exact_schema for pattern in context.included}
+    return [] if None in schemas else sorted(name for name in schemas if name is not None)
+
+
+CHECKS: Final = checks(
+    "grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed
+)

@@ -1,0 +1,219 @@
+"""Check the pipeline's state (cursor, cut, targets, lock) and plan a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
+from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
+from cdc_pipeline.lake.storage.lock import lock_holder
+from cdc_pipeline.lake.suspensions import new_snapshot, way_out
+from cdc_pipeline.operations.cursor.cursor_view import view_cursor
+from cdc_pipeline.operations.doctor.context import Context, checks, duration, listed, size
+from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.plan.planning import plan
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.report import needed_position, quarantined
+from cdc_pipeline.run.wiring import build_dump_errors
+from cdc_pipeline.sink.read.cuts import check_readable
+
+_MISSED_RUNS: Final = 2
+
+
+def _cursor(context: Context) -> Iterator[Verdict]:
+    """K3: the cut decides if stored cursor and last cut differ."""
+    name = context.config.name
+    cursors = context.cursors or MemoryCursorStore(source=name)
+    cut = context.cut
+    try:
+        context.reconciled = reconcile(cursors.read(), cut)
+    except LakeStateError as failure:
+        yield Verdict.from_error(failure)
+        return
+    view = view_cursor(context.config, cursors=cursors)
+    if context.reconciled.cursor is None:
+        yield note("the pipeline has never run", got=view.next_run, mend=f"cdc-pipeline run {name}")
+        return
+    at = f"{context.reconciled.cursor.position}, batch {context.reconciled.cursor.batch_number}"
+    if context.cursors is None:
+        yield note(
+            "Dagster's cursor could not be read; the lake's last cut is used instead",
+            got=at,
+            mend="see the findings about Dagster",
+        )
+    elif view.agrees:
+        yield ok(f"the cursor is at {at} and agrees with the last cut")
+    else:
+        yield note(
+            "the cursor and the last cut differ; the next run repairs that first",
+            got=view.next_run,
+            mend=f"cdc-pipeline run {name}",
+        )
+    needed = needed_position(context.reconciled.cursor)
+    if needed is not None and needed.consumer != "cursor":
+        yield note(
+            f"the log is needed from {needed} on, by {needed.consumer}, which is "
+            "earlier than the cursor",
+            mend=f"cdc-pipeline run {name} --table {quote(needed.consumer)}",
+        )
+
+
+def _last_run(context: Context) -> Iterator[Verdict]:
+    newest = next(iter(context.cursors.history(1)), None) if context.cursors is not None else None
+    schedule = context.config.schedule
+    if newest is None:
+        return
+    ago_s = max(0.0, time.time() - newest.at_us / 1e6)  # the clock may have been set back
+    message = f"the cursor was last written {duration(ago_s)} ago"
+    if (
+        schedule is not None
+        and schedule.enabled
+        and context.every_s
+        and ago_s > _MISSED_RUNS * context.every_s
+    ):
+        yield warning(
+            f"{message}, so its schedule is not being kept",
+            expected=context.interval_text,
+            got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
+            mend="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
+            "running (dagster-daemon run)",
+        )
+    else:
+        yield ok(message)
+
+
+def _unfinished(context: Context) -> Iterator[Verdict]:
+    pending = context.pending
+    if pending is not None:
+        yield note(
+            f"batch {pending.batch_number} is recorded but unfinished; the next run finishes it "
+            "from its own files",
+            mend=f"cdc-pipeline run {context.config.name}",
+        )
+    elif context.cut is not None:
+        yield ok(f"no batch is unfinished; the last one is {context.cut.batch_number}")
+
+
+def _targets(context: Context) -> Iterator[Verdict]:
+    """K3: a table must be as the last cut says."""
+    cut = context.cut
+    if cut is None:
+        return
+    failing: dict[str, CdcError] = {**context.sink.failing_targets(cut)}
+    for name in sorted(cut.tables.keys() - failing.keys() - cut.cursor.suspended.keys()):
+        try:
+            check_readable(context.paths, cut, name)
+        except (LakeStateError, TableNotInCutError) as lost:
+            lost.next_step = (
+                "restore it from a backup of the lake, or take a new snapshot: "
+                f"{new_snapshot(context.config.name, name)}"
+            )
+            failing[name] = lost
+    for failure in failing.values():
+        yield Verdict.from_error(failure)
+    if not failing:
+        count = len(cut.tables)
+        yield ok(f"{count} Delta table{'s match' if count != 1 else ' matches'} the last cut")
+
+
+def _suspended(context: Context) -> Iterator[Verdict]:
+    """K4: such a table stops, the others go on."""
+    suspended = context.cursor.suspended if context.cursor is not None else {}
+    for name, suspension in sorted(suspended.items()):
+        yield error(
+            f"{name} is suspended: it receives no changes",
+            expected="a table that follows its source",
+            got=f"{suspension.what}; suspended at {suspension.position}",
+            mend=way_out(name, suspension),
+        )
+    if context.cursor is not None and not suspended:
+        yield ok("no table is suspended")
+
+
+def _quarantine(context: Context) -> Iterator[Verdict]:
+    counts = quarantined(context.cut)
+    for name, count in sorted(counts.items()):
+        yield warning(
+            f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and "
+            "wait in quarantine",
+            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or "
+            "discard the rows",
+        )
+    if not counts and context.cut is not None:
+        yield ok("the quarantine is empty")
+
+
+def _lock(context: Context) -> Iterator[Verdict]:
+    """K16: one run writes at a time."""
+    context.sink  # noqa: B018  (the lake can be read)
+    holder = lock_holder(context.paths.lock)
+    if holder:
+        yield note("a run is writing to this source's lake now", got=holder)
+    else:
+        yield ok("no process holds the source's lock")
+
+
+def _dump_errors(context: Context) -> Iterator[Verdict]:
+    context.sink  # noqa: B018  (the lake can be read)
+    dump_errors = build_dump_errors(context.config).read()
+    most = getattr(context.config.source, "dump_errors_max", None)
+    if dump_errors.count:
+        yield warning(
+            f"the last {'run' if dump_errors.count == 1 else f'{dump_errors.count} runs'} could "
+            "not read the log",
+            expected="none"
+            if most is None
+            else f"none; after more than {most} failures the address counts as moved to another "
+            "server",
+            got=dump_errors.last,
+            mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
+        )
+    else:
+        yield ok("the last run could read the log")
+
+
+def _plan(context: Context) -> Iterator[Verdict]:
+    context.source  # noqa: B018  (it answers)
+    context.sink  # noqa: B018
+    capture_plan = plan(
+        context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name)
+    )
+    known = set(
+        context.source.warnings(capture_plan.tables)
+    )  # each is already a finding of its own
+    for text in capture_plan.warnings:
+        if text not in known:
+            yield warning(text, mend="see sink.reader_features in docs/lake/readers.md")
+    # For a server, the check of the tables reports them.
+    is_archive = isinstance(context.config.source, ArchiveSourceConfig)
+    if is_archive and capture_plan.unseen and not context.config.tables.allow_empty:
+        yield error(
+            "patterns in tables.include have never matched a table: each run fails at its end",
+            expected="a table in the log for each pattern",
+            got=listed(list(capture_plan.unseen)),
+            mend="correct the patterns, or tables: {allow_empty: true}",
+        )
+    start = f"{capture_plan.start_journal}:{capture_plan.start_offset}"
+    end = f"{capture_plan.end_journal}:{capture_plan.end_offset}"
+    yield ok(f"a run would read {size(capture_plan.bytes_between)}, from {start} to {end}")
+
+
+CHECKS: Final = (
+    *checks("state", opens=True, cursor=_cursor),
+    *checks(
+        "state",
+        last_run=_last_run,
+        unfinished_batch=_unfinished,
+        targets=_targets,
+        suspended=_suspended,
+        quarantine=_quarantine,
+        lock=_lock,
+        dump_errors=_dump_errors,
+    ),
+)
+PLAN_CHECKS: Final = checks("state", plan=_plan)

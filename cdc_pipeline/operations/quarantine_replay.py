@@ -1,0 +1,230 @@
+"""Replay or discard rows of the quarantine, for a person.
+
+Rules:
+- A replay is a batch of its own, numbered like all others; the cursor does not move. Its record
+  names the rows that it settles, so that each is settled once, even after a crash (K2).
+- Rows are judged by today's policies and columns. One that still cannot be applied stays, with the
+  reason.
+- *Newer wins.* If the table has a newer version of a row, that stays: the MERGE's guard compares
+  `seq`. If rows have left the table since, the key may be among them, and a replay would restore
+  it: that is refused unless a person confirms that it is not. A deleted row of `soft_delete` still
+  exists, and guards itself.
+- history and changelog record changes in order: an old one has no place there any more (K18).
+- A suspended table (K4) is caught up first.
+- Not while a recorded batch is unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.lake.quarantine import Entry, read_entries
+from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.run.decode.decoding import lacks_values
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.targets.table_filter import tables_named
+from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.text.table_names import split_table_name
+
+_REPLAYED_NOTE = "quarantine_replayed"
+_DISCARDED_NOTE = "quarantine_discarded"
+
+
+@dataclass
+class SettleResult:
+    """`done`: ids that were replayed or discarded; `left`: why each of the others stays."""
+
+    done: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    batch_number: int | None = None
+
+
+def entries_of(
+    config: PipelineConfig,
+    *,
+    tables: Collection[str] = (),
+    ids: Collection[str] = (),
+    only_open: bool = True,
+) -> list[Entry]:
+    """Oldest first; ConfigError: an id does not exist, LakeStateError: a file is damaged."""
+    sink = build_sink(config)
+    cut, tables = sink.last_cut(), tables_named(config, tables)
+    return [] if cut is None else _selected_entries(sink, cut, tables, ids, only_open=only_open)
+
+
+def _selected_entries(
+    sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
+) -> list[Entry]:
+    entries = list(
+        read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open)
+    )
+    missing = set(ids) - {entry.id for entry in entries}
+    if missing:
+        raise ConfigError(
+            f"no such row in quarantine: {', '.join(sorted(missing))}",
+            expected="ids of rows that wait in quarantine",
+            next_step=f"run `cdc-pipeline quarantine list {cut.source} --all`: the rows may "
+            "have been replayed or discarded already",
+        )
+    return [entry for entry in entries if not ids or entry.id in ids]
+
+
+def settle(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    what: Literal["replayed", "discarded"],
+    who: str,
+    why: str = "",
+    tables: Collection[str] = (),
+    ids: Collection[str] = (),
+    even_if_deleted: bool = False,
+    run_id: str = "",
+) -> SettleResult:
+    """Replay or discard open rows: stage, record, merge, cut, cursor.
+
+    Args:
+        tables, ids: source tables, and ids of rows; () for all.
+        even_if_deleted: rows may have left the tables since; the person knows that these are not
+            among them.
+
+    Raises:
+        LockError: a run is writing.
+        ConfigError: one of `ids` does not exist.
+        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
+        SinkError: a merge failed; the record stays and the next run finishes it.
+    """
+    sink = build_sink(config)
+    with admin_batch(
+        sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id
+    ) as batch:
+        cursor, cut = batch.cursor, batch.last_cut()
+        tables = tables_named(config, tables)
+        entries = _selected_entries(sink, cut, tables, ids, only_open=True)
+        settled = SettleResult()
+        targets = Targets(config, cut, shadows=cursor.shadows)
+        if what == "discarded":
+            settled.done = [entry.id for entry in entries]
+        else:
+            for table in dict.fromkeys(entry.table for entry in entries):
+                replay = _Replay(cut, targets, table, even_if_deleted=even_if_deleted)
+                replay.take([entry for entry in entries if entry.table == table], settled)
+                for found, rows in replay.staged:
+                    for target in found:
+                        batch.rows.add(targets.shaped(rows, target), target)
+        if not settled.done:
+            sink.discard_unrecorded()
+            return settled
+        done = set(settled.done)
+        at_us = now_us()
+        marks = tuple(
+            QuarantineMark(
+                entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=at_us
+            )
+            for entry in entries
+            if entry.id in done
+        )
+        batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
+        settled.batch_number = batch.number
+        return settled
+
+
+def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:
+    kind = _REPLAYED_NOTE if what == "replayed" else _DISCARDED_NOTE
+    reason = f": {why}" if why else ""
+    tables = dict.fromkeys(mark.table for mark in marks)
+    return tuple(
+        Note(
+            kind=kind,
+            text=f"{sum(mark.table == table for mark in marks)} rows in quarantine were {what} "
+            f"by {who}{reason}",
+            table=table,
+        )
+        for table in tables
+    )
+
+
+class _Replay:
+    """Judged open rows of one source table; `staged`: what can be applied, in order."""
+
+    def __init__(self, cut: Cut, targets: Targets, table: str, *, even_if_deleted: bool) -> None:
+        self.staged: list[tuple[list[Target], DecodedRows]] = []
+        self._targets = targets
+        self._table = table
+        self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
+
+    def take(self, entries: Sequence[Entry], settled: SettleResult) -> None:
+        """Judge each row; stage applicable rows of one schema together."""
+        good: dict[TableSchema, list[tuple[Entry, DecodedRows]]] = {}
+        for entry in entries:
+            reason, rows = self._judge(entry)
+            if rows is None:
+                settled.left[entry.id] = reason
+            else:
+                good.setdefault(rows.schema, []).append((entry, rows))
+        for schema, entries_of_schema in good.items():
+            rows = joined([rows for _, rows in entries_of_schema])
+            try:
+                self._targets.masks.check_parked(schema)
+                self._targets.check_rows(rows)
+                following = self._targets.with_rescued(self._targets.confirm(schema), rows)
+            except CdcError as error:
+                settled.left.update((entry.id, error.what) for entry, _ in entries_of_schema)
+                continue
+            self.staged.append((following, rows))
+            settled.done += [entry.id for entry, _ in entries_of_schema]
+
+    def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
+        database, table = split_table_name(self._table)
+        following = self._targets.following(database, table)
+        modes = {target.spec.mode for target in following}
+        ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
+        # A row deleted from such a target left nothing newer behind.
+        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
+        if self._targets.is_suspended(database, table):
+            return "the table is suspended and must be caught up first"
+        if not following:
+            return "the table has no target yet: the first row that can be applied creates it"
+        if any(target.spec.sources[self._table].gone for target in following):
+            return (
+                "the table has been dropped or renamed since: discard the rows, or correct the "
+                "values at the source"
+            )
+        if not all(target.spec.key for target in following if target.spec.mode not in ordered):
+            return "the table has no key to identify its rows"
+        if ordered:
+            return f"its {' and '.join(sorted(ordered))} must receive changes in order (K18)"
+        count = cut.quarantine.get(self._table)
+        gone = count.gone if count is not None else 0
+        if gone and is_forgotten and not even_if_deleted:
+            return (
+                f"{gone} rows have left the table since: give --even-if-deleted if these keys "
+                "are not among them"
+            )
+        return ""
+
+    def _judge(self, entry: Entry) -> tuple[str, DecodedRows | None]:
+        if self._refusal:
+            return self._refusal, None
+        rows = entry.rows()
+        if rows is None:
+            return "the event could not be decoded: only its bytes were kept", None
+        policy = self._targets.policy(rows.schema)
+        judged = policy.judge(rows)
+        if judged.failing is not None or judged.bad:
+            value = judged.failing or judged.bad[0]
+            return f"column {rows.schema.column_names[value.column]}: {value.reason}", None
+        if lacks_values(rows, policy.takes):
+            return entry.what, None
+        return "", judged.rows

@@ -1,0 +1,102 @@
+"""Reset a table: its rows count as wrong until a new snapshot has replaced them.
+
+Rules:
+- Nothing is deleted: readers see the old rows, and captures follow the source, until the snapshot
+  is complete. What changes is the table's state: it is partial (K19), so that the next snapshot
+  reads it and no batch appends to it without looking for its keys (K12).
+- It is recorded in a cut with the person and the reason, like every change by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.position.cursor import CursorStore, TargetState
+from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.targets.table_filter import tables_named
+
+RESET_NOTE: Final = "reset"
+
+
+class ResetReport(FrozenModel):
+    """`targets` need a snapshot now; `cut` records it, None if they needed one already."""
+
+    source: str
+    tables: tuple[str, ...]
+    targets: tuple[str, ...]
+    cut: int | None
+
+
+def targets_to_reset(config: PipelineConfig, tables: tuple[str, ...]) -> dict[str, TargetState]:
+    """Of source tables or targets; nothing is locked. ConfigError: the lake has no such table."""
+    cut = build_sink(config).last_cut()
+    return _targets(config, cut, tables)
+
+
+def reset(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    tables: tuple[str, ...],
+    who: str,
+    why: str = "",
+    run_id: str = "",
+) -> ResetReport:
+    """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
+
+    Raises ConfigError: no such table, LockError: a run is writing, or as `admin_batch`.
+    """
+    with admin_batch(
+        build_sink(config), cursors=cursors, doing="reset the tables", run_id=run_id
+    ) as batch:
+        chosen = _targets(config, batch.last_cut(), tables)
+        new = {name for name, state in chosen.items() if not state.partial}
+        cut = _publish(batch, new, who=who, why=why) if new else None
+    return ResetReport(
+        source=config.name,
+        tables=tables,
+        targets=tuple(sorted(chosen)),
+        cut=None if cut is None else cut.batch_number,
+    )
+
+
+def _publish(batch: AdminBatch, names: set[str], *, who: str, why: str) -> Cut:
+    states = {
+        name: state.model_copy(update={"partial": True, "exact": False}) if name in names else state
+        for name, state in batch.last_cut().cursor.targets.items()
+    }
+    reason = f": {why}" if why else ""
+    text = f"{who} reset it{reason}; it needs a new snapshot"
+    return batch.publish(
+        kind="catch_up",
+        targets=states,
+        notes=[Note(kind=RESET_NOTE, text=text, table=name) for name in sorted(names)],
+    )
+
+
+def _targets(
+    config: PipelineConfig, cut: Cut | None, tables: tuple[str, ...]
+) -> dict[str, TargetState]:
+    states = {} if cut is None else cut.cursor.targets
+    chosen: dict[str, TargetState] = {}
+    for table in tables_named(config, tables, states):
+        of_table = {
+            name: state
+            for name, state in states.items()
+            if table == name or table in state.source_names
+        }
+        if not of_table:
+            raise ConfigError(
+                f"{table} is not in the lake of {config.name}",
+                table=table,
+                expected=f"one of: {', '.join(sorted(states))}" if states else "a captured table",
+                next_step=f"see the tables with `cdc-pipeline status {config.name}`; a table that "
+                "is not in the lake yet needs no reset",
+            )
+        chosen |= of_table
+    return chosen

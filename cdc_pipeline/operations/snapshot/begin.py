@@ -1,0 +1,215 @@
+"""Find where a load begins: its low mark, and its tables' columns there (K17).
+
+Rules:
+- The low mark is the main cursor after a capture, once everything before it is proved to be
+  committed; on MySQL without GTIDs it is an earlier place. If a change must not be applied twice to
+  a table, it is the exact place of a view.
+- The columns are those of the catalog, and no DDL of the tables may lie between the low mark and
+  the catalog read: otherwise the low mark is taken again.
+- No prepared XA transaction may be open there: no view would show its rows, and its changes lie
+  before the log that is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.modes import keeps_every_change
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, LoadError, SourceIdentityError
+from cdc_pipeline.lake.loads import LoadState, new_load_id, rows_time_us
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.needs_load import LoadSelection
+from cdc_pipeline.source.rows.marks import exact_view
+from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.targets.keys import identity_of
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+TRIES_MAX: Final = 10
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """`view`: open, at exactly the low mark; None if no table needs it."""
+
+    state: LoadState
+    schemas: Mapping[str, TableSchema]
+    view: TableReader | None
+
+
+class LoadBegin:
+    """Search for the place where a load begins; `refused`: tables because of which it failed."""
+
+    def __init__(
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver
+    ) -> None:
+        self.refused: tuple[str, ...] = ()
+        self._config = config
+        self._main = main
+        self._source = source
+        self._observer = observer
+
+    @contextmanager
+    def start(self, chosen: LoadSelection) -> Iterator[Started]:
+        """Its view is open inside; LoadError if the tables change, or XA stays open, all the
+        time.
+        """
+        with ExitStack() as stack:
+            yield self._start(chosen, stack)
+
+    def _start(self, chosen: LoadSelection, stack: ExitStack) -> Started:
+        for _ in range(TRIES_MAX):
+            cursor = self._cursor(chosen)
+            exact = self._exact(self._source.schemas(chosen.sources))
+            if exact:
+                view = stack.enter_context(TableReader(self._source.config))
+                low, time_us = self._opened(view, exact, since=cursor.position), now_us()
+            else:
+                view, low = None, self._source.proved(cursor.position)
+                time_us = self._time_us(cursor)
+            schemas = self._schemas_at(low, chosen)
+            if schemas is not None and self._exact(schemas) == exact:
+                return Started(self._state(chosen, cursor, low, time_us, exact), schemas, view)
+            if view is not None:
+                view.close()
+        raise LoadError(
+            "DDL changes the tables so often that no position to load them from can be found",
+            table=", ".join(chosen.sources),
+            expected="no DDL of these tables between the end of the capture and the reading "
+            "of their columns",
+            next_step="run again when no DDL is running; on MySQL without GTIDs after "
+            "FLUSH BINARY LOGS",
+        )
+
+    def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
+        self._observer.load_stepped(f"opening a view at an exact position for {', '.join(exact)}")
+        tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
+        self.refused = exact
+        mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
+        self.refused = ()
+        return mark.position
+
+    def _cursor(self, chosen: LoadSelection) -> CursorState:
+        until_s = time.monotonic() + self._config.snapshot.lock_wait_s
+        while True:
+            cursor = self._main.capture(loading=chosen.targets)
+            identity = self._source.live.identity
+            if not cursor.identity.same_server(identity):
+                raise SourceIdentityError(
+                    "the server whose tables would be read is not the one that the "
+                    "cursor belongs to",
+                    expected=str(cursor.identity),
+                    got=str(identity),
+                    next_step=f"run `cdc-pipeline run {self._config.name}` first: it moves the "
+                    "cursor to the new server",
+                )
+            if not cursor.open_xa:
+                return cursor
+            xids = ", ".join(xa.xid for xa in cursor.open_xa)
+            if time.monotonic() >= until_s:
+                raise LoadError(
+                    "prepared XA transactions are open: no view shows their rows, and their "
+                    "changes come before the snapshot",
+                    setting="snapshot.lock_wait_s",
+                    got=xids,
+                    next_step="commit or roll back these XA transactions at the source, then run "
+                    "the command again",
+                )
+            self._observer.load_stepped(f"waiting for the prepared XA transactions {xids} to end")
+            time.sleep(_POLL_S)
+
+    def _schemas_at(self, low: Position, chosen: LoadSelection) -> dict[str, TableSchema] | None:
+        """None if a DDL lies behind the low mark."""
+        names = set(chosen.sources)
+        placed = self._source.live.catalog(
+            lambda database, table: table_name(database, table) in names, since=low
+        )
+        assert placed is not None
+        schemas = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
+        changed = {table_name(database, table) for database, table in placed.last_ddl if table}
+        if changed & names:
+            return None
+        missing = tuple(sorted(names - schemas.keys()))
+        if missing:
+            self.refused = missing
+            raise LoadError(
+                f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or "
+                "were just dropped",
+                table=missing[0],
+                next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
+            )
+        return {name: schemas[name] for name in sorted(names)}
+
+    def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
+        """Source tables with a target that a change applied twice would corrupt."""
+        routes = Routes(self._config)
+        names = (name for name in schemas if self._is_exact(name, schemas[name], routes))
+        return tuple(sorted(names))
+
+    def _is_exact(self, name: str, schema: TableSchema, routes: Routes) -> bool:
+        for route in routes.of_table(schema.database, schema.table):
+            try:
+                how = identity_of(
+                    route.rule,
+                    source=name,
+                    columns=schema.column_names,
+                    source_key=schema.key_names,
+                )
+            except CdcError:
+                self.refused = (name,)
+                raise
+            if keeps_every_change(how.mode, how.key):
+                return True
+        return False
+
+    def _time_us(self, cursor: CursorState) -> int:
+        _, cut = self._main.state()
+        return rows_time_us(cursor, cut)
+
+    def _state(
+        self,
+        chosen: LoadSelection,
+        cursor: CursorState,
+        low: Position,
+        time_us: int,
+        exact: tuple[str, ...],
+    ) -> LoadState:
+        at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
+        if low.order != cursor.position.order:
+            at |= {"journal": low.journal, "offset": low.offset, "gtid_set": low.gtid_set}
+            at |= {
+                "journal_created_s": cursor.journal_created_s
+                if low.journal == cursor.journal
+                else 0
+            }
+            at |= {"shadows": {}} if low.order < cursor.position.order else {}
+        return LoadState(
+            load_id=new_load_id(),
+            source=self._config.name,
+            sources=chosen.sources,
+            targets=chosen.targets,
+            exact=exact,
+            cursor=cursor.model_copy(update=at),
+            time_us=time_us,
+            rows_estimated={
+                name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()
+            },
+            started_at_us=now_us(),
+        )
+
+
+def _parts(name: str) -> tuple[str, str]:
+    database, table = split_table_name(name)
+    return database, table

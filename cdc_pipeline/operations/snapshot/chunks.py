@@ -1,0 +1,271 @@
+"""Read the rows of a load's tables in chunks into its side lake (K17).
+
+Rules:
+- Chunks are read with the columns that the catalog shows before and after: a batch of chunks counts
+  only if no DDL came in between. After a DDL, main and side lake are captured past it, and the
+  remaining rows are read with the new columns; these rows carry the side lake's position at that
+  time, and are merged.
+- Everything before the place that rows carry is proved to be committed before their view is opened.
+- Tables that need one view are read first, at exactly the place where the side lake begins. If a
+  load is killed before they are all read, it starts again, because the view is lost.
+- Small tables share a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cdc_pipeline.binlog.selected import SelectedRows, next_seq
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError, SchemaError, TableChangedError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.loads import Progress, TableProgress
+from cdc_pipeline.operations.snapshot.begin import Started
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader
+from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.snapshot.side import LoadLake, SideBatch
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.observer import RunObserver
+
+# Without a row read in between: the table changes faster than it can be read.
+_PASSES_MAX: Final = 10
+
+
+class ChunkLoad:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        side: LoadLake,
+        main: MainLake,
+        source: LoadSource,
+        observer: RunObserver,
+    ) -> None:
+        self._config = config
+        self._side = side
+        self._main = main
+        self._source = source
+        self._observer = observer
+        self._progress = side.folder.read_progress()
+        self._passes: dict[str, int] = {}
+
+    @property
+    def high(self) -> Position:
+        """The log's end when the last view was open: the tables are whole from there on."""
+        begin = self._side.state.cursor.position
+        if not self._progress.high_journal:
+            return begin
+        return max(
+            Position(self._progress.high_journal, self._progress.high_offset),
+            begin,
+            key=lambda at: at.order,
+        )
+
+    def run(self, started: Started | None) -> None:
+        """Read everything that is left; `started`: of a load that begins, None if it resumes."""
+        schemas = None if started is None else dict(started.schemas)
+        if started is not None and started.view is not None:
+            try:
+                self._read_view(started)
+            except (TableChangedError, SchemaError) as error:
+                for name in started.state.exact:  # half a view is worthless
+                    self._side.leave_source(name, error)
+            finally:
+                started.view.close()
+        self._observer.load_progressed(self._side.state, self._progress)
+        while todo := self._todo():
+            self._observer.load_stepped(f"reading {', '.join(todo)}")
+            if schemas is None:
+                schemas = self._source.schemas(todo)
+            try:
+                self._check_there(schemas, todo)
+                self._stretch({name: schemas[name] for name in todo})
+            except (TableChangedError, SchemaError) as error:
+                self._pass(error)
+            schemas = None
+
+    def _todo(self) -> list[str]:
+        return [
+            name
+            for name in self._side.state.sources
+            if not self._progress_of(name).is_done and not self._side.is_left(name)
+        ]
+
+    def _progress_of(self, name: str) -> TableProgress:
+        return self._progress.tables.get(name, TableProgress())
+
+    # -- tables of one view ------------------------------------------------------------------------
+
+    def _read_view(self, started: Started) -> None:
+        assert started.view is not None
+        limit = self._config.snapshot.chunk_rows
+        for name in started.state.exact:
+            schema, parts = started.schemas[name], None
+            for parts in _grouped(started.view.select(schema), limit):
+                self._take_of_view(schema, parts)
+            if parts is None:
+                self._take_of_view(schema, [])
+            self._keep(self._progress, name, is_done=True)
+        self._check_unchanged({name: started.schemas[name] for name in started.state.exact})
+        # Counted as read with the last batch, and not before.
+        with self._side.reading() as batch:
+            batch.commit(self._progress)
+        reach("load_chunks")
+
+    def _take_of_view(self, schema: TableSchema, parts: list[SelectedRows]) -> None:
+        has_rows = bool(parts)
+        with self._side.reading() as batch:
+            progress = self._take(batch, self._progress, schema, parts)
+            if has_rows:
+                batch.commit(progress)
+        self._progress = progress
+        self._observer.load_progressed(self._side.state, progress)
+        reach("load_view_part")
+
+    # -- chunks ------------------------------------------------------------------------------------
+
+    def _stretch(self, schemas: Mapping[str, TableSchema]) -> None:
+        side = self._side
+        at = side.cursor.position
+        if self._source.proved(at).order != at.order:
+            raise LoadError(
+                "nothing proves that everything before the side lake's position is committed",
+                journal=at.journal,
+                offset=at.offset,
+                setting="gtid_mode",
+                expected="GTIDs, or a new journal since then",
+                next_step="run again after FLUSH BINARY LOGS, or with --restart",
+            )
+        sizes = self._source.sizes(schemas)
+        average = {name: size for name, (_, size) in sizes.items()}
+        with ChunkReader(
+            self._source.config, self._config.snapshot, average_bytes=average
+        ) as reader:
+            chunks = reader.chunks(
+                {schema: self._progress_of(name) for name, schema in schemas.items()}
+            )
+            while self._batch(chunks, schemas):
+                if any(
+                    side.is_left(name) and not self._progress_of(name).is_done for name in schemas
+                ):
+                    return  # the rest of it is not needed
+
+    def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
+        """Return whether there may be more."""
+        is_more, rows, progress, taken = True, 0, self._progress, set[str]()
+        with self._side.reading() as batch:
+            while rows < self._config.snapshot.chunk_rows:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    is_more = False
+                    break
+                name = chunk.schema.full_name
+                if self._side.is_left(name):
+                    continue
+                rows += len(chunk)
+                progress = self._take(batch, progress, chunk.schema, chunk.parts, chunk=chunk)
+                taken.add(name)
+            if not taken:
+                return is_more
+            self._check_unchanged({name: schemas[name] for name in taken})
+            batch.commit(progress)
+        self._progress = progress
+        self._passes.clear()
+        self._observer.load_progressed(self._side.state, progress)
+        reach("load_chunks")
+        return is_more
+
+    def _take(
+        self,
+        batch: SideBatch,
+        progress: Progress,
+        schema: TableSchema,
+        parts: list[SelectedRows],
+        *,
+        chunk: Chunk | None = None,
+    ) -> Progress:
+        name = schema.full_name
+        known = progress.tables.get(name, TableProgress())
+        rows = known.rows
+        while parts:
+            part = parts.pop(0)  # what is staged need not stay in memory
+            inserts = part.as_inserts(
+                seq_first=next_seq(batch.place.seq, rows), commit_ts_us=batch.place.time_us
+            )
+            batch.take(inserts, first=rows)
+            rows += len(part)
+        table_progress = known.model_copy(update={"rows": rows, "chunks": known.chunks + 1})
+        update: dict[str, object] = {}
+        if chunk is not None:
+            table_progress = table_progress.model_copy(
+                update={"after": chunk.bounds.upto, "is_done": chunk.bounds.upto is None}
+            )
+            if (
+                chunk.high.order
+                > Position(progress.high_journal or chunk.high.journal, progress.high_offset).order
+            ):
+                update = {"high_journal": chunk.high.journal, "high_offset": chunk.high.offset}
+        return progress.model_copy(
+            update={**update, "tables": {**progress.tables, name: table_progress}}
+        )
+
+    def _keep(self, progress: Progress, name: str, *, is_done: bool) -> None:
+        table_progress = progress.tables[name].model_copy(update={"is_done": is_done})
+        self._progress = progress.model_copy(
+            update={"tables": {**progress.tables, name: table_progress}}
+        )
+
+    # -- DDL ---------------------------------------------------------------------------------------
+
+    def _check_there(self, schemas: Mapping[str, TableSchema], names: list[str]) -> None:
+        for name in names:
+            if name not in schemas:
+                raise _TableGoneError(
+                    "the table is gone or has a column of an unknown type", table=name
+                )
+
+    def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
+        """Raises TableChangedError if a table has changed since it was read."""
+        now = self._source.schemas(schemas)
+        for name, schema in schemas.items():
+            if now.get(name) != schema:
+                raise TableChangedError(
+                    "the table's columns changed while it was being read", table=name
+                )
+
+    def _pass(self, error: TableChangedError | SchemaError) -> None:
+        """Bring main and side lake past a DDL; raises the error if it concerns no table of the
+        load.
+
+        A table that contradicts the side lake even then leaves the load.
+        """
+        name = error.table or ""
+        if name not in self._side.state.sources:
+            raise error
+        self._passes[name] = self._passes.get(name, 0) + 1
+        is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
+        if is_again or self._passes[name] > _PASSES_MAX or name in self._side.state.exact:
+            self._side.leave_source(name, error)
+            return
+        self._observer.load_stepped(f"DDL changed {name}: capturing up to the change")
+        cursor = self._main.capture(loading=self._side.state.targets)
+        self._side.capture_to(cursor.position)
+        reach("load_passed_ddl")
+
+
+class _TableGoneError(TableChangedError):
+    """The table is gone. If it was recreated, the load of that new table is another one."""
+
+
+def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
+    group: list[SelectedRows] = []
+    for part in parts:
+        group.append(part)
+        if sum(map(len, group)) >= rows_max:
+            yield group
+            group = []
+    if group:
+        yield group

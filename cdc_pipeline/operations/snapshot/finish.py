@@ -1,0 +1,153 @@
+"""Put a filled side lake's tables in their targets' place, for a load (K17) or rebuild (K18).
+
+    capture -> side lake captured to the cursor -> locked: swapped in if the cursor is still there,
+    else again
+
+Rules:
+- Tables are swapped in when the side lake is exactly at the main cursor and behind a given place:
+  the end of the log that was read after the last chunk's view was opened.
+- The main lake is locked for the swap only. If it has moved on in several rounds, the side lake
+  catches up under the lock, so that frequent captures cannot delay a load without end.
+- The swap waits for prepared XA transactions whose rows only the side lake has parked, up to
+  `snapshot.lock_wait_s`.
+- Targets that an earlier process, or a run of the source, has already replaced stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.operations.snapshot.swap import swap, unparked
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
+from cdc_pipeline.run.observer import RunObserver
+
+# Number of rounds in which the main lake may move on between the side lake's capture and the lock;
+# after that the side lake catches up while the lock is held.
+_FREE_ROUNDS: Final = 2
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """`cut`: the first main one with the new content."""
+
+    names: tuple[str, ...]
+    cut: Cut
+
+
+class Finish:
+    """Swap of a side lake's tables, which are whole from `high` on.
+
+    `doing`: what its captures are for, in words; `check`, called after each of them, raises if
+    the tables must not be swapped in; `is_whole`: see `content.replacement`.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        side: LoadLake,
+        main: MainLake,
+        observer: RunObserver,
+        high: Position,
+        doing: str,
+        check: Callable[[], None] = lambda: None,
+        is_whole: bool = False,
+    ) -> None:
+        self._side = side
+        self._main = main
+        self._observer = observer
+        self._high = high
+        self._doing = doing
+        self._check = check
+        self._is_whole = is_whole
+        self._wait_s = config.snapshot.lock_wait_s
+
+    def run(self) -> Swapped | None:
+        """Capture to the main cursor and swap in; None if no table is left. The same call
+        resumes.
+
+        Raises LoadError: the wait timed out; or a table could not take its target's place.
+        """
+        side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
+        while names := self._unswapped():
+            cursor = self._main.capture(loading=names)
+            if cursor.position.order < self._high.order:
+                self._waits(until_s, f"the capture to reach {self._high}")
+                continue
+            self._observer.load_stepped(self._doing)
+            self._capture(cursor.position)
+            reach("load_caught_up")
+            names = self._unswapped()
+            if not names:
+                break
+            if parked := unparked(side.cursor, cursor):
+                xids = ", ".join(xa.xid for xa in parked)
+                self._waits(
+                    until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
+                )
+                continue
+            self._observer.load_stepped(f"replacing {', '.join(names)}")
+            insist = rounds >= _FREE_ROUNDS
+            try:
+                swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
+            except UnfinishedBatchError:
+                continue
+            if swapped is not None:
+                return swapped
+            rounds += 1
+        return None
+
+    def _capture(self, to: Position) -> None:
+        self._side.capture_to(to)
+        self._check()
+
+    def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
+        """None if the main lake has moved on."""
+        side = self._side
+        reach("load_swapping")
+        if (
+            locked.cursor.position.order != side.cursor.position.order
+            or locked.cursor.epoch != side.cursor.epoch
+        ):
+            if not insist:
+                return None
+            self._capture(locked.cursor.position)
+        names = self._unswapped()
+        if not names or unparked(side.cursor, locked.cursor):
+            return None
+        cut = swap(locked, side, names, is_whole=self._is_whole)
+        return Swapped(tuple(names), cut)
+
+    def _unswapped(self) -> list[str]:
+        _, cut = self._main.state()
+        states = {} if cut is None else cut.cursor.targets
+        swappable = {
+            name for name, state in states.items() if state.app_id == self._side.state.app_id(name)
+        }
+        return [
+            name
+            for name in self._side.state.targets
+            if name not in self._side.left and name not in swappable
+        ]
+
+    def _waits(self, until_s: float, what: str) -> None:
+        if time.monotonic() >= until_s:
+            raise LoadError(
+                f"the snapshot has waited too long for {what}",
+                setting="snapshot.lock_wait_s",
+                next_step="run the same command again when that has happened; it "
+                "continues the snapshot",
+            )
+        self._observer.load_stepped(f"waiting for {what}")
+        time.sleep(_POLL_S)

@@ -1,0 +1,167 @@
+"""The main lake as a load sees it: its captures, and the moments when it is locked.
+
+Rules:
+- If another run holds the source's lock, the load waits up to `snapshot.lock_wait_s`, and holds
+  nothing meanwhile.
+- A target to be reloaded may be what stops the source's runs: it is suspended first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from typing import TypeVar
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    LoadError,
+    NothingMatchedError,
+    TargetSuspendedError,
+)
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.suspensions import suspension
+from cdc_pipeline.operations.runs import Runs
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
+from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch, wait_for_lock
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.recovery import recover
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.text.table_names import split_table_name
+
+T = TypeVar("T")
+
+
+class MainLake:
+    def __init__(self, config: PipelineConfig, *, runs: Runs, observer: RunObserver) -> None:
+        self.config = config
+        self._runs = runs
+        self._observer = observer
+
+    def state(self) -> tuple[CursorState | None, Cut | None]:
+        """The source's cursor and the last cut, without the lock."""
+        cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
+        cut = build_sink(self.config).last_cut()
+        return reconcile(cursor, cut).cursor, cut
+
+    def pending(self) -> BatchRecord | None:
+        return build_sink(self.config).pending_record()
+
+    def capture(self, *, loading: Collection[str] = ()) -> CursorState:
+        """To the end of the log; a target of `loading` that stops it is suspended, which is no
+        error.
+        """
+        self._observer.load_stepped("capturing the source")
+        while True:
+            try:
+                self._capture()
+                break
+            except CdcError as error:
+                if error.retryable or not self._set_aside(error, loading):  # each target once
+                    raise
+        cursor, _ = self.state()
+        if cursor is None:
+            raise LoadError(
+                "the source has no cursor after a capture",
+                next_step=f"run `cdc-pipeline run {self.name}`",
+            )
+        return cursor
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def _capture(self) -> None:
+        # Suspended tables are loaded now, or are not this load's concern: the source goes on
+        # without them. So it does without tables that a pattern does not find.
+        with suppress(TargetSuspendedError, NothingMatchedError):
+            self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
+
+    def wait_for_lock(self, act: Callable[[], T]) -> T:
+        """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
+        return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
+
+    def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
+        """Suspend the target to be reloaded that `error` names; return whether there was one."""
+        cursor, cut = self.state()
+        if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
+            return False  # a configuration error stays, whether the target is suspended or not
+        routes = Routes(self.config)
+        led_to = (
+            {route.target for route in routes.of_table(*split_table_name(error.table))}
+            if "." in error.table
+            else set()
+        )
+        states = cut.cursor.targets
+        mine = {
+            name
+            for name in loading
+            if name in states
+            and states[name].suspended is None
+            and (name in {error.table, *led_to} or error.table in states[name].source_names)
+        }
+        if not mine:
+            return False
+        self._observer.load_stepped(f"setting {', '.join(sorted(mine))} aside: {error.what}")
+        self._runs.change(lambda cursors, run_id: self._suspend(mine, error, cursors, run_id))
+        return True
+
+    def _suspend(self, names: set[str], error: CdcError, cursors: CursorStore, run_id: str) -> None:
+        sink = build_sink(self.config)
+        with ExitStack() as stack:
+            self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
+            recovered = recover(
+                sink,
+                cursors=cursors,
+                observer=self._observer,
+                failing_of=lambda cut: {
+                    name: failure
+                    for name, failure in sink.failing_targets(cut).items()
+                    if name in names
+                },
+            )
+            cut, cursor = recovered.cut, recovered.reconciled.cursor
+            assert cut is not None
+            assert cursor is not None
+            states = cut.cursor.targets
+            suspensions: dict[str, Suspension | None] = {
+                name: suspension(
+                    recovered.failing.get(name, error),
+                    batch_number=cursor.batch_number + 1,
+                    at=cursor.position,
+                    epoch=cursor.epoch,
+                    needs_reload=True,
+                )
+                for name in names
+                if states[name].suspended is None
+            }
+            AdminBatch(
+                sink,
+                cursors=cursors,
+                cut=cut,
+                cursor=cursor,
+                observer=self._observer,
+                run_id=run_id,
+            ).suspend(suspensions)
+
+    def locked(self, work: Callable[[AdminBatch], T]) -> T:
+        """Raises UnfinishedBatchError if there is a recorded batch to finish first."""
+        return self._runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
+
+    def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:
+        with admin_batch(
+            build_sink(self.config),
+            cursors=cursors,
+            doing="run this command again",
+            observer=self._observer,
+            run_id=run_id,
+            wait_s=self.config.snapshot.lock_wait_s,
+            on_waiting=self._waiting,
+        ) as batch:
+            return work(batch)
+
+    def _waiting(self, holder: str) -> None:
+        self._observer.load_stepped(f"waiting for another run of this source ({holder})")

@@ -1,0 +1,137 @@
+"""Take selected rows the way of the drain's: masked, judged, confirmed, shaped, staged.
+
+Rules:
+- A row by SELECT equals the row by binlog: the same policies, masks, shapes, refusals (`decoding`,
+  `drain`).
+- A row that cannot be applied goes to the quarantine as from the log; its place is that of the
+  read, and it has no event bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.errors import CdcError, UnrepresentableValueError
+from cdc_pipeline.lake.prepared_rows import encode_stream
+from cdc_pipeline.lake.quarantine import SCHEMA
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.targets.quarantine import BadRows, without_values
+from cdc_pipeline.targets.row_images import check_rows
+from cdc_pipeline.targets.row_policies import unrepresentable
+from cdc_pipeline.targets.targets import Target, Targets
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """The place whose rows' seq begins at `seq`, packed, without row ordinal."""
+
+    journal: str
+    offset: int
+    seq: int
+    time_us: int
+
+
+class RowPath:
+    """Stager of any table's rows in a batch; `as_staged`: a target as the batch gets it."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        place: ReadPosition,
+        *,
+        as_staged: Callable[[Target], Target] = lambda target: target,
+    ) -> None:
+        self._targets = targets
+        self._position = place
+        self._as_staged = as_staged
+
+    def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
+        """Stage changes of one table in every target; return how many were quarantined.
+
+        `first`: how many rows of this table were read at this place before.
+
+        Raises:
+            UnrepresentableValueError: a value stops the table.
+            SchemaError: the table contradicts what is recorded.
+        """
+        try:
+            good, bad = self._judged(self._targets.masks.apply(rows), first)
+            self._targets.check_rows(good)
+            confirmed = self._targets.confirm(good.schema)
+            for target in confirmed:
+                check_rows(target, good)
+            for target in self._targets.with_rescued(confirmed, good):
+                self._stage(batch, good, target)
+        except CdcError as error:
+            error.table = error.table or rows.schema.full_name
+            raise
+        if bad is not None:
+            batch.quarantine(bad.table, bad.entries)
+        return 0 if bad is None else bad.entries.num_rows
+
+    def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
+        shaped = self._targets.shaped(rows, target)
+        named = None
+        if MODES[target.spec.mode].rows_are_changes:
+            named = pa.array(
+                [f"{self._position.journal}:{self._position.offset}"] * len(shaped), pa.string()
+            )
+        batch.add(shaped, self._as_staged(target), transactions=named)
+
+    def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
+        if not rows.invalid:
+            return rows, None
+        policy = self._targets.policy(rows.schema)
+        judged = policy.judge(rows)
+        if judged.failing is not None:
+            raise unrepresentable(rows, judged.failing)
+        causes = {value.row: value for value in judged.bad}
+        bad = self._bad(judged.before, causes, first, hidden=policy.hidden) if causes else None
+        return judged.without(causes), bad
+
+    def _bad(
+        self,
+        rows: DecodedRows,
+        causes: dict[int, InvalidValue],
+        first: int,
+        *,
+        hidden: Collection[str],
+    ) -> BadRows:
+        at = sorted(causes)
+        wanted = np.zeros(len(rows), np.bool_)
+        wanted[at] = True
+        bad = without_values(rows.where(wanted), hidden)
+        bad = replace(bad, event_row=np.zeros(len(bad), np.int64))
+        offsets = np.array([self._position.offset], np.int64)
+        lines = jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None])
+        names, schema = rows.schema.column_names, bad.schema.to_json()
+        entries = [
+            {
+                "_op": INSERT,
+                # Rows of one read share places after the first half million; this number tells
+                # their entries apart.
+                "_seq": Decimal(self._position.seq + 2 * (first + row)),
+                "ts_us": self._position.time_us,
+                "table": rows.schema.full_name,
+                "journal": self._position.journal,
+                "offset": self._position.offset,
+                "error": UnrepresentableValueError.__name__,
+                "what": (
+                    f"column {names[causes[row].column]} cannot hold its value: "
+                    f"{causes[row].reason}"
+                ),
+                "change": lines[place],
+                "schema": schema,
+                "row": encode_stream(bad.part(place, place + 1)),
+            }
+            for place, row in enumerate(at)
+        ]
+        return BadRows(rows.schema.full_name, pa.Table.from_pylist(entries, schema=SCHEMA))

@@ -1,0 +1,267 @@
+"""The side lake of a load, in which tables are built before they are swapped in (K17).
+
+Rules:
+- It begins at the load's low mark, and its cursor stays there while rows are read. Changes that
+  came meanwhile are captured afterwards.
+- Its source has a name of its own, so that its dumps never end those of the main lake: the server
+  ends the first of two readers with one id.
+- Rows that are read carry the seq of the side lake's position: every later change is newer. Before
+  the first capture each key occurs once, and rows of a plain mirror are appended; after it they are
+  merged.
+- A table whose change the side lake cannot follow leaves the load and starts again in another one.
+  So does a renamed table, because the rows read belong to another table of that name, or there are
+  none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.errors import (
+    CdcError,
+    JournalMissingError,
+    LoadError,
+    PositionError,
+    SourceIdentityError,
+    TargetSuspendedError,
+    UnknownXaError,
+)
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.side_lake import SideLake, beside
+from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.admin_batch import AdminBatch
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.text.table_names import split_table_name
+
+_LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
+
+
+def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) -> PipelineConfig:
+    """The same rules, only the load's tables."""
+    source = config.source
+    if isinstance(source, LiveSourceConfig):
+        source = source.model_copy(update={"replica_server_id": None})
+    update = {} if state.kind == "rebuild" else _leaving_renamed(config)
+    return beside(
+        config,
+        lake=folder.lake,
+        tables=state.sources,
+        name=folder.paths.source,
+        source=source,
+        bound="end_of_log",
+        **update,
+    )
+
+
+def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
+    """Policies that ignore a renamed table's rows, except in a rebuild from the log."""
+
+    def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
+        return policy.model_copy(update={"rename_table": "keep"})
+
+    targets = tuple(
+        rule
+        if rule.schema_changes is None
+        else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
+        for rule in config.targets
+    )
+    return {"schema_changes": kept(config.schema_changes), "targets": targets}
+
+
+def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
+    return LoadError(
+        "the log that the snapshot needs is gone: what changed while its tables were read "
+        "cannot be replayed",
+        journal=at.journal,
+        offset=at.offset,
+        expected=f"the source's log from {at} on",
+        got=error.what,
+        next_step=f"start again: `cdc-pipeline snapshot {source} --restart`; keep journals for "
+        "longer than a snapshot takes",
+    )
+
+
+class LoadLake(SideLake):
+    """The side lake of one load; `left`: why targets cannot be loaded by it, by name."""
+
+    def __init__(
+        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str
+    ) -> None:
+        of_load = side_config(config, folder, state)
+        begin = state.cursor.model_copy(update={"source": of_load.name})
+        # its cuts are not the source's
+        super().__init__(of_load, begin=begin, observer=RunObserver(), run_id=run_id)
+        self.folder = folder
+        self.state = state
+        self.left: dict[str, CdcError] = {}
+
+    # -- where it stands ---------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Bring the lake to where an earlier process left it."""
+        self.recover()
+        self._find_leftover()
+
+    @property
+    def stands_at_begin(self) -> bool:
+        """Whether nothing was captured yet."""
+        return self.cursor.position.order == self.state.cursor.position.order
+
+    def _find_leftover(self) -> None:
+        """Targets without source, or without rows that were read; a rebuild is checked at its
+        end.
+        """
+        cut = self.cut
+        if cut is None or self.state.kind == "rebuild":
+            return
+        for name in self.state.targets:
+            state = cut.cursor.targets.get(name)
+            suspension = state.suspended if state is not None else None
+            if suspension is not None:
+                self._leave(
+                    name, LoadError(f"{suspension.what}", next_step=suspension.next_step or None)
+                )
+            elif state is None or state.partial or name not in cut.tables:
+                self._leave(
+                    name,
+                    LoadError(
+                        "the table was recreated in the log while its snapshot was being taken"
+                    ),
+                )
+            elif state.origin is not None or any(
+                one.gone for one in cut.tables[name].spec.sources_of(name).values()
+            ):
+                self._leave(
+                    name,
+                    LoadError(
+                        "its source table was dropped or renamed while its snapshot was being taken"
+                    ),
+                )
+
+    def _leave(self, target: str, error: CdcError) -> None:
+        error.table = error.table or target
+        self.left.setdefault(target, error)
+
+    def leave_source(self, source: str, error: CdcError) -> None:
+        for name in self.targets_of(source):
+            self._leave(name, error)
+
+    def targets_of(self, source: str) -> list[str]:
+        routes = Targets(self.config, None).routes_of(*split_table_name(source))
+        return [route.target for route in routes if route.target in self.state.targets]
+
+    def is_left(self, source: str) -> bool:
+        """Whether this load loads no target of a source table any more."""
+        return all(name in self.left for name in self.targets_of(source))
+
+    # -- rows that are read ------------------------------------------------------------------------
+
+    def create(self, schemas: Mapping[str, TableSchema]) -> None:
+        """The first batch: all targets, empty, with the source's columns at the low mark."""
+        with self.admin_batch(doing="take a new snapshot of the table") as batch:
+            targets = Targets(self.config, None)
+            targets.created(schemas)
+            confirmed = {
+                target.name: target
+                for schema in schemas.values()
+                for target in targets.confirm(targets.masks.schema(schema))
+            }
+            for name in confirmed:
+                batch.rows.create(targets.named(name))
+            self.publish(batch, targets, created=list(confirmed))
+
+    @contextmanager
+    def reading(self) -> Iterator[SideBatch]:
+        """A batch for rows that are read; it is discarded unless it is committed."""
+        with self.admin_batch(doing="take a new snapshot of the table") as batch:
+            targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
+            yield SideBatch(self, batch, targets)
+
+    def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+        states = targets.states(created)
+        cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
+        self._find_leftover()
+        return cut
+
+    # -- what came meanwhile -----------------------------------------------------------------------
+
+    def capture_to(self, to: Position) -> None:
+        """To the main lake's place in the log; LoadError if the log is gone, else a retry may
+        help.
+        """
+        bound = PositionConfig(journal=to.journal, offset=to.offset)
+        try:
+            self.capture(bound)
+        except TargetSuspendedError:
+            pass
+        except _LOG_IS_GONE as error:
+            at = self.cursor.position
+            raise log_is_gone(self.state.source, at, error) from error
+        except UnknownXaError as error:  # prepared before an exact view, and not in it
+            for name in self.state.targets:
+                self._leave(name, error)
+            return
+        except CdcError as error:
+            if error.retryable or error.table is None:
+                raise
+            for name in self.state.targets:  # no other table was left to go on with
+                self._leave(name, error)
+            return
+        if self.cursor.epoch != self.state.cursor.epoch:
+            for name in self.state.targets:
+                self._leave(
+                    name, LoadError("another server answers than the one whose tables were read")
+                )
+        self._find_leftover()
+
+
+class SideBatch:
+    """A batch of rows that are read, before it is recorded."""
+
+    def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
+        cursor = batch.cursor
+        seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
+        self.place = ReadPosition(cursor.journal, cursor.offset, seq, side.state.time_us)
+        self.quarantined = 0
+        self._side = side
+        self._batch = batch
+        self._targets = targets
+        self._path = RowPath(targets, self.place, as_staged=self._as_staged)
+
+    @property
+    def staged_rows(self) -> int:
+        return self._batch.rows.staged_rows
+
+    def take(self, rows: DecodedRows, *, first: int) -> None:
+        """`first` rows of the table were read before."""
+        self.quarantined += self._path.take(self._batch.rows, rows, first=first)
+
+    def commit(self, progress: Progress) -> Cut:
+        self._side.folder.write_progress(self._batch.number, progress)
+        cut = self._side.publish(self._batch, self._targets)
+        self._side.folder.tidy_progress(self._batch.number)
+        return cut
+
+    def _as_staged(self, target: Target) -> Target:
+        return target.with_state(exact=self._side.stands_at_begin and _comes_once(target))
+
+
+def _comes_once(target: Target) -> bool:
+    """Whether a row of the source, read once, is one row here: the source's key decides."""
+    spec = target.spec
+    if MODES[spec.mode].keeps_past or len(spec.sources) != 1:
+        return False
+    (source,) = spec.sources.values()
+    is_plain = spec.shape is None or spec.shape.is_exact_possible(spec.key)
+    return bool(spec.key) and spec.key == source.key_in_target and is_plain

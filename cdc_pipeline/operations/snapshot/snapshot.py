@@ -1,0 +1,428 @@
+"""Load or reload tables without locking the source or delaying the sync of others (K17).
+
+    capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor ->
+    swapped in -> removed
+
+Rules:
+- Until the swap nothing in the main lake changes: its rows stay readable and its runs continue. The
+  source's lock is held only for captures and for the swap.
+- A table is swapped in when the side lake is exactly at the main cursor, behind the end of the log
+  that was read after the last chunk's view was opened.
+- A killed load resumes where it stopped: the same call finds its side lake. The next run, whatever
+  it is, finishes a recorded batch of the main lake.
+- If a side lake cannot follow a change (a DDL that changes values, another server), only the tables
+  concerned start again in a new one, at most `snapshot.attempts_max` times in all.
+- Only one load of a table runs at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.loads import (
+    LoadFolder,
+    LoadState,
+    is_finished,
+    is_needed,
+    load_ids,
+    loads_lock,
+    remove_damaged,
+)
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.snapshot.begin import LoadBegin, Started
+from cdc_pipeline.operations.snapshot.chunks import ChunkLoad
+from cdc_pipeline.operations.snapshot.finish import Finish, Swapped
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.snapshot.report import LoadedTarget, LoadReport
+from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.needs_load import (
+    LoadSelection,
+    apart_from,
+    choose,
+    needing,
+    suspended_still,
+    targets_of,
+)
+from cdc_pipeline.run.plan.unmatched import nothing_matched
+from cdc_pipeline.run.report import ReportPosition
+from cdc_pipeline.targets.route_checks import check_recorded
+from cdc_pipeline.targets.routes import Routes
+
+_GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed before it was loaded
+
+
+def load(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    tables: Sequence[str] | None = None,
+    restart: bool = False,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    runs: Runs | None = None,
+) -> LoadReport:
+    """Load tables, or resume loads that were killed.
+
+    Args:
+        cursors: where the cursor is read from; and written to, without `runs`.
+        tables: source tables or targets to load whether they need it or not; by default all that
+            need it (`run/plan/needs_load.py`).
+        restart: start again the loads of these tables that earlier processes left.
+
+    Raises:
+        ConfigError: a table that cannot be loaded, or an archive as source.
+        LockError: another process is loading a table, or the source's lock is held for too long.
+        LoadError: a load cannot be finished; the error says what to do.
+        NothingMatchedError: without `tables`, a pattern that has never matched a table; everything
+            else is done.
+        CdcError: everything else; the same call resumes where this one stopped.
+    """
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a running server can provide the rows of its tables",
+            setting="source.kind",
+            expected="live",
+            got=config.source.kind,
+            next_step="rebuild tables of an archive from its journals: "
+            f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
+        )
+    observer = observer or RunObserver()
+    with LoadSource(config) as source:
+        config = config.comparing(source.live.identity.names)
+        main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(
+            tables, restart=restart
+        )
+
+
+@dataclass
+class _Done:
+    targets: dict[str, LoadedTarget] = field(default_factory=dict)
+    resumed: list[str] = field(default_factory=list)
+    restarted: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the current load
+    # targets that no longer have a source table
+    gone: dict[str, CdcError] = field(default_factory=dict)
+    refused: list[CdcError] = field(default_factory=list)  # why tables are left out of all loads
+
+
+class _Loader:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        main: MainLake,
+        source: LoadSource,
+        observer: RunObserver,
+        run_id: str,
+    ) -> None:
+        self._config = config
+        self._main = main
+        self._source = source
+        self._observer = observer
+        self._run_id = run_id
+        self._done = _Done()
+
+    def run(self, tables: Sequence[str] | None, *, restart: bool) -> LoadReport:
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        chosen = self._first(tables, restart=restart)
+        for _ in range(self._config.snapshot.attempts_max):
+            if not chosen.targets:
+                break
+            self._begin_and_load(chosen)
+            left, self._done.left = self._done.left, {}
+            if not left:
+                break
+            for name, error in left.items():
+                self._done.restarted.setdefault(name, []).append(error.what)
+            chosen, last = self._choose_again(left, tables), next(iter(left.values()))
+            if not chosen.targets:
+                break
+            self._observer.load_stepped(
+                f"taking the snapshot of {', '.join(chosen.targets)} again: {last.what}"
+            )
+        else:
+            raise LoadError(
+                f"the snapshot was started {self._config.snapshot.attempts_max} times and "
+                "could not be finished",
+                table=last.table,
+                got=last.what,
+                next_step=last.next_step
+                or "take the snapshot when its columns are not being changed",
+            ) from last
+        if self._done.gone and tables is not None:
+            name = next(iter(self._done.gone))
+            raise LoadError(
+                f"{', '.join(self._done.gone)} disappeared at the source before the "
+                "snapshot was finished",
+                table=name,
+                got=self._done.gone[name].what,
+                next_step="everything else has its snapshot; take that of a renamed table under "
+                "its new name",
+            )
+        if self._done.refused:
+            raise self._done.refused[0]
+        if tables is None:
+            self._check_matched()
+        return self._report(tables, began_s, began_cpu_s)
+
+    def _check_matched(self) -> None:
+        """As a run does at its end; everything else is done."""
+        cursor, _ = self._main.state()
+        error = nothing_matched(self._config, self._source.tables(), cursor)
+        if error is not None:
+            raise error
+
+    # -- what is to be done ------------------------------------------------------------------------
+
+    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> LoadSelection:
+        known = self._source.tables()
+        _, cut = self._main.state()
+        wanted = choose(self._config, cut, known, tables)
+        self._main.capture(loading=wanted.targets)
+        with self._claiming():
+            for load_id in remove_damaged(self._config) if restart else ():
+                self._observer.load_stepped(
+                    f"discarding the snapshot {load_id}, whose file is damaged"
+                )
+            unfinished = self._unfinished(wanted.targets if tables is not None else None)
+            locked = [self._locked(folder, state) for folder, state in unfinished]
+        with ExitStack() as stack:
+            for one in locked:
+                stack.push(one)
+            for folder, state in unfinished:
+                if restart:
+                    self._observer.load_stepped(f"discarding the snapshot {state.load_id}")
+                    folder.remove()
+                else:
+                    self._resume(folder, state)
+        loaded = {name for name in self._done.targets if name not in self._done.left}
+        left, self._done.left = self._done.left, {}
+        if tables is not None:
+            left.update(
+                (name, _not_there(name))
+                for name in wanted.targets
+                if name not in loaded and name not in left
+            )
+        return self._choose_again(left, tables)
+
+    def _choose_again(
+        self, left: Mapping[str, CdcError], tables: Sequence[str] | None
+    ) -> LoadSelection:
+        """Those tables, left over or in need of a load, that the source still has."""
+        _, cut = self._main.state()
+        known = self._source.tables()
+        wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
+        existing = targets_of(self._config, known)
+        for name in sorted(wanted - existing):
+            self._done.gone[name] = left[name]
+            self._done.restarted.pop(name, None)
+            self._done.notes.append(
+                Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
+            )
+            self._observer.load_stepped(f"{name} has no snapshot: its source table is gone")
+        targets = sorted(wanted & existing)
+        return choose(self._config, cut, known, targets) if targets else LoadSelection()
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """The lock under which loads are searched for and begun."""
+        with ExitStack() as stack:
+            self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
+            yield
+
+    def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
+        """Of these targets, or all; those that are over are removed."""
+        _, cut = self._main.state()
+        pending = self._main.pending()
+        loads = []
+        for load_id in load_ids(self._config):
+            folder = LoadFolder(self._config, load_id)
+            state = folder.read()
+            if state is None or state.kind != "load" or is_needed(state, pending):
+                continue
+            if is_finished(state, cut):
+                if not folder.is_locked():
+                    folder.remove()
+                continue
+            if targets is None or set(targets) & set(state.targets):
+                loads.append((folder, state))
+        return loads
+
+    def _locked(self, folder: LoadFolder, state: LoadState) -> ExitStack:
+        stack = ExitStack()
+        try:
+            stack.enter_context(folder.locked())
+        except LockError as error:
+            error.table = ", ".join(state.targets)
+            error.next_step = "wait for it to end, or stop it: the same command then continues it"
+            raise
+        return stack
+
+    # -- one load ----------------------------------------------------------------------------------
+
+    def _begin_and_load(self, chosen: LoadSelection) -> None:
+        with ExitStack() as stack:
+            with self._claiming():
+                unfinished = self._unfinished(chosen.targets)
+                if unfinished:
+                    self._locked(*unfinished[0]).close()  # raises if another process works on it
+                    raise LoadError(
+                        f"another snapshot of {', '.join(chosen.targets)} was started in the "
+                        "meantime",
+                        next_step="run the same command again: it continues that snapshot",
+                    )
+                started = self._started(chosen, stack)
+                folder = LoadFolder(self._config, started.state.load_id)
+                stack.enter_context(folder.locked())
+                folder.create(started.state)
+            self._observer.load_began(started.state, resumed=False)
+            reach("load_begun")
+            side = self._side(folder, started.state)
+            side.open()
+            side.create(started.schemas)
+            reach("load_created")
+            self._load(side, started)
+
+    def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
+        """Without the tables that have no exact view, or cannot be loaded."""
+        begin = LoadBegin(
+            self._config, main=self._main, source=self._source, observer=self._observer
+        )
+        try:
+            return stack.enter_context(begin.start(chosen))
+        except CdcError as error:
+            others = apart_from(self._config, chosen, begin.refused) if begin.refused else []
+            if not others:
+                raise
+            error.table = ", ".join(begin.refused)
+            error.next_step = f"all other tables have theirs; for these: {error.next_step}"
+            self._done.refused.append(error)
+            self._observer.load_stepped(f"{error.table} gets no snapshot: {error.what}")
+        _, cut = self._main.state()
+        return self._started(choose(self._config, cut, self._source.tables(), others), stack)
+
+    def _resume(self, folder: LoadFolder, state: LoadState) -> None:
+        side = self._side(folder, state)
+        side.open()
+        progress = folder.read_progress()
+        unread = [
+            name
+            for name in state.exact
+            if name not in progress.tables or not progress.tables[name].is_done
+        ]
+        why = self._other_rules(side)
+        if side.cut is None or unread or why:
+            # Nothing was read, or the view cannot be opened again, or the filters or masks changed
+            # (K14).
+            self._observer.load_stepped(f"starting the snapshot {state.load_id} again{why}")
+            folder.remove()
+            return
+        self._observer.load_began(state, resumed=True)
+        self._done.resumed.append(state.load_id)
+        self._source.check_log(side)
+        self._load(side, None)
+
+    def _other_rules(self, side: LoadLake) -> str:
+        cut = side.cut
+        if cut is None:
+            return ""
+        try:
+            check_recorded(Routes(side.config), cut)
+        except ConfigError as error:
+            return f": {error.what}"
+        return ""
+
+    def _side(self, folder: LoadFolder, state: LoadState) -> LoadLake:
+        return LoadLake(self._config, folder, state, run_id=self._run_id)
+
+    def _load(self, side: LoadLake, started: Started | None) -> None:
+        chunks = ChunkLoad(
+            self._config, side=side, main=self._main, source=self._source, observer=self._observer
+        )
+        chunks.run(started)
+        reach("load_read")
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=chunks.high,
+            doing="capturing what changed while the tables were read",
+        )
+        swapped = finish.run()
+        reach("load_swapped")
+        if swapped is not None:
+            self._keep(side, swapped, chunks.high)
+            self._observer.load_stepped(f"replaced {', '.join(swapped.names)}")
+        side.folder.remove()
+        reach("load_removed")
+        self._done.left.update(side.left)
+
+    # -- what was done -----------------------------------------------------------------------------
+
+    def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
+        progress = side.folder.read_progress()
+        side_cut, cut = side.cut, swapped.cut
+        assert side_cut is not None
+        self._done.notes += cut.notes
+        for name in swapped.names:
+            sources = side_cut.cursor.targets[name].source_names
+            read = [progress.tables[source] for source in sources if source in progress.tables]
+            self._done.targets[name] = LoadedTarget(
+                load_id=side.state.load_id,
+                sources=sources,
+                rows=cut.tables[name].rows_inserted,
+                rows_read=sum(table.rows for table in read),
+                chunks=sum(table.chunks for table in read),
+                rows_quarantined=sum(
+                    cut.quarantine[one].rows for one in sources if one in cut.quarantine
+                ),
+                delta_version=cut.tables[name].table_version,
+                low=ReportPosition.from_position(side.state.cursor.position),
+                high=ReportPosition.from_position(high),
+                cut=cut.batch_number,
+            )
+
+    def _report(
+        self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float
+    ) -> LoadReport:
+        done = self._done
+        asked = "the tables that need a snapshot" if tables is None else ", ".join(tables)
+        count = len(done.targets)
+        reason = (
+            f"{asked}: {count} read from the server"
+            if count
+            else "no captured table of the source needs a snapshot"
+        )
+        if tables is None and (still := suspended_still(self._main.state()[0])):
+            reason += f"; {still}"
+        return LoadReport(
+            source=self._config.name,
+            outcome="loaded" if count else "nothing_to_load",
+            reason=reason,
+            targets=dict(sorted(done.targets.items())),
+            resumed=tuple(done.resumed),
+            restarted={name: tuple(why) for name, why in done.restarted.items()},
+            notes=tuple(done.notes),
+            rows=sum(target.rows_read for target in done.targets.values()),
+            seconds=time.monotonic() - began_s,
+            cpu_seconds=time.process_time() - began_cpu_s,
+        )
+
+
+def _not_there(name: str) -> CdcError:
+    return LoadError("its source table is gone, or was renamed", table=name)

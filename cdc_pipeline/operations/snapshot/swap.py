@@ -1,0 +1,189 @@
+"""Swap loaded tables into their targets' place, as one recorded main batch (K2, K3, K17).
+
+Rules:
+- The main lake is locked and its cursor is exactly where the side lake's is.
+- The batch holds nothing else: each target's content is replaced in one Delta commit, and the
+  cursor does not move.
+- Quarantined rows of the loaded tables are given up with the content that lacked them; those that
+  the load could not apply take their place.
+- A target that followed a loaded table under another name (K28) gives it up: as far as the log
+  shows, no table has the target's own name any more.
+- No swap while prepared XA transactions are open whose rows only the side lake has parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError
+from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
+from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
+from cdc_pipeline.run.admin_batch import AdminBatch
+from cdc_pipeline.sink.replace.content import replacement
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.targets.targets import Target, Targets
+
+_SUPERSEDED = "a new snapshot replaced the table"
+
+
+def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
+    """Swap the side lake's tables into some targets' place; return the main lake's new cut.
+
+    The main lake's cursor is where the side lake's is; `is_whole`: see `content.replacement`.
+
+    Raises:
+        LoadError: a target could not take its new content; the rest of the batch is done.
+        CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
+    """
+    side_cut, cut, batch = side.cut, main.cut, main.rows
+    assert side_cut is not None
+    targets = Targets(side.config, side_cut)
+    low, state = side.state.cursor, side.state
+    seq = seq_of_place(low.epoch, low.journal, low.offset)
+    states = dict(cut.cursor.targets) if cut is not None else {}
+    notes: list[Note] = []
+    for name in names:
+        before = states.get(name)
+        content = side.sink.content_of(
+            side_cut, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
+        )
+        there_before = cut.tables.get(name) if cut is not None else None
+        found = replacement(
+            targets.named(name), content, before=there_before, state=before, is_whole=is_whole
+        )
+        app_id = state.app_id(name)
+        batch.replace(found.target.with_state(app_id=app_id), found.content)
+        notes += found.notes
+        states[name] = TargetState(
+            table=name,
+            app_id=app_id,
+            table_version=-1 if before is None else before.table_version,
+            applied_batch=-1 if before is None else before.applied_batch,
+            sources=side_cut.cursor.targets[name].sources,
+        )
+    sources = {source for name in names for source in side_cut.cursor.targets[name].source_names}
+    for left in given_up(side.config, cut, names, sources):
+        batch.change(left, left.spec.columns, ())
+        update = {"sources": tuple(left.spec.sources), "origin": None}
+        states[left.name] = states[left.name].model_copy(update=update)
+    marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
+    _carry_over(side, side_cut, batch, sources)
+    published = main.publish(
+        kind="load",
+        targets=states,
+        notes=notes,
+        marks=marks,
+        source_time_us=side_cut.source_time_us if cut is None else cut.source_time_us,
+    )
+    for name in names:
+        after = published.cursor.targets.get(name)
+        if after is None:  # the target was new, and could not be created
+            why = next(
+                (note.text for note in published.notes if note.table == name),
+                "its table could not be created",
+            )
+            raise LoadError(
+                f"the loaded table could not replace its target: {why}",
+                table=name,
+                next_step=f"check {main.sink.paths.table(name)}, then run the same command again",
+            )
+        suspension = after.suspended
+        if suspension is not None:
+            raise LoadError(
+                f"the loaded table could not replace its target: {suspension.what}",
+                table=name,
+                next_step=suspension.next_step
+                or "run the same command again: it continues from here",
+            )
+    return published
+
+
+def given_up(
+    config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
+) -> list[Target]:
+    """Targets that follow loaded tables after a rename; the table of their own name is gone."""
+    if cut is None:
+        return []
+    targets = Targets(config, cut)
+    found = []
+    for name, state in cut.cursor.targets.items():
+        if state.origin is None or name in names or name not in cut.tables:
+            continue
+        target = targets.named(name)
+        if not any(source in sources and not of.gone for source, of in target.spec.sources.items()):
+            continue
+        of = next(iter(target.spec.sources.values()))
+        found.append(
+            target.with_spec(sources={state.origin[0]: of.model_copy(update={"gone": True})})
+        )
+    return found
+
+
+def _superseded(
+    main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int
+) -> tuple[QuarantineMark, ...]:
+    if main.cut is None or not sources & main.cut.quarantine.keys():
+        return ()
+    entries = read_entries(
+        main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True
+    )
+    return tuple(
+        QuarantineMark(
+            entry=entry.id,
+            table=entry.table,
+            what="discarded",
+            who=f"snapshot {load_id}",
+            why=_SUPERSEDED,
+            at_us=at_us,
+        )
+        for entry in entries
+    )
+
+
+def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+    if not sources & cut.quarantine.keys():
+        return
+    entries_by_table: dict[str, list[Entry]] = {}
+    for entry in read_entries(
+        side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True
+    ):
+        entries_by_table.setdefault(entry.table, []).append(entry)
+    for table, entries in entries_by_table.items():
+        batch.quarantine(
+            table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA)
+        )
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {
+        "_op": entry.op,
+        "_seq": Decimal(entry.seq),
+        "ts_us": entry.ts_us,
+        "table": entry.table,
+        "journal": entry.journal,
+        "offset": entry.offset,
+        "gtid": entry.gtid or None,
+        "error": entry.error,
+        "what": entry.what,
+        "change": entry.change or None,
+        "schema": entry.schema or None,
+        "row": entry.row or None,
+        "raw": entry.raw or None,
+    }
+
+
+def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:
+    """The side lake's prepared XA transactions that the main lake has not parked."""
+    parked = {(xa.xid, file.table, file.rows) for xa in main.open_xa for file in xa.files}
+    return [
+        xa
+        for xa in side.open_xa
+        if any((xa.xid, file.table, file.rows) not in parked for file in xa.files)
+    ]

@@ -1,0 +1,182 @@
+"""Report a source's state from its lake, and from its cursor if that is given: no source, no JVM.
+
+The last cut carries the cursor of its batch, so files tell almost everything. Only the cursor
+itself knows two things: how far runs have read that applied nothing, and whether it contradicts the
+lake (`plan/reconcile.py`). Asking for it loads Dagster, which costs several times as much as the
+rest. A status without it says that it is of the last cut, and is never ahead of the truth.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from pydantic import Field
+
+from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.loads import LoadStatus, loads_of
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.run.plan.needs_load import load_command, why_needed, why_parted
+from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.run.report import NeededPosition, needed_position, quarantined
+
+
+class TableStatus(FrozenModel):
+    delta_version: int
+    applied_batch: int
+    columns: int
+    key: tuple[str, ...]
+    mode: Mode = "mirror"
+    key_reason: str = ""
+    partial: bool
+    suspended: Suspension | None = None
+    needs_snapshot: str = ""  # why; "" if it needs none
+    next_step: str = ""  # the command that takes it
+    rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
+
+
+class SourceStatus(FrozenModel):
+    """State of a source according to its lake, or to lake and cursor.
+
+    Attributes:
+        state: ``ready``; ``suspended`` if some tables are; ``unfinished`` if a recorded batch waits
+            to be finished; ``no_cut`` if the lake has no cut and the cursor was not read;
+            ``never_run`` if there is no cursor either.
+        position_of: what position, GTID set, open XA transactions and suspended tables are of: the
+            last cut, or the cursor, which may be later.
+        oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
+            suspended table.
+        open_xa: prepared XA transactions whose rows are parked (K8).
+        lag_s: since the commit time of the last applied transaction at the source; -1 unknown, or
+            the source is an archive, which is as old as its journals.
+    """
+
+    source: str
+    kind: Literal["live", "archive"]
+    state: Literal["ready", "suspended", "unfinished", "no_cut", "never_run"]
+    reason: str
+    position_of: Literal["cut", "cursor"] = "cut"
+    identity: str = ""
+    journal: str = ""
+    offset: int = 0
+    gtid_set: str = ""
+    batch_number: int = 0
+    unfinished_batch: int | None = None
+    oldest_needed: NeededPosition | None = None
+    source_time_us: int = -1
+    published_at_us: int = -1
+    lag_s: float = -1
+    open_xa: tuple[OpenXa, ...] = ()
+    # rows that wait there, by source table
+    quarantine: dict[str, int] = Field(default_factory=dict)
+    tables: dict[str, TableStatus] = Field(default_factory=dict)
+    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+
+    @property
+    def suspended(self) -> list[str]:
+        return sorted(name for name, table in self.tables.items() if table.suspended is not None)
+
+    @property
+    def needing_snapshot(self) -> list[str]:
+        return sorted(name for name, table in self.tables.items() if table.needs_snapshot)
+
+
+def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
+    """Of the last cut, or of the cursor with `cursors`.
+
+    Raises LakeStateError or CursorError: records are damaged, or contradict the cursor.
+    """
+    paths = LakePaths(config.sink.lake_path, config.name)
+    cut = state.last_cut(paths)
+    pending = state.pending_record(paths)
+    reconciled = _of_cut(cut) if cursors is None else reconcile(cursors.read(), cut)
+    cursor = reconciled.cursor
+    if cursor is None:
+        absent: Literal["no_cut", "never_run"] = "no_cut" if cursors is None else "never_run"
+        return SourceStatus(
+            source=config.name,
+            kind=config.source.kind,
+            state=absent if pending is None else "unfinished",
+            reason=reconciled.reason,
+            position_of="cut" if cursors is None else "cursor",
+            unfinished_batch=None if pending is None else pending.batch_number,
+            snapshots=tuple(loads_of(config, cut)),
+        )
+    tables = {
+        name: TableStatus(
+            delta_version=table.table_version,
+            applied_batch=cut.cursor.targets[name].applied_batch,
+            columns=len(table.spec.columns),
+            key=table.spec.key,
+            mode=table.spec.mode,
+            key_reason=table.spec.key_reason,
+            partial=cut.cursor.targets[name].partial,
+            suspended=cut.cursor.targets[name].suspended,
+            needs_snapshot=_need(config, name, cut)[0],
+            next_step=_need(config, name, cut)[1],
+            rescued={column: count for column, count in table.rescued_ever.items() if count},
+        )
+        for name, table in (cut.tables.items() if cut is not None else ())
+        if cut is not None
+    }
+    for name, suspension in cursor.suspended.items():
+        # Suspended before its table was created.
+        tables.setdefault(
+            name,
+            TableStatus(
+                delta_version=-1,
+                applied_batch=-1,
+                columns=0,
+                key=(),
+                partial=False,
+                suspended=suspension,
+            ),
+        )
+    source_time_us = cut.source_time_us if cut is not None else -1
+    has_lag = source_time_us >= 0 and config.source.kind == "live"
+    held_back = len(cursor.suspended)
+    of_all = f"{held_back} of {len(tables)} tables {'is' if held_back == 1 else 'are'} suspended; "
+    return SourceStatus(
+        source=config.name,
+        kind=config.source.kind,
+        state="unfinished" if pending is not None else "suspended" if held_back else "ready",
+        reason=(of_all if held_back else "") + reconciled.reason,
+        position_of="cut" if cursors is None else "cursor",
+        identity=str(cursor.identity),
+        journal=cursor.journal,
+        offset=cursor.offset,
+        gtid_set=cursor.gtid_set,
+        batch_number=cursor.batch_number,
+        unfinished_batch=None if pending is None else pending.batch_number,
+        oldest_needed=needed_position(cursor),
+        source_time_us=source_time_us,
+        published_at_us=cut.published_at_us if cut is not None else -1,
+        lag_s=max(0.0, time.time() - source_time_us / 1e6) if has_lag else -1,
+        open_xa=cursor.open_xa,
+        quarantine=quarantined(cut),
+        tables=tables,
+        snapshots=tuple(loads_of(config, cut)),
+    )
+
+
+def _of_cut(cut: Cut | None) -> Reconciled:
+    if cut is None:
+        return Reconciled(None, "the lake has no cut: no run has applied anything yet", False)
+    return Reconciled(cut.cursor, f"the lake is at cut {cut.batch_number}", False)
+
+
+def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
+    """And the command for it; both empty if it needs none or its table is gone."""
+    state = cut.cursor.targets[name]
+    parted = why_parted(config, state)
+    if parted and state.origin is not None:
+        return parted, load_command(config.name, state.origin[0])
+    if all(source.gone for source in cut.tables[name].spec.sources_of(name).values()):
+        return "", ""
+    why = why_needed(state)
+    return why, load_command(config.name, name) if why else ""

@@ -1,0 +1,171 @@
+"""Writes by other programs: what they changed in a table, and the batch that reverts it (K3).
+
+Rules:
+- Such a table is suspended from the next run on (K4: a table that cannot follow does not stop the
+  others). The change is found by comparing the version of the last cut with the newest one.
+- A restored table has the rows and the position of the last cut; the next capture catches it up.
+- A table is not restored while a recorded batch is unfinished. Restoring does not move the cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.operations.verify.report import Difference, ExternalChange
+from cdc_pipeline.operations.verify.rows import recorded_of
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external_write
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_differences
+from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.targets.targets import Targets
+
+_RESTORED_NOTE = "restored"
+
+
+def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, ExternalWrite]:
+    cut, pending = sink.last_cut(), sink.pending_record()
+    if cut is None:
+        return {}
+    writes = {
+        name: find_external_write(sink.paths, cut, name, pending)
+        for name in sorted(names)
+        if name in cut.tables
+    }
+    return {name: write for name, write in writes.items() if write is not None}
+
+
+def describe(
+    config: PipelineConfig,
+    sink: DeltaSink,
+    write: ExternalWrite,
+    *,
+    scratch: Scratch,
+    keys_shown: int,
+) -> ExternalChange:
+    """Starts Spark to list keys if the rows of the cut still exist."""
+    change = ExternalChange(
+        versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
+    )
+    cut = sink.last_cut()
+    if not write.is_restorable or cut is None:
+        return change
+    target = Targets(config, cut).named(write.table)
+    recorded = recorded_of(target)
+    sides = ComparisonSql(
+        target=recorded,
+        columns=tuple(column.name for column in recorded.spec.columns),
+        key=target.spec.key,
+        path=sink.paths.table(write.table),
+        version=write.newest,
+        source_version=cut.tables[write.table].table_version,
+    )
+    session = sink.spark.session()
+    try:
+        comparison = compare(
+            session,
+            sides,
+            source_files=(),
+            source_rows=0,
+            source_bytes=0,
+            folder=scratch.new_folder(),
+            changed=Changed(),
+            fixed=config.sink.spark.settings,
+        )
+    except CdcError as error:  # columns were changed: the table can be restored all the same
+        return change.model_copy(update={"what": f"{change.what}; {error.got}"})
+    differences: tuple[Difference, ...] = ()
+    if comparison.folder is not None and keys_shown:
+        rows = read_differences(sides, comparison, DIFFERENCES, limit=keys_shown)
+        differences = display(sides, rows)
+    counts = {kind: count for kind, count in comparison.counts.items() if kind in DIFFERENCES}
+    return change.model_copy(update={"counts": counts, "differences": differences})
+
+
+def _in_words(write: ExternalWrite) -> str:
+    return (
+        f"{write.error.what}: {write.error.got}"
+        if write.error.got is not None
+        else write.error.what
+    )
+
+
+def put_back(
+    config: PipelineConfig,
+    sink: DeltaSink,
+    tables: Sequence[str],
+    *,
+    cursors: CursorStore,
+    who: str,
+    run_id: str = "",
+) -> Cut:
+    """Restore the last cut's rows of these tables in one batch.
+
+    Raises:
+        LockError: a run is writing.
+        LakeStateError: a batch is unfinished, or a table can no longer be restored.
+        SinkError: Spark failed; the record stays and the next run finishes it.
+    """
+    with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
+        cut = batch.last_cut()
+        targets = Targets(config, cut, shadows=batch.cursor.shadows)
+        notes, states = [], dict(cut.cursor.targets)
+        for name in tables:
+            write = find_external_write(sink.paths, cut, name)
+            if write is None or not write.is_restorable:
+                raise LakeStateError(
+                    "the table can no longer be restored",
+                    table=name,
+                    expected="rows of the last cut, followed by commits of other programs",
+                    got="it is as in the cut" if write is None else write.error.got,
+                    next_step="verify again",
+                )
+            version = cut.tables[name].table_version
+            batch.rows.restore(targets.named(name), version)
+            suspension = states[name].suspended
+            if suspension is not None and suspension.needs_reload:
+                # The table now holds the cut's rows, so that it can be caught up from its position.
+                suspension = suspension.model_copy(update={"needs_reload": False, "next_step": ""})
+            states[name] = states[name].model_copy(update={"suspended": suspension, "exact": False})
+            undone = ", ".join(f"{number} ({what})" for number, what in write.versions.items())
+            notes.append(
+                Note(
+                    kind=_RESTORED_NOTE,
+                    text=f"restored to version {version} by {who}, which undoes versions {undone}",
+                    table=name,
+                )
+            )
+        return batch.publish(kind="repair", targets=states, notes=notes)
+
+
+def display(sides: ComparisonSql, rows: pa.Table) -> tuple[Difference, ...]:
+    """Format rows returned by `read_differences`."""
+    names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
+    return tuple(
+        Difference(
+            kind=row["_kind"],
+            key={name: text_of(row[place]) for place, name in names.items()},
+            columns=tuple(row["_columns"] or ()),
+            rows=abs(row["_more"]) if not sides.key else 1,
+        )
+        for row in rows.to_pylist()
+    )
+
+
+def text_of(value: Any) -> str | None:
+    """Bytes as hex."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return f"0x{value.hex().upper()}"
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,251 @@
+"""Repair rows by key in one recorded batch (kind ``repair``), at a cut for which they are proved.
+
+    rows of a proven view (`view.py`) -> lock -> still at its cut? -> stage -> record -> merge ->
+    cut
+
+Two callers bring rows: a comparison those that it found to differ (`apply_repair`), and `reread.py`
+those that fulfil a condition. Both stage them in a `RepairBatch`.
+
+Rules:
+- A proof holds for one cut and is applied only while the cursor is still there, as a batch of its
+  own, staged and recorded like any other (K2). The batch does not move the cursor. If the source
+  has moved on, the rows are read again.
+- Repaired rows take a place at the cursor's position before the rows of any transaction: newer than
+  everything in the lake, older than everything to come (K17). They come behind the rows of an
+  earlier load or repair at the same position.
+- Deletes go by key. Rows of a table without a key are inserted and deleted by all of their values,
+  as many as the counts differ by.
+- If the lake has a key twice, one batch deletes it and the next inserts it.
+- A changelog records changes in order, so that an old change has no place in it (K18). A key that
+  occurs twice at the source, or a soft-deleted row that occurs twice, can be repaired only by a
+  load.
+- A repaired target is no longer exact (K12), as after every batch that is not a capture's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_pipeline.binlog.selected import LOAD_SEQS
+from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.config.modes import MODES, Mode
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.loads import rows_time_us
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.operations.verify.captures import SourceState
+from cdc_pipeline.operations.verify.read import Reading
+from cdc_pipeline.operations.verify.report import Difference
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
+from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
+from cdc_pipeline.sink.verify.sides import ComparisonSql
+
+_ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
+
+
+class RepairBatch:
+    """A batch of repaired rows, not recorded yet, in the source's lock.
+
+    `seq`: of the first place at the cursor's position; `last_seq` is older than any transaction.
+    """
+
+    def __init__(self, batch: AdminBatch) -> None:
+        cursor = batch.cursor
+        self.batch: Final = batch
+        self.seq: Final = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
+        self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
+        self.time_us: Final = rows_time_us(cursor, batch.last_cut())
+
+    def first_place(self, there: Iterable[int | None]) -> int:
+        """Behind the last seqs that rows of the lake have at the position."""
+        return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
+
+    def publish(self, text: str, *, table: str) -> Cut:
+        at = self.batch.cursor.position
+        note = Note(kind="repaired", text=text, journal=at.journal, offset=at.offset, table=table)
+        return self.batch.publish(kind="repair", notes=[note])
+
+
+@contextmanager
+def repair_batch(
+    sink: Sink,
+    proved_at: SourceState,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+) -> Iterator[RepairBatch | None]:
+    """Locks the source; None if it has moved on from `proved_at`. Raises as `admin_batch`."""
+    with admin_batch(
+        sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
+    ) as batch:
+        place = batch.last_cut().batch_number, batch.cursor.position.order
+        is_there = place == (proved_at.cut.batch_number, proved_at.position.order)
+        yield RepairBatch(batch) if is_there else None
+
+
+def check_room(first: int, count: int, *, table: str) -> None:
+    """Raises LakeStateError if `count` places from `first` on reach the next transaction."""
+    if first + count > LOAD_SEQS:
+        raise LakeStateError(
+            "there is no room for more repairs at this position of the log",
+            table=table,
+            next_step="repair again after the next transaction of the source",
+        )
+
+
+@dataclass
+class Repaired:
+    """Of one target: keys by action, numbers of batches, some of the keys that differed."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    batches: list[int] = field(default_factory=list)
+    keys: list[Difference] = field(default_factory=list)
+
+
+def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
+    """ "" if a target of this mode can be; `unread`: some rows have no key to compare by."""
+    spec = MODES[mode]
+    if spec.rows_are_changes:
+        return (
+            f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
+        )
+    if unread:
+        return (
+            "without a key a row may be an older image of one that the policies "
+            "keep out of the lake"
+        )
+    if "ambiguous" in kinds:
+        return "the source has several rows with one key of the target: choose another key"
+    if spec.marks_deleted_rows and "duplicate" in kinds:
+        return "two copies of the same row cannot be told apart: take a new snapshot of the table"
+    return ""
+
+
+def apply_repair(
+    config: PipelineConfig,
+    sink: DeltaSink,
+    reading: Reading,
+    found: ComparisonResult,
+    kinds: Sequence[Kind],
+    *,
+    cursors: CursorStore,
+    who: str,
+    run_id: str = "",
+) -> tuple[int, Counter[str]] | None:
+    """Apply differences proved at the second cut; return batch number and keys by action.
+
+    None if the source has moved on since: compare again.
+
+    Raises:
+        LockError: a run is writing.
+        LakeStateError: a batch is unfinished, or too many rows differ.
+        SinkError: a merge failed; the record stays and the next run finishes it.
+    """
+    sides, target = reading.sides, reading.target
+    rows = read_differences(sides, found, kinds, limit=_ROWS_MAX + 1)
+    if rows.num_rows > _ROWS_MAX:
+        raise LakeStateError(
+            "too many rows differ for a repair by key",
+            table=target.name,
+            expected=f"at most {_ROWS_MAX:,}",
+            next_step=f"take a new snapshot of the table: `cdc-pipeline snapshot {config.name} "
+            "--table "
+            f"{quote(target.name)}`",
+        )
+    with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
+        if batch is None:
+            return None
+        first = batch.first_place(_there(sink, sides, rows, batch))
+        staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
+        batch.batch.rows.add_staged(staged, target)
+        counts = +Counter(
+            inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted
+        )
+        done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
+        cut = batch.publish(
+            f"rows that differed from the source were repaired by {who}: {done}", table=target.name
+        )
+        return cut.batch_number, counts
+
+
+def _there(
+    sink: DeltaSink, sides: ComparisonSql, rows: pa.Table, batch: RepairBatch
+) -> Iterator[int | None]:
+    """Seqs at the batch's position that rows of the lake have, the last one among them.
+
+    Rows deleted from a mirror leave no place behind, so that only rows with the same keys
+    matter.
+    """
+    low, high = batch.seq, batch.last_seq
+    if not sides.key or MODES[sides.target.spec.mode].keeps_past:
+        yield highest_seq(sink.spark.session(), sides, low=low, high=high)
+        return
+    seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
+    yield from (int(seq) for seq in seqs if low <= seq <= high)
+
+
+def _staged(
+    sides: ComparisonSql, rows: pa.Table, *, base: int, first: int, ts_us: int
+) -> StagedRows:
+    """`base`: seq of the place; `first`: number of the first row there."""
+    kinds = np.array(rows.column("_kind").to_pylist())
+    more = rows.column("_more").to_numpy()
+    if not sides.key:
+        # As many rows as the counts differ by.
+        at = np.repeat(np.arange(rows.num_rows), np.abs(more))
+        rows, kinds = rows.take(pa.array(at)), kinds[at]
+    gone_op = DELETE if sides.key else LEAVE
+    op = np.where(
+        kinds == "missing", INSERT, np.where(kinds == "different", UPDATE, gone_op)
+    ).astype(np.int8)
+    coming = (op == INSERT) | (op == UPDATE)
+    count = rows.num_rows
+    # Each key occurs once, so that keyed rows may share a place. Rows without a key need places of
+    # their own.
+    places = np.full(count, first) if sides.key else first + np.arange(count)
+    check_room(first, 1 if sides.key else count, table=sides.target.table)
+    arrays: dict[str, Any] = {
+        "_op": pa.array(op),
+        "_seq": _seqs(base, places, coming),
+        "_ts": pa.array(np.full(count, ts_us, np.int64)).cast(pa.timestamp("us")).cast(TS_TYPE),
+    }
+    for position in sides.positions:
+        arrays[f"c{position}"] = rows.column(f"c{position}").combine_chunks()
+    # Columns that the source has dropped keep the target's values.
+    untold = set(range(len(sides.target.spec.columns))) - set(sides.positions)
+    if untold:
+        for position in range(len(sides.target.spec.columns)):
+            arrays[f"p{position}"] = pa.array(np.full(count, position not in untold))
+    return StagedRows(
+        table=pa.table(arrays),
+        partial=bool(untold),
+        partial_key_updates=0,
+        rows_inserted=int((op == INSERT).sum()),
+        rows_updated=int((op == UPDATE).sum()),
+        rows_deleted=int((~coming).sum()),
+    )
+
+
+def _seqs(base: int, places: Any, coming: Any) -> pa.Array:
+    """`base` must have no bits set for the place and the image."""
+    words = np.empty((len(places), 2), np.uint64)
+    low = np.uint64(base & (1 << 64) - 1)
+    words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming.astype(np.uint64)
+    words[:, 1] = np.uint64(base >> 64)
+    return pa.Array.from_buffers(SEQ_TYPE, len(places), [None, pa.py_buffer(words)])

@@ -1,0 +1,240 @@
+"""Read rows of one table again from the server and bring them into its targets.
+
+    ranges of the condition -> view at place P -> capture to P -> one batch at P
+
+Rules:
+- The rows of a range are read in a view whose place is known exactly (`view.py`), and written at a
+  cut of that moment (`repair.py`). If other runs have captured further meanwhile, the range is read
+  again; after the last round its rows stay as the log has them, and are counted.
+- Rows that the server does not have stay. A comparison finds and deletes them (`verify --repair`).
+- Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
+  past (K18).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline.binlog.selected import SelectedRows, next_seq
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
+from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.verify.captures import Captures, SourceState
+from cdc_pipeline.operations.verify.repair import check_room, repair_batch
+from cdc_pipeline.operations.verify.view import ProvenView, ViewLostError, changes_void_it
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.admin_batch import UnfinishedBatchError
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
+from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.targets.targets import Targets
+
+_ROUNDS_MAX: Final = 5
+
+
+class RepairReport(FrozenModel):
+    """`rows_deleted` is 0: rows that the server does not have stay. `rows_left` could not be
+    written in any round: they are as the log has them.
+    """
+
+    source: str
+    table: str
+    rows_written: int = 0
+    rows_deleted: int = 0
+    rows_left: int = 0
+    rounds: int = 0
+    batches: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+def repair(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    table: str,
+    where: str,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    runs: Runs | None = None,
+) -> RepairReport:
+    """Read the rows of a source table that fulfil `where`, in the server's SQL, again.
+
+    Raises:
+        ConfigError: the server does not show the table, or refuses the condition.
+        LoadError: a target cannot take rows this way; the error names the alternative.
+        CdcError: everything else; what was written stays.
+    """
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a running server can provide its rows", setting="source.kind", expected="live"
+        )
+    started_s = time.monotonic()
+    reread = _Reread(
+        config,
+        table,
+        runs=runs or DirectRuns(config, cursors, run_id),
+        observer=observer or RunObserver(),
+    )
+    report = reread.run(where)
+    return report.model_copy(update={"seconds": time.monotonic() - started_s})
+
+
+class _Reread:
+    def __init__(
+        self, config: PipelineConfig, table: str, *, runs: Runs, observer: RunObserver
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._observer = observer
+        self._sink = build_sink(config)
+        self._captures = Captures(
+            config,
+            runs,
+            observer,
+            lock_wait_s=config.snapshot.lock_wait_s,
+            on_waiting=lambda holder: observer.load_stepped(
+                f"waiting for another run of this source ({holder})"
+            ),
+        )
+
+    def run(self, where: str) -> RepairReport:
+        self._observer.load_stepped("capturing the source")
+        source_state = self._captures.run()
+        with LoadSource(self._config, role="verify") as source:
+            schema, server = self._schema(source), source.config
+        targets = self._targets(schema, source_state.cut)
+        rows_max = self._config.snapshot.chunk_rows
+        report = RepairReport(source=self._config.name, table=self._table)
+        with TableReader(server) as planner:
+            for bounds in plan_ranges(planner, schema, rows_max, where=where):
+                report = self._range(bounds, where, targets, report)
+        return report
+
+    def _schema(self, source: LoadSource) -> TableSchema:
+        schema = source.schemas([self._table]).get(self._table)
+        if schema is None:
+            raise ConfigError(
+                f"the source shows no table {self._table}, or one with a column of an unknown type",
+                setting="table",
+                next_step="name a captured table as schema.table, and GRANT SELECT on it",
+            )
+        return schema
+
+    def _targets(self, schema: TableSchema, cut: Cut) -> list[str]:
+        """Raises LoadError if a target cannot take rows this way."""
+        targets = Targets(self._config, cut)
+        following = targets.following(schema.database, schema.table)
+        others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
+        if not following or others or targets.is_suspended(schema.database, schema.table):
+            raise LoadError(
+                f"single rows of {self._table} cannot be repaired",
+                table=self._table,
+                expected="mirrors and soft deletes by key, which follow the source",
+                got=f"targets that keep every change: {', '.join(others)}"
+                if others
+                else "no target that follows it",
+                next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
+                f"{self._config.name} --table "
+                f"{quote(self._table)}`",
+            )
+        return [target.name for target in following]
+
+    def _range(
+        self, bounds: KeyRange, where: str, targets: Sequence[str], report: RepairReport
+    ) -> RepairReport:
+        rows: list[SelectedRows] = []
+        before = self._captures.recent()
+        for number in range(1, _ROUNDS_MAX + 1):
+            self._observer.load_stepped(f"reading rows of {self._table}")
+            report = report.model_copy(update={"rounds": report.rounds + 1})
+            try:
+                rows, proved_at = self._read(bounds, where, targets, before)
+            except ViewLostError:
+                if number == _ROUNDS_MAX:
+                    raise
+            else:
+                count = sum(map(len, rows))
+                if not count:
+                    return report
+                cut = None
+                if proved_at is not None:
+                    with suppress(UnfinishedBatchError):  # the next capture finishes it
+                        cut = self._captures.change(partial(self._write, rows, targets, proved_at))
+                if cut is not None:
+                    written = report.rows_written + count
+                    batches = (*report.batches, cut.batch_number)
+                    return report.model_copy(update={"rows_written": written, "batches": batches})
+            before = self._captures.run()
+        return report.model_copy(update={"rows_left": report.rows_left + sum(map(len, rows))})
+
+    def _read(
+        self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
+    ) -> tuple[list[SelectedRows], SourceState | None]:
+        """Of one view, and the cut of the same moment, if there is one.
+
+        Raises ViewLostError: read again; LoadError: nothing proves where the view lies.
+        """
+        view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
+        if not view.is_proved:
+            raise LoadError(
+                "nothing proves that everything before the cursor is committed",
+                setting="gtid_mode",
+                expected="GTIDs, or a new journal since then",
+                next_step="repair again after FLUSH BINARY LOGS",
+            )
+        with TableReader(view.server) as reader, changes_void_it():
+            place = view.begin(reader, "always")
+            if place is None:
+                reader.begin_view()
+            rows = list(reader.select(view.schema, bounds=bounds, where=where))
+        self._observer.load_stepped("capturing the source")
+        after, exact = view.end(place)
+        view.check_undisturbed(after)
+        return rows, after if exact else None
+
+    def _write(
+        self,
+        rows: Sequence[SelectedRows],
+        targets: Sequence[str],
+        proved_at: SourceState,
+        cursors: CursorStore,
+        run_id: str,
+    ) -> Cut | None:
+        """None if the source has moved on."""
+        with repair_batch(
+            self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id
+        ) as repair:
+            if repair is None:
+                return None
+            count = sum(map(len, rows))
+            at = proved_at.position
+            bounds = {"low": repair.seq, "high": repair.last_seq}
+            first = repair.first_place(
+                self._sink.rows_within(name, **bounds).highest for name in targets
+            )
+            check_room(first, count, table=self._table)
+            following = Targets(self._config, proved_at.cut, shadows=proved_at.cursor.shadows)
+            path = RowPath(
+                following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us)
+            )
+            for part in filter(len, rows):
+                seq = next_seq(repair.seq, first)
+                path.take(
+                    repair.batch.rows,
+                    part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us),
+                    first=first,
+                )
+                first += len(part)
+            return repair.publish(f"{count:,} rows were read again", table=self._table)

@@ -1,0 +1,112 @@
+"""Prepare source rows for a comparison: masked, judged, confirmed and shaped like those of the log.
+
+Rules:
+- A row becomes what a batch would write to the target (`Targets`): same policies, masks, names and
+  types.
+- A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is
+  reported: under it the lake may have an older image of that row, which a comparison must not take
+  for a separate row.
+- Nothing is recorded about a target here: `Targets` belongs to this verification alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.sink.modes.expand import StagedRows
+from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.modes.rescue import RESCUED, with_rescued, with_rescued_column
+from cdc_pipeline.sink.staging.fitting import fitted
+from cdc_pipeline.targets.row_policies import unrepresentable
+from cdc_pipeline.targets.targets import Target, Targets
+
+
+def recorded_of(target: Target) -> RecordedTarget:
+    """A target as its staged rows are read, with ``_cdc_rescued`` if it has one."""
+    return with_rescued_column(
+        RecordedTarget(
+            table=target.name,
+            app_id=target.state.app_id,
+            spec=target.spec.compact(target.name),
+            rescues=target.rescued is not None,
+        )
+    )
+
+
+class SourceRows:
+    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies.
+
+    `unread`: keys (``k0 ...``) of those whose key is readable, since `take_unread`.
+    """
+
+    def __init__(self, targets: Targets, name: str) -> None:
+        self.supplied_columns: tuple[str, ...] = ()
+        self.unreadable = 0
+        self._unread: list[DecodedRows] = []
+        self._targets = targets
+        self._name = name
+
+    @property
+    def target(self) -> Target:
+        """As known now: with a rescue column once a value needed it."""
+        return self._targets.named(self._name)
+
+    def take(self, rows: DecodedRows) -> StagedRows | None:
+        """Inserts of the source table as the target stages them; None if none is left.
+
+        Raises:
+            UnrepresentableValueError: a value stops the table, by its policies.
+            SchemaError: the table contradicts what is recorded.
+        """
+        return self._staged(self._judged(self._targets.masks.apply(rows)))
+
+    def take_unread(self, key: Sequence[str]) -> pa.Table | None:
+        """Keys (``k0 ...``) of rows left out since the last call; None if none."""
+        rows, self._unread = self._unread, []
+        tables = [staged.table for staged in map(self._staged, rows) if staged is not None]
+        if not tables or not key:
+            return None
+        names = [column.name for column in self.target.spec.columns]
+        places = [f"c{names.index(name)}" for name in key]
+        keys = pa.concat_tables([table.select(places) for table in tables])
+        return keys.rename_columns([f"k{number}" for number in range(len(places))])
+
+    def _staged(self, good: DecodedRows) -> StagedRows | None:
+        targets = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
+        targets = self._targets.with_rescued(targets, good)
+        target = targets[0]
+        shaped = self._targets.shaped(good, target)
+        spec = target.spec
+        source = spec.sources.get(shaped.schema.full_name)
+        if source is not None:
+            shaped = fitted(shaped, spec.columns, source.names)
+        shaped = with_rescued(shaped, target.rescued)
+        self.supplied_columns = shaped.schema.column_names
+        if not len(shaped):
+            return None
+        if target.rescued is not None:
+            spec = spec.with_columns((*spec.columns, RESCUED))
+        return SINK_MODES["mirror"].stage(shaped, spec, None)
+
+    def _judged(self, rows: DecodedRows) -> DecodedRows:
+        if not rows.invalid:
+            return rows
+        policy = self._targets.policy(rows.schema)
+        judged = policy.judge(rows)
+        if judged.failing is not None:
+            raise unrepresentable(rows, judged.failing)
+        bad = {value.row for value in judged.bad}
+        names = rows.schema.column_names
+        keyless = {value.row for value in judged.bad if names[value.column] in policy.keys}
+        self.unreadable += len(bad)
+        if bad - keyless:
+            unread = np.zeros(len(rows), np.bool_)
+            unread[list(bad - keyless)] = True
+            self._unread.append(replace(rows, invalid=[]).where(unread))
+        return judged.without(bad)

@@ -1,0 +1,539 @@
+"""Prove that the lake's tables equal the source at an exact position; repair differences (K17).
+
+    for each target:   external writes?  ->  rounds of  cut C0 | views | cut C1 | compare
+                       ->  repair  ->  compare again
+
+Rules:
+- Nothing is locked and nothing is written at the source. In the lake, a verification captures like
+  any run and writes to its scratch folder; it changes a table only with `repair`, by recorded
+  batches.
+- A table is *equal* only if every key was compared at a known place. What could not be compared is
+  named with the reason, and is never equal.
+- A table of the lake is compared with the source's table of the same name (K28). A target that
+  follows a renamed table under its old name is compared only if the policy wants it to follow.
+- A table's own versions reveal writes by other programs; `repair` restores it before anything else.
+- Tables are compared one after the other: the scratch folder holds the rows of one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SinkError
+from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.lake.suspensions import new_snapshot, way_out
+from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.verify.captures import Captures, SourceState
+from cdc_pipeline.operations.verify.checks import check_intervals
+from cdc_pipeline.operations.verify.external_writes import (
+    describe,
+    display,
+    find_external_writes,
+    put_back,
+)
+from cdc_pipeline.operations.verify.read import Reading, ReadRequest, TableReading, compared_key
+from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repairable
+from cdc_pipeline.operations.verify.report import (
+    Difference,
+    ExternalChange,
+    Status,
+    Step,
+    TableVerified,
+    VerifyReport,
+)
+from cdc_pipeline.operations.verify.table import KeySlice, RoundsResult, TableComparison
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.needs_load import load_command, why_parted
+from cdc_pipeline.run.report import ReportPosition
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.sink.delta.failures import is_of_one_table
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.compare import (
+    DIFFERENCES,
+    ComparisonResult,
+    count_strays,
+    read_differences,
+)
+from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
+from cdc_pipeline.targets.table_filter import tables_named
+
+_REPAIRS_MAX: Final = 5
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Options of a verification.
+
+    Attributes:
+        tables: targets or source tables; () for all that are not partial or suspended.
+        repair: make the lake equal to the source, and verify again.
+        share: of the key ranges to read, chosen at random by `seed`; a sample proves nothing about
+            rows that only the lake has.
+        rows_per_range: rows that one view reads.
+        keys_shown: differing keys that are named, of each table.
+        who: makes the repairs, for the record.
+    """
+
+    tables: tuple[str, ...] = ()
+    repair: bool = False
+    share: float = 1.0
+    seed: int = 0
+    rows_per_range: int = 200_000
+    keys_shown: int = 20
+    who: str = "verify"
+
+
+def verify(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore | None = None,
+    runs: Runs | None = None,
+    options: VerifyOptions | None = None,
+    observer: RunObserver | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> VerifyReport:
+    """Compare the lake's tables with the source, and repair differences if requested.
+
+    Captures run in this process with `cursors`, or as `runs` say; `observer` hears of them.
+
+    Raises:
+        ConfigError: the source is an archive, a table is not known, or the share is zero.
+        LockError: another verification of the source is under way, or a capture is when one is
+            needed.
+        CdcError: as capture, reader and Spark.
+    """
+    options = options or VerifyOptions()
+    started = (time.monotonic(), time.process_time())
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a live server has rows to compare with",
+            setting="source",
+            expected="kind: live",
+            next_step="verify against the server that wrote the archive",
+        )
+    if not 0 < options.share <= 1:
+        raise ConfigError(
+            "a sample is a share of the table", setting="sample", expected="above 0, at most 1"
+        )
+    if runs is None:
+        assert cursors is not None, "a cursor store, or runs that have one"
+        runs = DirectRuns(config, cursors)
+    sink = build_sink(config)
+    captures = Captures(config, runs, observer or RunObserver())
+    with verify_lock(sink.paths) as scratch:
+        run = _Verification(
+            config,
+            options,
+            sink=sink,
+            scratch=scratch,
+            captures=captures,
+            on_step=on_step or _nobody,
+        )
+        tables = run.tables()
+    return VerifyReport(
+        source=config.name,
+        tables=tables,
+        seconds=time.monotonic() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+        spark_started=sink.spark_started,
+    )
+
+
+def _nobody(_step: Step) -> None:
+    pass
+
+
+class _Verification:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        options: VerifyOptions,
+        *,
+        sink: DeltaSink,
+        scratch: Scratch,
+        captures: Captures,
+        on_step: Callable[[Step], None],
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._sink = sink
+        self._scratch = scratch
+        self._captures = captures
+        self._on_step = on_step
+
+    def tables(self) -> dict[str, TableVerified]:
+        source_state = self._first_state()
+        external_writes = self._external_writes(source_state.cut)
+        if external_writes:
+            try:
+                source_state = self._captures.run()
+            except LakeStateError:
+                if not all(change.restored for change in external_writes.values()):
+                    return {
+                        name: self._not_compared(source_state.cut, name, external_writes)
+                        for name in external_writes
+                    }
+                raise
+        verified = {}
+        for name in self._names(source_state.cut):
+            started = time.monotonic()
+            try:
+                table_verified = self._table(name, source_state, external_writes)
+            except CdcError as error:
+                if not is_of_one_table(error):
+                    raise
+                reason = "; ".join(filter(None, (error.what, error.next_step)))
+                if isinstance(error, SinkError):
+                    reason += f"; {new_snapshot(self._config.name, name)} fills the table anew"
+                table_verified = self._not_compared(source_state.cut, name, external_writes, reason)
+            verified[name] = table_verified.model_copy(
+                update={"seconds": time.monotonic() - started}
+            )
+            source_state = self._captures.source_state()
+        return verified
+
+    # -- which tables ------------------------------------------------------------------------------
+
+    def _first_state(self) -> SourceState:
+        if self._sink.last_cut() is not None and self._sink.pending_record() is None:
+            names = self._names(self._captures_cut())
+            if find_external_writes(self._sink, names):
+                return self._captures.source_state()
+        return self._captures.run()
+
+    def _captures_cut(self) -> Cut:
+        cut = self._sink.last_cut()
+        assert cut is not None
+        return cut
+
+    def _names(self, cut: Cut) -> list[str]:
+        """Raises ConfigError if a requested target is not known."""
+        if not self._options.tables:
+            return sorted(cut.cursor.targets)
+        chosen = []
+        for wanted in tables_named(self._config, self._options.tables, cut.cursor.targets):
+            names = [
+                n
+                for n, state in cut.cursor.targets.items()
+                if wanted == n or wanted in state.source_names
+            ]
+            if not names:
+                raise ConfigError(
+                    f"this table is not in the lake: {wanted}",
+                    setting="table",
+                    expected="one of "
+                    f"{', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",  # noqa: E501
+                    next_step="name tables as schema.table; `cdc-pipeline status` lists them",
+                )
+            chosen += names
+        return sorted(set(chosen))
+
+    def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
+        writes = find_external_writes(self._sink, self._names(cut))
+        kept = {
+            name: describe(
+                self._config,
+                self._sink,
+                one,
+                scratch=self._scratch,
+                keys_shown=self._options.keys_shown,
+            )
+            for name, one in writes.items()
+        }
+        back = (
+            [name for name, one in writes.items() if one.is_restorable]
+            if self._options.repair
+            else []
+        )
+        if back:
+            self._captures.change(
+                lambda cursors, run_id: put_back(
+                    self._config,
+                    self._sink,
+                    back,
+                    cursors=cursors,
+                    who=self._options.who,
+                    run_id=run_id,
+                )
+            )
+            kept.update({name: kept[name].model_copy(update={"restored": True}) for name in back})
+        return kept
+
+    # -- one table ---------------------------------------------------------------------------------
+
+    def _table(
+        self, name: str, source_state: SourceState, external_writes: dict[str, ExternalChange]
+    ) -> TableVerified:
+        cut = source_state.cut
+        reason = self._why_not(name, cut)
+        if reason:
+            return self._not_compared(cut, name, external_writes, reason)
+        table = cut.tables[name]
+        spec = MODES[table.spec.mode]
+        parts: list[RoundsResult] = []
+        repaired = Repaired()
+        sources = [
+            source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone
+        ]
+        for source in sources:
+            reading = TableReading(
+                self._config,
+                captures=self._captures,
+                scratch=self._scratch,
+                name=name,
+                source_table=source,
+                on_step=self._on_step,
+            )
+            comparison = TableComparison(
+                self._config, reading, sink=self._sink, scratch=self._scratch
+            )
+            by_key = bool(
+                table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key)
+            )
+            parts.append(
+                self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired)
+            )
+        joined = self._joined(name, table, sources, parts, repaired)
+        return (
+            joined.model_copy(update={"foreign": external_writes.get(name)})
+            if name in external_writes
+            else joined
+        )
+
+    def _source_table(
+        self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
+    ) -> RoundsResult:
+        options = self._options
+        request = ReadRequest(
+            rows_per_range=options.rows_per_range, share=options.share, seed=options.seed
+        )
+        settled = comparison.settle(request, by_key=by_key)
+        if not options.repair or not settled.different or (settled.unreadable and not by_key):
+            return settled
+        first = settled
+        for piece in settled.different:
+            repaired.keys += self._displayed(piece, len(repaired.keys))
+        for _ in range(_REPAIRS_MAX):
+            if repairable(
+                table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]
+            ):
+                break
+            self._repair(comparison, settled.different, by_key, repaired)
+            settled = comparison.settle(request, by_key=by_key)
+            if not settled.different:
+                break
+        settled.rounds += first.rounds
+        return settled
+
+    def _repair(
+        self,
+        comparison: TableComparison,
+        pieces: Sequence[KeySlice],
+        by_key: bool,
+        repaired: Repaired,
+    ) -> None:
+        """What is proved of these keys, if the source has not moved on; else read them again."""
+        for piece in pieces[-1:] if not by_key else pieces:
+            reading, found = piece.reading, piece.found
+            for _ in range(_REPAIRS_MAX):
+                if not any(found.counts.get(kind) for kind in reading.proved):
+                    break
+                done = self._applied(reading, found)
+                if done is not None:
+                    repaired.batches.append(done[0])
+                    repaired.counts.update(done[1])
+                    break
+                request = comparison.request_for(piece) if by_key else ReadRequest(exact="always")
+                reading, found = comparison.round(request, piece if by_key else None)
+
+    def _applied(
+        self, reading: Reading, found: ComparisonResult
+    ) -> tuple[int, Counter[str]] | None:
+        self._on_step(Step(reading.target.name, "repairing", found.differences))
+        return self._captures.change(
+            lambda cursors, run_id: apply_repair(
+                self._config,
+                self._sink,
+                reading,
+                found,
+                reading.proved,
+                cursors=cursors,
+                who=self._options.who,
+                run_id=run_id,
+            )
+        )
+
+    # -- in words ----------------------------------------------------------------------------------
+
+    def _why_not(self, name: str, cut: Cut) -> str:
+        """Why a table is not compared; "" if it is."""
+        state, table = cut.cursor.targets[name], cut.tables.get(name)
+        if state.suspended is not None:
+            suspension = state.suspended
+            out = way_out(name, suspension, source=self._config.name)
+            return f"suspended at {suspension.position}: {suspension.what}; {out}"
+        if table is None or state.table_version < 0:
+            return "not created yet"
+        parted = why_parted(self._config, state)
+        if parted and state.origin is not None:
+            return f"{parted}: load it with `{load_command(self._config.name, state.origin[0])}`"
+        sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
+        if not sources:
+            return "its table was dropped or renamed at the source; the lake keeps its rows"
+        if state.partial and MODES[table.spec.mode].rows_are_changes:
+            return (
+                "a changelog that began after the table's creation (K19): it does not show "
+                "the rows that existed before its first change. Only a snapshot makes it "
+                f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
+                f"{quote(next(iter(sources)))}`"
+            )
+        if state.partial and not self._options.tables:
+            return (
+                "partial (K19): it lacks rows from before its first change; name it with "
+                "--table to compare it"
+            )
+        return ""
+
+    def _not_compared(
+        self, cut: Cut, name: str, external_writes: dict[str, ExternalChange], reason: str = ""
+    ) -> TableVerified:
+        table = cut.tables.get(name)
+        change = external_writes.get(name)
+        return TableVerified(
+            target=name,
+            sources=cut.cursor.targets[name].source_names,
+            mode="mirror" if table is None else table.spec.mode,
+            key=() if table is None else table.spec.key,
+            status="not_compared" if change is None or change.restored else "different",
+            reason=reason or (change.what if change is not None else ""),
+            cut=cut.batch_number,
+            place=ReportPosition.from_position(cut.cursor.position),
+            partial=cut.cursor.targets[name].partial,
+            foreign=change,
+        )
+
+    def _joined(
+        self,
+        name: str,
+        table: CutTable,
+        sources: Sequence[str],
+        parts: Sequence[RoundsResult],
+        repaired: Repaired,
+    ) -> TableVerified:
+        counts: Counter[str] = Counter()
+        differences: list[Difference] = []
+        unsettled: list[Difference] = []
+        last = parts[-1].last
+        assert last is not None
+        reading = last[0]
+        for part in parts:
+            counts.update(part.counts)
+            for piece in part.different:
+                differences += self._displayed(piece, len(differences))
+            if part.unsettled is not None:
+                unsettled += self._displayed(part.unsettled, len(unsettled))
+        sides = reading.sides
+        strays = 0
+        if sides.shard is not None and self._options.share >= 1:
+            strays = count_strays(
+                self._sink.spark.session(),
+                sides.path,
+                sides.version,
+                sides.shard[0],
+                reading.shards,
+            )
+        intervals = None
+        if MODES[table.spec.mode].keeps_versions:
+            intervals = check_intervals(self._sink, name, version=sides.version).found
+        open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
+        stale = sum(part.stale for part in parts)
+        wrong = bool(
+            counts or strays or stale or (intervals is not None and not intervals.is_continuous)
+        )
+        status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
+        keyless = not compared_key(reading.target, sources[-1])
+        return TableVerified(
+            target=name,
+            sources=tuple(sources),
+            mode=table.spec.mode,
+            key=sides.key,
+            status=status,
+            proves=MODES[table.spec.mode].proves_keyless
+            if keyless
+            else MODES[table.spec.mode].proves,
+            reason=self._reason(
+                table,
+                counts,
+                open_keys,
+                stale,
+                unproved=reading.unproved,
+                unread=keyless and any(p.unreadable for p in parts),
+            ),
+            cut=reading.after.cut.batch_number,
+            place=ReportPosition.from_position(reading.after.position),
+            rows_source=sum(part.rows_source for part in parts),
+            rows_lake=sum(part.rows_lake for part in parts),
+            rows_equal=sum(part.rows_equal for part in parts),
+            ranges=sum(part.ranges for part in parts),
+            parts=sum(part.parts for part in parts),
+            parts_differing=sum(part.parts_differing for part in parts),
+            counts={kind: counts[kind] for kind in DIFFERENCES if counts[kind]},
+            differences=tuple(differences),
+            unsettled=open_keys,
+            unsettled_keys=tuple(unsettled),
+            strays=strays,
+            unreadable=sum(part.unreadable for part in parts),
+            stale=stale,
+            rounds=sum(part.rounds for part in parts),
+            partial=reading.after.cut.cursor.targets[name].partial,
+            sampled=self._options.share < 1,
+            intervals=intervals,
+            repaired=dict(repaired.counts),
+            repaired_keys=tuple(repaired.keys) if repaired.batches else (),
+            repair_batches=tuple(repaired.batches),
+        )
+
+    def _displayed(self, piece: KeySlice, already: int) -> tuple[Difference, ...]:
+        room = self._options.keys_shown - already
+        if room <= 0 or piece.found.folder is None:
+            return ()
+        rows = read_differences(piece.sides, piece.found, piece.kinds, limit=room)
+        return display(piece.sides, rows)
+
+    def _reason(
+        self,
+        table: CutTable,
+        counts: Counter[str],
+        open_keys: int,
+        stale: int,
+        *,
+        unproved: bool,
+        unread: bool,
+    ) -> str:
+        if counts and self._options.repair:
+            why = repairable(
+                table.spec.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread
+            )
+            return f"not repaired: {why}" if why else "some keys differ again"
+        if stale:
+            return (
+                f"{stale:,} rows of the lake are older than the source's, which the policies keep "
+                "out of it: correct the values at the source, or see `cdc-pipeline quarantine list "
+                f"{self._config.name}`"
+            )
+        if open_keys and unproved:
+            return (
+                "nothing shows that everything written since the server's newest journal "
+                "began is committed: MySQL without GTIDs shows it by its locks (GRANT SELECT "
+                "ON performance_schema.* TO the account); or verify again after FLUSH BINARY "
+                "LOGS"
+            )
+        return "these keys changed whenever they were read" if open_keys else ""

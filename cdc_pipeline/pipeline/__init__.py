@@ -1,1 +1,0 @@
-"""Join the stages of a capture; the only place that knows the whole way."""

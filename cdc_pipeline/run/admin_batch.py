@@ -1,0 +1,223 @@
+"""An admin batch: a recorded batch that moves no cursor (K2, K3, K4, K17, K18).
+
+    lock -> discard what is not recorded -> reconcile -> stage -> record -> merge -> cut -> cursor
+
+Rules:
+- Suspensions, loads, repairs, replays and restores are such batches. They have the numbers of the
+  source's one counter and are finished by the next run where they were killed.
+- It begins only if no other batch waits to be finished. A person who moves the cursor (kind
+  ``cursor_set``) makes one as well: its cursor is the new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Final, TypeVar
+
+from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Note, QuarantineMark
+from cdc_pipeline.lake.suspensions import note_of
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.publish import empty_interval, publish
+from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+
+class UnfinishedBatchError(LakeStateError):
+    """A recorded batch has to be finished first, which the next capture does.
+
+    Cause: A run was killed between recording a batch and applying it to every table.
+
+    Fix: Run the source once (`cdc-pipeline run SOURCE`), then repeat the command.
+    """
+
+
+class AdminBatch:
+    """A batch of a locked source, not recorded yet; `cursor` may be later in the log than `cut`."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        cursors: CursorStore,
+        cut: Cut | None,
+        cursor: CursorState,
+        observer: RunObserver | None = None,
+        run_id: str = "",
+    ) -> None:
+        self.sink = sink
+        self.cut = cut
+        self.cursor = cursor
+        self.run_id = run_id
+        self._cursors = cursors
+        self._observer = observer or RunObserver()
+
+    @property
+    def number(self) -> int:
+        return (0 if self.cut is None else self.cut.batch_number) + 1
+
+    @cached_property
+    def rows(self) -> StagedBatch:
+        """The staged batch, which is begun at the first access."""
+        return self.sink.begin(self.number)
+
+    def last_cut(self) -> Cut:
+        """Raises LakeStateError if there is none yet."""
+        if self.cut is None:
+            raise _nothing_captured(self.sink)
+        return self.cut
+
+    def publish(
+        self,
+        *,
+        kind: BatchKind,
+        targets: Mapping[str, TargetState] | None = None,
+        notes: Sequence[Note] = (),
+        dropped: Sequence[str] = (),
+        marks: Sequence[QuarantineMark] = (),
+        source_time_us: int | None = None,
+    ) -> Cut:
+        """Record the batch, finish it, and return its cut; the next run finishes what was
+        recorded.
+
+        `targets`: states that the cursor has then, by default those that it has; `dropped` ones
+        leave it.
+        """
+        if source_time_us is None:
+            source_time_us = -1 if self.cut is None else self.cut.source_time_us
+        states = self.cursor.targets if targets is None else dict(sorted(targets.items()))
+        head = BatchRecord(
+            source=self.cursor.source,
+            batch_number=self.number,
+            kind=kind,
+            run_id=self.run_id,
+            interval=empty_interval(self.cursor),
+            cursor_after=self.cursor.model_copy(
+                update={"batch_number": self.number, "targets": states}
+            ),
+            source_time_us=source_time_us,
+            dropped=tuple(dropped),
+            quarantine_marks=tuple(marks),
+            notes=tuple(notes),
+        )
+        return self.finish(self.rows.record(head.starting_at(self.cursor.position)))
+
+    def suspend(
+        self,
+        suspended: Mapping[str, Suspension | None],
+        *,
+        dropped: Sequence[str] = (),
+        notes: Sequence[Note] = (),
+    ) -> Cut:
+        """Publish a batch that only changes targets' state; a suspension of None ends one."""
+        states = {
+            name: state.model_copy(update={"suspended": suspended.get(name, state.suspended)})
+            for name, state in self.last_cut().cursor.targets.items()
+            if name not in dropped
+        }
+        new = [
+            note_of(name, suspension)
+            for name, suspension in suspended.items()
+            if suspension is not None
+        ]
+        return self.publish(kind="catch_up", targets=states, notes=(*notes, *new), dropped=dropped)
+
+    def finish(self, record: BatchRecord) -> Cut:
+        """Merge and publish the batch, which is recorded, and return its cut."""
+        self._observer.merging()
+        cut = self.sink.finish(record, on_merged=self._observer.merged)
+        return publish(cut, sink=self.sink, cursors=self._cursors, observer=self._observer)
+
+
+@contextmanager
+def admin_batch(
+    sink: Sink,
+    *,
+    cursors: CursorStore,
+    doing: str,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    wait_s: float = 0.0,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
+) -> Iterator[AdminBatch]:
+    """Lock the source and begin a batch; an unpublished batch leaves nothing behind.
+
+    Args:
+        doing: what can be done when an unfinished batch is finished, in words.
+        wait_s: how long another run may hold the lock; `on_waiting` is called once with its name.
+
+    Raises:
+        LockError: a run is writing.
+        UnfinishedBatchError: a batch is recorded and not finished.
+        LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
+    """
+    with ExitStack() as stack:
+        wait_for_lock(
+            lambda: stack.enter_context(sink.lock()), wait_s=wait_s, on_waiting=on_waiting
+        )
+        cursor, cut = finished_state(sink, cursors, doing=doing)
+        sink.discard_unrecorded()
+        if cursor is None:
+            raise _nothing_captured(sink)
+        yield AdminBatch(
+            sink, cursors=cursors, cut=cut, cursor=cursor, observer=observer, run_id=run_id
+        )
+
+
+def finished_state(
+    sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
+) -> tuple[CursorState | None, Cut | None]:
+    """What a run would resume from; `doing` and errors as in `admin_batch`."""
+    pending = sink.pending_record()
+    if pending is not None:
+        raise UnfinishedBatchError(
+            f"batch {pending.batch_number} is recorded but unfinished",
+            expected=expected,
+            next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the "
+            f"batch; then {doing}",
+        )
+    cursor = cursors.read()  # before the cut: a run that is under way writes it after
+    cut = sink.last_cut()
+    return reconcile(cursor, cut).cursor, cut
+
+
+def _nothing_captured(sink: Sink) -> LakeStateError:
+    return LakeStateError(
+        "there is no cut yet", next_step=f"run `cdc-pipeline run {sink.paths.source}`"
+    )
+
+
+POLL_S: Final = 0.5
+_POLL_MAX_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+def wait_for_lock(
+    act: Callable[[], T],
+    *,
+    wait_s: float,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
+    poll_max_s: float = _POLL_MAX_S,
+) -> T:
+    """Once the source's lock is free; LockError if that takes longer than `wait_s`.
+
+    `on_waiting` gets the holder, once; pauses between two tries grow to `poll_max_s`.
+    """
+    until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
+    while True:
+        try:
+            return act()
+        except LockError as error:
+            if time.monotonic() >= until_s:
+                raise
+            if not is_reported:
+                on_waiting(str(error.got or error.what))
+            is_reported = True
+        time.sleep(pause_s)
+        pause_s = min(poll_max_s, 1.5 * pause_s)

@@ -1,0 +1,247 @@
+"""A stretch of the log, and the state that advances while its changes are applied.
+
+The stretch of a run, of a target that catches up (K4), and of a backfill's segment are built alike.
+They differ in their committer and in `ReadRange.is_sources_own`.
+
+Rules of the overlap with another server's log, after a switch without GTIDs (K7):
+- Until a transaction appears that was committed later than everything applied before the switch, no
+  cut is published and no cursor moved: a cut there would go back in time.
+- A target that keeps every change must not get one twice there, unless a person accepts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import OverlapUndecidedError, PositionError
+from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.admin_batch import AdminBatch
+from cdc_pipeline.run.capture.progress import Progress
+from cdc_pipeline.run.capture.stager import Stager
+from cdc_pipeline.run.decode.schemas import Schemas, schemas_of
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.server_switch import HistoryWriter, history_writer
+from cdc_pipeline.run.wiring import build_store
+from cdc_pipeline.schema.history.history import LogPosition
+from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.targets.targets import Target, Targets
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureContext:
+    """Values that are the same for all stretches of a run; `sink` is locked."""
+
+    config: PipelineConfig
+    sink: Sink
+    cursors: CursorStore
+    observer: RunObserver
+    run_id: str
+
+    def admin_batch(self, cut: Cut | None, cursor: CursorState) -> AdminBatch:
+        """A batch that moves no cursor."""
+        return AdminBatch(
+            self.sink,
+            cursors=self.cursors,
+            cut=cut,
+            cursor=cursor,
+            observer=self.observer,
+            run_id=self.run_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """The part of the log that is read, and the tables that are read of it.
+
+    Attributes:
+        run: its ends, and the epoch of all that is committed (K1).
+        cursor: of the source before it.
+        left: where another server's log was left that this part goes on from; None if there is
+            none, or if the two overlap (K7).
+        is_sources_own: a failure of one table alone suspends it (K4), and it may begin in an
+            overlap (K7). Otherwise a failure stops it.
+    """
+
+    run: ResolvedRun
+    source: Source
+    tables: TableFilter
+    cursor: CursorState | None
+    left: LogPosition | None = None
+    is_sources_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSession:
+    """A stretch of the log with the state of its stages.
+
+    `place`: how far its transactions are staged. `schemas` and `history` (None with GTIDs) are
+    written before the record or cursor that refers to them.
+    """
+
+    section: ReadRange
+    identity: ServerIdentity
+    store: EventStore
+    targets: Targets
+    parking: XaParking
+    place: Progress
+    overlap: Overlap
+    stager: Stager
+    schemas: Schemas
+    history: HistoryWriter | None
+
+    @property
+    def epoch(self) -> int:
+        return self.section.run.epoch
+
+    def captured(self, database: str, table: str) -> bool:
+        """By its name, or followed after a rename."""
+        return self.section.tables.captured(database, table) or self.targets.follows(
+            database, table
+        )
+
+    def applies_parked(self, schema: TableSchema) -> bool:
+        """Whether rows of a table are applied at their XA COMMIT.
+
+        They are not if it is no longer captured, or suspended: it then reads this transaction
+        again when it catches up (K4).
+        """
+        database, table = schema.database, schema.table
+        return self.captured(database, table) and not self.targets.is_suspended(database, table)
+
+    def resume_position(self) -> Position:
+        """Where a target that no longer follows the source has to resume (K4, K8).
+
+        That is the end of the last whole transaction, or before the oldest open prepared one:
+        the target has to read that one again.
+        """
+        return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
+
+    def drop_open(self) -> None:
+        """The transaction was rolled back or never ended."""
+        self.parking.drop_pieces()
+        self.stager.drop_open()
+
+
+def open_session(
+    context: CaptureContext,
+    section: ReadRange,
+    *,
+    targets: Targets,
+    parking: XaParking,
+    begin: Callable[[int], StagedBatch] | None = None,
+) -> CaptureSession:
+    """`begin` begins a batch of a number; LakeStateError if the schema history is damaged."""
+    config, run, source, cursor = context.config, section.run, section.source, section.cursor
+    identity = source.identity
+    until_us = history = None
+    if section.is_sources_own:
+        until_us = None if run.decision is None else run.decision.overlap_until_us
+        history = history_writer(config, start=run.start, end=run.end, flavor=identity.flavor)
+    if until_us is not None:
+        targets.lose_exactness()  # what the overlap does not skip may come twice (K12)
+    return CaptureSession(
+        section=section,
+        identity=identity,
+        store=build_store(config),
+        targets=targets,
+        parking=parking,
+        place=Progress(run.start, identity.flavor, keeps_gtids=source.uses_gtids),
+        overlap=Overlap(until_us=until_us, accepted=config.accept.overlap),
+        stager=Stager(
+            number=(0 if cursor is None else cursor.batch_number) + 1,
+            sink=context.sink,
+            targets=targets,
+            begin=begin,
+        ),
+        schemas=schemas_of(
+            config,
+            source=source,
+            run=run,
+            cursor=cursor,
+            recorded=targets.known,
+            follows=targets.follows,
+            left=section.left,
+        ),
+        history=history,
+    )
+
+
+def before_begin(at: Position, begin: Position | None) -> Position:
+    """The earlier one; the GTID set of `begin` is completed when it is read from."""
+    return at if begin is None or begin.order >= at.order else begin
+
+
+class Overlap:
+    """Whether a stretch of the log is still in the overlap, which ends after `until_us`, if at
+    all.
+
+    `accepted`: targets that may keep changes of the overlap twice.
+    """
+
+    def __init__(self, *, until_us: int | None, accepted: Collection[str]) -> None:
+        self._until_us = until_us
+        self._accepted = frozenset(accepted)
+
+    @property
+    def is_held(self) -> bool:
+        return self._until_us is not None
+
+    def reach(self, commit_us: int) -> None:
+        """Leave the overlap if a transaction that was committed at this time lies after it."""
+        if self._until_us is not None and commit_us > self._until_us:
+            self._until_us = None
+
+    def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
+        """OverlapUndecidedError: a target which keeps every change might get one of these twice.
+
+        `first_us`: commit time of the first of them; -1 not known.
+        """
+        if self._until_us is None or first_us > self._until_us:
+            return
+        undecided = [
+            target.name
+            for target in targets
+            if keeps_every_change(target.spec.mode, target.spec.key)
+            and target.name not in self._accepted
+        ]
+        if undecided:
+            names = ", ".join(undecided)
+            raise OverlapUndecidedError(
+                "changes that may have been applied before the switch to this server "
+                "would be stored twice",
+                targets=tuple(undecided),
+                table=source,
+                setting="accept.overlap",
+                expected="a log that matches the applied changes up to the switch, or a decision",
+                got=f"an overlap without GTIDs, in {names}",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps "
+                "twice; or start again",
+            )
+
+    def check_passed(self, place: Progress) -> None:
+        """Publishing inside the overlap is a PositionError: the log has nothing later yet."""
+        if self._until_us is None:
+            return
+        at = place.position
+        raise PositionError(
+            "the new server's log has nothing later than the changes applied before the "
+            "switch: a cut here would go back in time",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
+            got=f"the last one was committed at {place.source_time_us}",
+            next_step="run again when the server has written later transactions; if it is a "
+            "replica, wait until it has caught up; nothing was published",
+        )

@@ -1,0 +1,420 @@
+"""Catch up one suspended target, from its own position to the source's cursor (K4).
+
+Rules:
+- Its batches take numbers from the source's one counter and are recorded like any other. Cursor and
+  cut are written, but the cursor's position does not move. Each batch moves the target's own
+  position; the last one ends its suspension.
+- It ends at the cursor and not at the last cut, because the cursor may have passed rows that only
+  the suspended target has.
+- The target may hold some of these changes, of a batch that failed after its commit: the MERGE's
+  own guard drops them. Where each change leaves a record of its own, the table is taken back first
+  (`sink/apply/roll_back_uncut.py`).
+- It ends before the oldest prepared XA transaction that is still open; the changes of that are read
+  when it has ended. If one was prepared in another server's log, its place in this one is not
+  known, and the catch-up waits.
+- Before a row is staged, the table must be as the last cut says, and the log must reach back to its
+  position.
+- A failed catch-up leaves the target suspended, with that cause, and the next target is tried. Only
+  an error that a retry may clear is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    ContentUnknownError,
+    JournalMissingError,
+    LakeStateError,
+    OverlapUndecidedError,
+    PositionError,
+    ServerChangedError,
+    SourceIdentityError,
+    UnknownXaError,
+)
+from cdc_pipeline.lake.prepared import oldest_begin
+from cdc_pipeline.lake.records import BatchKind, Cut, Note
+from cdc_pipeline.lake.suspensions import restated, suspension
+from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.run.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    ReadRange,
+    before_begin,
+    open_session,
+)
+from cdc_pipeline.run.capture.commit import BatchExtent, Committer
+from cdc_pipeline.run.capture.drain import Drain
+from cdc_pipeline.run.capture.summary import RunState, RunSummary, report_of
+from cdc_pipeline.run.capture.suspension import check_suspended, plan_to_cursor
+from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
+from cdc_pipeline.run.publish import empty_interval
+from cdc_pipeline.run.report import CaptureReport
+from cdc_pipeline.run.wiring import build_source
+from cdc_pipeline.schema.history.history import LogPosition
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.table_filter import TableFilter, tables_named
+from cdc_pipeline.targets.targets import Targets
+
+_CAUGHT_UP_NOTE = "caught_up"
+_TAKEN_BACK_NOTE = "taken_back"
+
+# With these, the log does not reach back to the target, or the table is not as the pipeline left
+# it.
+_NEEDS_RELOAD = (
+    JournalMissingError,
+    PositionError,
+    SourceIdentityError,
+    LakeStateError,
+    UnknownXaError,
+)
+
+
+def catch_up(
+    context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer
+) -> RunState:
+    """Those of the targets that earlier runs suspended."""
+    names = sorted(state.suspended_before.intersection(tables))
+    if not names or state.cut is None or state.cursor is None:
+        return state
+    return state.after(
+        CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
+    )
+
+
+def catch_up_selected(
+    context: CaptureContext,
+    state: RunState,
+    tables: Sequence[str],
+    *,
+    server: ChosenServer,
+    started: tuple[float, float],
+) -> CaptureReport:
+    """Run for chosen tables only; ConfigError: not captured, or nothing is yet;
+    TargetSuspendedError: suspended still.
+    """
+    cursor = state.cursor
+    tables = _targets_of(context.config, cursor, tables)
+    assert cursor is not None
+    plan, end = plan_to_cursor(context.config, cursor), cursor.position
+    context.observer.planned(plan)
+    resolved = ResolvedRun(
+        plan=plan,
+        decision=StartDecision(end, ()),
+        epoch=cursor.epoch,
+        start=end,
+        end=end,
+        limit=None,
+        ends_anywhere=False,
+    )
+    state = catch_up(context, state, tables, server=server)
+    report = report_of(context, state, resolved, read=None, started=started)
+    check_suspended(state.cursor, tables)
+    if report.outcome == "nothing_new":
+        reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
+        report = report.model_copy(update={"reason": reason})
+    return report
+
+
+def _targets_of(
+    config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]
+) -> Sequence[str]:
+    targets = cursor.targets if cursor is not None else {}
+    tables = tables_named(config, tables, targets)
+    captured = set(TableFilter(config).captured_names([name for name in tables if "." in name]))
+    unknown = [name for name in tables if name not in captured and name not in targets]
+    if unknown or cursor is None:
+        raise ConfigError(
+            f"these tables are not captured: {', '.join(unknown)}"
+            if unknown
+            else "nothing was captured yet",
+            setting="tables",
+            expected="captured tables of a source that was captured before",
+            next_step="name tables as schema.table, or start a run of the whole source",
+        )
+    return [
+        name
+        for name, state in targets.items()
+        if not {name, *state.source_names}.isdisjoint(tables)
+    ] or tables
+
+
+class _LeftBehindError(CdcError):
+    """A batch of the catch-up was published without the target: the cut says why."""
+
+
+class CatchUp:
+    """Catch-up of suspended targets, one after the other, from the `server` that was chosen."""
+
+    def __init__(
+        self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState
+    ) -> None:
+        self._done = RunSummary()
+        self._cut = cut
+        self._cursor = cursor
+        self._context = context
+        self._config = context.config
+        self._server = server
+
+    def run(self, tables: Sequence[str]) -> RunSummary:
+        """Try each of `tables` that is suspended once; raises only what a retry may clear."""
+        for name in tables:
+            state = self._cursor.targets.get(name)
+            if state is None or state.suspended is None:
+                continue
+            try:
+                self._catch_up(name, state.suspended)
+            except _LeftBehindError:
+                pass
+            except CdcError as error:
+                if error.retryable:
+                    raise
+                self._remains(name, error)
+        return self._done
+
+    def _catch_up(self, name: str, held: Suspension) -> None:
+        if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
+            return  # only a person can decide
+        if held.error == ContentUnknownError.__name__:
+            return  # only a load brings the rows
+        self._context.sink.check_target(self._cut, name)
+        source = build_source(self._server)
+        try:
+            source.check()
+            decision = self._start(source, held)
+            start, cursor = decision.position, self._cursor
+            # It ends before an open prepared transaction: its rows of the target are read at its
+            # commit.
+            end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
+            is_elsewhere = any(xa.epoch != cursor.epoch for xa in cursor.open_xa)
+            if is_elsewhere or (start.order >= end.order and end.order < cursor.position.order):
+                self._await_xa(name)
+                return
+            if start.order == end.order:
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
+                self._publish({name: None}, [note])
+                return
+            self._context.observer.planned(
+                plan_to_cursor(
+                    self._config,
+                    self._cursor,
+                    identity=str(source.identity),
+                    catching_up=name,
+                    start=start,
+                )
+            )
+            self._take_back(name)
+            self._read_and_drain(name, source, decision, end)
+        finally:
+            source.close()
+
+    def _take_back(self, name: str) -> None:
+        """Undo what the target got from batches that left it behind: it is read again."""
+        version = self._context.sink.roll_back_uncut(self._cut, name)
+        if version is None:
+            return
+        batch = self._context.admin_batch(self._cut, self._cursor)
+        batch.rows.restore(Targets(self._config, self._cut).named(name), version)
+        text = f"restored to version {version}: what came after it is read again"
+        cut = batch.publish(
+            kind="catch_up", notes=[Note(kind=_TAKEN_BACK_NOTE, text=text, table=name)]
+        )
+        suspension = self._cursor.targets[name].suspended
+        self._done.add(cut)
+        self._go_on_from(cut)
+        if cut.cursor.targets[name].suspended != suspension:
+            raise _LeftBehindError("the target was left behind again", table=name)
+
+    def _await_xa(self, name: str) -> None:
+        """The target is just before an open prepared transaction, which must end first."""
+        suspension = self._cursor.targets[name].suspended
+        assert suspension is not None
+        waiting = suspension.model_copy(update=_waiting(self._cursor))
+        if waiting != suspension:
+            self._publish({name: waiting})
+
+    def _start(self, source: Source, held: Suspension) -> StartDecision:
+        """Of the target's own part of the log; SourceError if that is gone."""
+        cursor = self._cursor
+        if held.epoch == cursor.epoch:
+            resume_at = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
+            there_at = cursor.model_copy(
+                update={
+                    **resume_at,
+                    "journal_created_s": held.journal_created_s,
+                    "timestamp_s": 0,
+                    "event_server_id": 0,
+                    "last_event": None,
+                }
+            )
+            rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
+            decision = resolve_start(
+                cursor=there_at, start=self._config.start, source=source, rules=rules
+            )
+            if decision.epoch_grows:
+                raise ServerChangedError(
+                    "the server is not the one that the cursor belongs to",
+                    expected=str(cursor.identity),
+                    got=str(source.identity),
+                    next_step="run the whole source first: its cursor moves to the new "
+                    "server, and this table then follows",
+                )
+            return decision
+        if held.gtid_set:
+            return resolve_start(
+                cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source
+            )
+        raise SourceIdentityError(
+            "the target is at a position of another server's log, and there are no GTIDs to find "
+            "that position here",
+            journal=held.journal,
+            offset=held.offset,
+            expected=f"epoch {cursor.epoch}",
+            got=f"epoch {held.epoch}",
+        )
+
+    def _read_and_drain(
+        self, name: str, source: Source, decision: StartDecision, end: Position
+    ) -> None:
+        config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
+        suspension = cursor.targets[name].suspended
+        assert suspension is not None
+        # On another server, its DDL is decided on the columns from where it was suspended.
+        left = (
+            LogPosition(suspension.epoch, *suspension.position.order)
+            if suspension.epoch != cursor.epoch
+            else None
+        )
+        routes = Routes(config)
+        plan = plan_to_cursor(
+            config, cursor, identity=str(source.identity), catching_up=name, start=start
+        )
+        run = ResolvedRun(
+            plan=plan,
+            decision=decision,
+            epoch=cursor.epoch,
+            start=start,
+            end=end,
+            limit=None,
+            ends_anywhere=False,
+        )
+        tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
+        session = open_session(
+            self._context,
+            ReadRange(run, source, tables, cursor, left=left),
+            targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
+            # Prepared transactions of this stretch with rows of the target alone: none is in the
+            # cursor.
+            parking=self._context.sink.parking(epoch=cursor.epoch),
+        )
+        moves = _CatchUpPolicy(session, name, cursor=cursor, source_time_us=cut.source_time_us)
+        committer = Committer(self._context, session, moves=moves)
+        try:
+            Drain(self._context, session, committer).run()
+        finally:
+            self._done.join(committer.done)
+            self._go_on_from(committer.done.latest)
+
+    def _remains(self, name: str, error: CdcError) -> None:
+        held = self._cursor.targets[name].suspended
+        assert held is not None
+        restated_suspension = restated(
+            held,
+            suspension(
+                error,
+                batch_number=held.batch_number,
+                at=held.position,
+                epoch=held.epoch,
+                needs_reload=isinstance(error, _NEEDS_RELOAD),
+            ),
+        )
+        if restated_suspension != held:
+            self._publish({name: restated_suspension})
+
+    def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
+        cut = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
+        self._done.add(cut)
+        self._go_on_from(cut)
+
+    def _go_on_from(self, cut: Cut | None) -> None:
+        if cut is not None:
+            self._cut, self._cursor = cut, cut.cursor
+
+
+def _waiting(cursor: CursorState) -> dict[str, str]:
+    xids = ", ".join(entry.xid for entry in cursor.open_xa)
+    return {
+        "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",
+        "next_step": "commit or roll back these XA transactions at the source",
+    }
+
+
+class _CatchUpPolicy:
+    """Advances one suspended target up to the source's cursor, which stays."""
+
+    kind: BatchKind = "catch_up"
+    moves_cursor: bool = False
+
+    def __init__(
+        self, session: CaptureSession, name: str, *, cursor: CursorState, source_time_us: int
+    ) -> None:
+        suspended = cursor.targets[name].suspended
+        assert suspended is not None
+        self._session = session
+        self._name = name
+        self._cursor = cursor
+        self._end = cursor.position
+        self._time_us = source_time_us
+        self._suspended = suspended
+        self._left: Suspension | None = suspended
+
+    def needs_batch(self, *, final: bool) -> bool:
+        """At the end even a stretch without rows of the target moves it."""
+        place = self._session.place
+        return final and place.position.order != place.batch_start.order
+
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+        place = self._session.place
+        is_caught_up = place.position.order >= self._end.order
+        own = place.take_interval()
+        ended = "; it follows the source again" if is_caught_up else ""
+        note = Note(
+            kind=_CAUGHT_UP_NOTE,
+            text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
+            f"{own.transactions_applied} transactions with changes of it{ended}",
+            journal=own.start_journal,
+            offset=own.start_offset,
+            table=self._name,
+        )
+        targets = self._session.targets.states(created)
+        self._left = None if is_caught_up else self._still_suspended()
+        targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
+        after = self._cursor.model_copy(update={"batch_number": number, "targets": targets})
+        return BatchExtent(empty_interval(self._cursor), after, self._time_us, notes=(note,))
+
+    def _still_suspended(self) -> Suspension:
+        at, cursor = self._session.resume_position(), self._cursor
+        waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
+        return self._suspended.model_copy(
+            update={
+                "journal": at.journal,
+                "offset": at.offset,
+                "gtid_set": at.gtid_set,
+                "journal_created_s": at.journal_created_s,
+                "epoch": cursor.epoch,
+                **waits,
+            }
+        )
+
+    def published(self, cut: Cut) -> None:
+        self._cursor = cut.cursor
+        if cut.cursor.targets[self._name].suspended != self._left:
+            raise _LeftBehindError("the target was left behind again", table=self._name)

@@ -1,0 +1,264 @@
+"""Commit the batches of a stretch: record -> merge -> cut -> cursor -> ack (K2, K3).
+
+Rules:
+- The cursor is written after the cut, the ack comes after the cursor (`run/publish.py`).
+- Prepared XA transactions are durable before the record or cursor that refers to them (K8,
+  `lake/prepared.py`).
+- A stretch of the log that changes no target makes no batch: at the end of a run only the cursor
+  moves, under the same batch number, and no JVM is started.
+- `AdvancePolicy` alone decides what a batch moves: the source's cursor, or one suspended target
+  (`catch_up.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc_pipeline.lake.prepared import oldest_begin
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
+from cdc_pipeline.lake.suspensions import note_of
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    before_begin,
+)
+from cdc_pipeline.run.capture.summary import RunSummary
+from cdc_pipeline.run.publish import cursor_metadata, publish, start_metadata
+
+
+class BatchCommitter(Protocol):
+    """Committer as the drain sees it."""
+
+    def is_due(self) -> bool:
+        """Whether the batch is large enough and between transactions."""
+
+    def commit(self, *, final: bool = False) -> None:
+        """`final`: at the end of the stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExtent:
+    """Interval of a batch, `cursor` behind it; `source_time_us`: its last commit, -1 unknown."""
+
+    interval: Interval
+    cursor: CursorState
+    source_time_us: int
+    notes: tuple[Note, ...] = ()
+
+
+class AdvancePolicy(Protocol):
+    """Rules for what the batches of a stretch move."""
+
+    @property
+    def kind(self) -> BatchKind:
+        pass
+
+    @property
+    def moves_cursor(self) -> bool:
+        """Whether the cursor moves past a stretch that changes no target."""
+
+    def needs_batch(self, *, final: bool) -> bool:
+        """Whether the position alone makes a batch due, without work for any target."""
+
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+        """Take the interval since the last call; `created`: targets that batch `number` makes."""
+
+    def published(self, cut: Cut) -> None:
+        pass
+
+
+class AdvanceCursor:
+    kind: BatchKind = "batch"
+    moves_cursor: bool = True
+
+    def __init__(self, session: CaptureSession, *, source: str) -> None:
+        self._session = session
+        self._source = source
+
+    def needs_batch(self, *, final: bool) -> bool:  # noqa: ARG002
+        """The cursor moves without a batch."""
+        return False
+
+    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+        session = self._session
+        interval = session.place.take_interval()
+        cursor = cursor_state(
+            self._source,
+            session.identity,
+            session.place.full_position(),
+            batch_number=number,
+            epoch=session.epoch,
+            open_xa=session.parking.durable(),
+            targets=session.targets.states(created),
+            shadows=session.targets.shadow_texts(),
+        )
+        return BatchExtent(interval, cursor, session.place.source_time_us)
+
+    def published(self, cut: Cut) -> None:
+        pass
+
+
+class Committer:
+    """Committer of a stretch's batches; `done` counts intervals without a batch, too."""
+
+    def __init__(
+        self,
+        context: CaptureContext,
+        session: CaptureSession,
+        *,
+        moves: AdvancePolicy | None = None,
+        start_reasons: tuple[str, ...] = (),
+    ) -> None:
+        self.done = RunSummary()
+        self.cursor = session.section.cursor
+        self._context = context
+        self._session = session
+        self._moves = moves or AdvanceCursor(session, source=context.config.name)
+        self._start_metadata = start_metadata(start_reasons)
+
+    def is_due(self) -> bool:
+        batch, limits = self._session.stager.staged, self._context.config.batch
+        if (
+            batch is None
+            or batch.has_open
+            or self._session.parking.has_pieces
+            or self._session.overlap.is_held
+        ):
+            return False
+        return (
+            batch.staged_bytes >= limits.merge_staged_bytes
+            or batch.staged_rows >= limits.merge_rows
+        )
+
+    def commit(self, *, final: bool = False) -> None:
+        """Without work, at most the cursor moves. After a SinkError the next run finishes the
+        batch.
+        """
+        if self._session.stager.is_in_doubt:
+            return
+        if self._session.overlap.is_held:
+            if not final:
+                self._session.overlap.check_passed(self._session.place)
+        elif self._has_work() or self._moves.needs_batch(final=final):
+            self._commit_batch()
+        elif final and self._moves.moves_cursor:
+            self._move_cursor()
+
+    def _has_work(self) -> bool:
+        """Of a new suspension (K4), or of a target that is no longer exact (K12), too."""
+        targets = self._session.targets
+        of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
+        return bool(of_targets) or self._session.stager.has_work
+
+    def _commit_batch(self) -> None:
+        context, stager, targets = self._context, self._session.stager, self._session.targets
+        with stager.together():
+            batch = stager.batch()
+            self._save_history()
+            start = self._left_behind_at()
+            collected = stager.collect()
+            covered = self._moves.cover(stager.number, collected.created)
+            suspended = tuple(
+                note_of(table, suspension) for table, suspension in targets.news.items()
+            )
+            head = BatchRecord(
+                source=covered.cursor.source,
+                batch_number=stager.number,
+                kind=self._moves.kind,
+                run_id=context.run_id,
+                interval=covered.interval,
+                cursor_after=covered.cursor,
+                source_time_us=covered.source_time_us,
+                ddl=collected.ddl,
+                notes=(*collected.notes, *covered.notes, *suspended),
+                dropped=tuple(sorted(targets.forgotten)),
+            )
+            record = batch.record(head.starting_at(start))
+            context.observer.merging()
+            cut = context.sink.finish(record, on_merged=context.observer.merged)
+            targets.committed(cut)
+            self.done.add(cut)
+            self.cursor = cut.cursor
+            publish(
+                cut,
+                sink=context.sink,
+                cursors=context.cursors,
+                observer=context.observer,
+                metadata=self._start_metadata,
+                ack=self._ack,
+            )
+            stager.published(cut)
+            self._session.parking.published()
+        self._moves.published(cut)
+
+    def _left_behind_at(self) -> Position:
+        open_before = self.cursor.open_xa if self.cursor is not None else ()
+        return before_begin(
+            self._session.place.batch_start, oldest_begin(open_before, epoch=self._session.epoch)
+        )
+
+    def _move_cursor(self) -> None:
+        cursor, place = self.cursor, self._session.place.position
+        if cursor is not None and (cursor.epoch, cursor.position.order) == (
+            self._session.epoch,
+            place.order,
+        ):
+            return
+        self._save_history()
+        collected = self._session.stager.collect()
+        covered = self._moves.cover(0 if cursor is None else cursor.batch_number, ())
+        self.done.moved(covered.interval, collected.ddl, collected.notes)
+        self.cursor = covered.cursor
+        metadata = cursor_metadata(covered.interval, None, collected.ddl, collected.notes)
+        self._context.cursors.write(self.cursor, metadata | self._start_metadata)
+        self._ack()
+
+    def _save_history(self) -> None:
+        session = self._session
+        if session.history is not None:
+            session.history.save(session.place.position)
+        session.schemas.reached(session.place.position)
+        session.schemas.save(self.cursor, source_time_us=session.place.source_time_us)
+
+    def _ack(self) -> None:
+        position = self._session.place.take_ack_position()
+        if position is not None:
+            self._session.store.ack(position)
+
+
+def cursor_state(
+    source: str,
+    identity: ServerIdentity,
+    at: Position,
+    *,
+    batch_number: int = 0,
+    epoch: int = 1,
+    open_xa: tuple[OpenXa, ...] = (),
+    targets: dict[str, TargetState] | None = None,
+    shadows: dict[str, str] | None = None,
+) -> CursorState:
+    return CursorState(
+        source=source,
+        batch_number=batch_number,
+        epoch=epoch,
+        flavor=identity.flavor,
+        server_id=identity.server_id,
+        server_uuid=identity.server_uuid,
+        address=identity.address,
+        lower_case_table_names=identity.names,
+        journal=at.journal,
+        offset=at.offset,
+        timestamp_s=at.timestamp_s,
+        event_server_id=at.server_id,
+        gtid_set=at.gtid_set,
+        journal_created_s=at.journal_created_s,
+        last_event=at.last_event,
+        last_transaction=at.last_transaction,
+        open_xa=open_xa,
+        targets=targets or {},
+        shadows=shadows or {},
+    )

@@ -1,0 +1,268 @@
+"""Drain a stretch: read -> interpret -> stage -> publish, one unit of the log after the other (K9).
+
+    reader thread    source -> transaction buffer -> store
+    drain thread     store -> units -> `Interpreter.read` -> `Changes` -> `_stage` -> `commit`
+
+Rules:
+- Many small gets make one merge batch; what a get returned is released as soon as it is staged.
+- A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
+- A unit that cannot be interpreted is tried in halves, down to the failing transaction. If that
+  fails for one table alone, the table is suspended at the last whole transaction, and the unit is
+  tried without it (K4).
+- On any other error, everything before it is committed to the last whole transaction; then the
+  error is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
+from cdc_pipeline.run.capture.commit import BatchCommitter
+from cdc_pipeline.run.capture.interpret import (
+    Changes,
+    Interpreter,
+    Unit,
+    first_begin,
+    halves,
+    units,
+)
+from cdc_pipeline.run.capture.reader import Reader, ReadResult
+from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
+from cdc_pipeline.run.capture.xa import XaPlanner, XaStaging
+from cdc_pipeline.run.decode.decoding import decoder_of
+from cdc_pipeline.run.decode.statements import StatementRules
+from cdc_pipeline.run.decode.transaction_control import Ending
+from cdc_pipeline.run.wiring import get_size, slice_events_max
+from cdc_pipeline.schema.ddl.session import canonical_xid
+from cdc_pipeline.schema.evolution.changes import Decision
+
+_GET_TIMEOUT_S = 1.0
+
+
+class Drain:
+    """Two threads around a store; in the reader's, `on_position` hears how far was stored (SPEC
+    T3).
+    """
+
+    def __init__(
+        self,
+        context: CaptureContext,
+        session: CaptureSession,
+        committer: BatchCommitter,
+        *,
+        on_position: Callable[[Position], None] | None = None,
+    ) -> None:
+        config, section, targets = context.config, session.section, session.targets
+        rules = StatementRules(
+            section.tables,
+            is_mariadb=session.identity.flavor == "mariadb",
+            names=session.identity.names,
+            config=config,
+            followed=targets.followed_sources(),
+        )
+        self._context = context
+        self._session = session
+        self._committer = committer
+        self._reader = Reader(
+            run=section.run,
+            source=section.source,
+            store=session.store,
+            rules=rules,
+            slice_events_max=slice_events_max(config),
+            accepted_ends=config.accept.unproved_journal_ends,
+            on_position=on_position,
+        )
+        self._interpreter = Interpreter(
+            session,
+            rules=rules,
+            decoder=decoder_of(
+                targets,
+                captured=session.captured,
+                epoch=session.epoch,
+                schemas=session.schemas,
+                names=session.identity.names,
+            ),
+            xa=XaPlanner(
+                session,
+                accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
+                source=config.name,
+            ),
+        )
+        self._xa = XaStaging(session)
+        self._bytes_done = 0
+        self._rows = 0
+        self._transactions = 0
+
+    def run(self) -> ReadResult:
+        """If this fails, what came before is committed, and the source is closed."""
+        store, reader = self._session.store, self._reader
+        store.start()
+        reader.start()
+        try:
+            self._drain()
+        except BaseException:
+            store.stop()
+            self._session.section.source.close()
+            raise
+        finally:
+            store.stop()
+            reader.join()
+        return reader.result()
+
+    def _drain(self) -> None:
+        session, store, size = self._session, self._session.store, get_size(self._context.config)
+        while True:
+            batch = store.get(size, timeout_s=_GET_TIMEOUT_S)
+            if not batch.slices:
+                if store.is_drained:
+                    break
+                continue
+            try:
+                self._take(batch.slices)
+            except CdcError:
+                self._commit_what_is_whole()
+                raise
+            store.release(batch.last_sequence)
+            self._bytes_done += batch.journal_bytes
+            del batch  # its events are not held during a merge or the next wait
+            self._context.observer.progressed(
+                bytes_done=self._bytes_done,
+                bytes_total=self._reader.bytes_expected,
+                transactions=self._transactions,
+                rows=self._rows,
+            )
+            if self._committer.is_due():
+                self._committer.commit()
+        if self._reader.reached_end:
+            session.place.reach(session.section.run.end)
+        self._commit_what_is_whole()
+        if self._reader.error is not None:
+            raise self._reader.error
+        session.overlap.check_passed(session.place)
+
+    def _commit_what_is_whole(self) -> None:
+        self._session.drop_open()
+        self._session.place.drop_open()
+        self._committer.commit(final=True)
+
+    # -- interpret ---------------------------------------------------------------------------------
+
+    def _take(self, slices: Sequence[EventSlice]) -> None:
+        for unit in units(slices):
+            kind = unit[0].kind
+            # Here as well: a get nearly always ends inside a transaction, where nothing can be
+            # committed.
+            if kind is not SliceKind.TRANSACTIONS and self._committer.is_due():
+                self._committer.commit()
+            schemas = self._session.schemas
+            if schemas.awaits_begin and (begin := first_begin(unit)) is not None:
+                schemas.reached(begin)
+            if kind is SliceKind.STATEMENT:
+                self._session.overlap.reach(int(unit[0].events["commit_ts_us"][-1]))
+            self._take_unit(unit)
+
+    def _take_unit(self, unit: Unit) -> None:
+        waiting = [unit]  # the next one is the last
+        while waiting:
+            part = waiting.pop()
+            try:
+                alone = self._interpreter.is_alone(part)
+                if alone:
+                    self._committer.commit()  # which may suspend a target
+                changes = self._interpreter.read(part)
+            except CdcError as error:
+                waiting += reversed(self._instead(part, error))
+                continue
+            self._stage(changes)
+            if alone:
+                self._committer.commit()
+
+    def _instead(self, unit: Unit, error: CdcError) -> list[Unit]:
+        """The halves of a unit that failed, or it without a table; else its error is raised."""
+        parts = halves(unit)
+        if parts is not None:
+            return parts
+        suspend = None if self._session.stager.is_in_doubt else suspension_for(error, self._session)
+        if suspend is None:
+            at = self._session.place.position
+            self._session.targets.take_back((at.journal, at.offset))
+            raise error
+        self._suspend(suspend)
+        return [unit]
+
+    # -- stage -------------------------------------------------------------------------------------
+
+    def _stage(self, changes: Changes) -> None:
+        stager, is_open = self._session.stager, changes.open is not None
+        if changes.open is not None:
+            stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)
+        stager.names.coming(changes.unit)
+        with stager.together():
+            for suspend in changes.suspensions:
+                self._suspend(suspend)
+            for decision in changes.statements:
+                self._apply(decision)
+            for targets, rows in changes.rows:
+                stager.stage(targets, rows, open_transaction=is_open)
+            stager.quarantine(changes.bad, open_transaction=is_open)
+            xa_rows = self._xa.apply(changes.xa)
+            self._end(changes)
+            self._advance(changes)
+        self._rows += xa_rows + sum(len(rows) for _, rows in changes.rows)
+        self._transactions += changes.transactions_applied
+
+    def _suspend(self, suspend: Suspend) -> None:
+        for name in self._session.targets.suspend(
+            suspend.source, suspend.suspension, only=suspend.only
+        ):
+            self._session.stager.drop_open(name)
+
+    def _apply(self, decision: Decision) -> None:
+        stager, targets = self._session.stager, self._session.targets
+        for created in decision.creates:
+            for target in targets.following(*created.table):
+                if target.is_new:
+                    stager.create(target)
+        for change in decision.changes:
+            if change.is_carried:
+                continue
+            target = targets.named(change.known.name)
+            if change.replaces:
+                stager.create(target)
+            else:
+                stager.change(target, change)
+        for target in targets.carried():
+            stager.carry(target)
+        if decision.ignored:
+            left = any(targets.is_suspended(*table) for table in decision.statement.tables)
+            self._session.place.count("statements_suspended" if left else "statements_ignored", 1)
+        else:
+            stager.decided(decision.ddl)
+
+    def _end(self, changes: Changes) -> None:
+        """End the transaction that came in pieces, if it ends; of a prepared one nothing is
+        staged.
+        """
+        if changes.ending is Ending.COMMITTED:
+            self._session.stager.undo_open(changes.undone)
+            self._session.stager.close_open()
+        elif changes.ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
+            self._session.drop_open()
+            if changes.ending is Ending.ABANDONED:
+                self._session.place.drop_open()
+
+    def _advance(self, changes: Changes) -> None:
+        session, place = self._session, self._session.place
+        place.count("row_events_ignored", changes.row_events_ignored)
+        place.count("row_events_suspended", changes.row_events_suspended)
+        place.count("transactions_applied", changes.transactions_applied)
+        place.advance(changes.unit)
+        session.overlap.reach(place.source_time_us)
+        if session.history is not None:
+            session.history.add(changes.unit)
+        for note in (*self._reader.take_notes(place.position), *session.schemas.take_notes()):
+            session.stager.note(note)

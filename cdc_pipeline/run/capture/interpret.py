@@ -1,0 +1,311 @@
+"""Interpret the log: what each unit changes, as a value (K13).
+
+    unit -> statements -> transaction control -> rows -> targets, checks -> XA -> Changes
+
+A unit is what can be interpreted by itself: whole transactions, a piece of a large one, a single
+statement, or the mark of a transaction that never ended.
+
+Rules:
+- There is one way to read a unit: a piece is an open transaction with a part of it, and a whole
+  transaction is one that opens and ends (K34). Where units are cut changes nothing.
+- Interpreting stages nothing and moves nothing. It only learns: of tables, of the open transaction.
+  If it fails, it forgets what it learned, so that the unit can be interpreted again, in halves or
+  without a table.
+- What is to be done is in the `Changes`, and the drain does it (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events.gtid import gtid_texts
+from cdc_pipeline.binlog.events.query import Query, parse_query
+from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.errors import CdcError, ContentUnknownError, UnsupportedDdlError
+from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import CaptureSession
+from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
+from cdc_pipeline.run.capture.xa import XaPlanner, XaStep
+from cdc_pipeline.run.decode.decoding import DecodedRun, DecodedTable, RunDecoder
+from cdc_pipeline.run.decode.statements import StatementRules, decide_in_overlap
+from cdc_pipeline.run.decode.transaction_control import (
+    ControlReader,
+    DecidedStatement,
+    Ending,
+    OpenTransaction,
+    TransactionControl,
+)
+from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
+from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
+from cdc_pipeline.targets.quarantine import BadRows
+from cdc_pipeline.targets.row_images import check_rows
+from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.text.table_names import table_name
+
+Unit = Sequence[EventSlice]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a unit changes. All of it is staged, or the run ends.
+
+    Attributes:
+        suspensions: targets that its statements leave behind.
+        bad: rows that cannot be applied, for the quarantine.
+        open: the transaction that it is a piece of; `ending` is None if that goes on.
+        undone: event ordinals of that transaction that do not count if it is committed.
+    """
+
+    unit: Unit
+    statements: tuple[Decision, ...] = ()
+    suspensions: tuple[Suspend, ...] = ()
+    rows: tuple[tuple[list[Target], DecodedRows], ...] = ()
+    bad: tuple[BadRows, ...] = ()
+    xa: tuple[XaStep, ...] = ()
+    open: OpenTransaction | None = None
+    ending: Ending | None = None
+    undone: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    row_events_ignored: int = 0
+    row_events_suspended: int = 0
+    transactions_applied: int = 0
+
+
+def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
+    """Split the result of a get: runs of whole transactions, and each other slice by itself.
+
+    Slices that follow each other in a chunk become one: what is done once for each slice costs
+    more than what is done for the events of a slice.
+    """
+    whole: list[EventSlice] = []
+    for piece in slices:
+        if piece.kind is SliceKind.TRANSACTIONS:
+            if whole and whole[-1].chunk is piece.chunk and whole[-1].stop == piece.first:
+                whole[-1] = whole[-1].joined(piece)
+            else:
+                whole.append(piece)
+            continue
+        if whole:
+            yield whole
+            whole = []
+        yield [piece]
+    if whole:
+        yield whole
+
+
+def first_begin(unit: Unit) -> Position | None:
+    """Where the first transaction of a unit begins."""
+    for piece in unit:
+        rows = np.flatnonzero(piece.events["tx_offset"] >= 0)
+        if len(rows):
+            return Position(piece.chunk.journal, int(piece.events["tx_offset"][rows[0]]))
+    return None
+
+
+def halves(unit: Unit) -> list[Unit] | None:
+    """Split a unit at the end of a transaction; None if there is none inside."""
+    if unit[0].kind is not SliceKind.TRANSACTIONS:
+        return None
+    if len(unit) > 1:
+        middle = len(unit) // 2
+        return [unit[:middle], unit[middle:]]
+    piece = unit[0]
+    begins = np.flatnonzero((piece.events["tx_offset"] >= 0) & (piece.events["tx_ordinal"] == 0))
+    begins = begins[begins > 0]
+    if not len(begins):
+        return None
+    stop = int(begins[len(begins) // 2])
+    return [[piece.part(0, stop)], [piece.part(stop, piece.event_count)]]
+
+
+class Interpreter:
+    def __init__(
+        self, session: CaptureSession, *, rules: StatementRules, decoder: RunDecoder, xa: XaPlanner
+    ) -> None:
+        self._session = session
+        self._targets = session.targets
+        self._overlap = session.overlap
+        self._schemas = session.schemas
+        self._rules = rules
+        self._decoder = decoder
+        self._xa = xa
+        self._controls = ControlReader()
+        self._is_open_applied = False  # the open transaction has rows of a captured table
+
+    def is_alone(self, unit: Unit) -> bool:
+        """Whether a unit is a statement that changes a target: a batch of its own. As `read`."""
+        piece = unit[0]
+        return piece.kind is SliceKind.STATEMENT and bool(
+            self._decision(piece, piece.stop - 1)[1].changes
+        )
+
+    def read(self, unit: Unit) -> Changes:
+        """Raises CdcError, with its place, if a unit cannot be applied; nothing was learned
+        then.
+        """
+        targets = self._targets.snapshot()
+        maps = self._decoder.mark()
+        controls = self._controls.mark()
+        try:
+            return self._read(unit)
+        except CdcError:
+            self._targets.restore(targets)
+            self._decoder.rewind(maps)
+            self._controls.rewind(controls)
+            raise
+
+    def _read(self, unit: Unit) -> Changes:
+        logged, suspensions = self._statements(unit)
+        controls = self._controls.read(unit, logged)
+        waiting = [part.key for part in controls.waiting]
+        decoded = self._decoder.decode(unit, controls.undone, waiting)
+        changes = Changes(
+            unit,
+            statements=tuple(one.decision for one in logged),
+            suspensions=suspensions,
+            rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
+            bad=decoded.bad,
+            xa=self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting),
+            open=controls.open,
+            ending=controls.ending,
+            undone=controls.open_undone,
+            row_events_ignored=decoded.row_events_ignored,
+            row_events_suspended=decoded.row_events_suspended,
+            transactions_applied=self._applied(unit, controls, logged, decoded),
+        )
+        if controls.ending is Ending.ABANDONED:
+            self._decoder.reset()
+        return changes
+
+    def _applied(
+        self,
+        unit: Unit,
+        controls: TransactionControl,
+        logged: Sequence[DecidedStatement],
+        decoded: DecodedRun,
+    ) -> int:
+        applied = decoded.transactions_applied
+        if unit[0].kind is SliceKind.STATEMENT:
+            return applied + sum(not one.decision.ignored for one in logged)
+        if controls.open is None:
+            return applied
+        self._is_open_applied = self._is_open_applied or applied > 0
+        if controls.ending is None:
+            return 0
+        is_applied, self._is_open_applied = self._is_open_applied, False
+        return int(is_applied and controls.ending is Ending.COMMITTED)
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
+        logged: list[DecidedStatement] = []
+        suspensions: list[Suspend] = []
+        for piece in unit:
+            for row in (
+                np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
+            ).tolist():
+                query, decision = self._decision(piece, row)
+                check_not_parked(decision, parking=self._session.parking, targets=self._targets)
+                if piece.kind is not SliceKind.STATEMENT:
+                    _check_not_emptied(decision)
+                suspensions += self._learn(piece, row, query, decision)
+                logged.append(DecidedStatement(piece, row, decision))
+        return logged, tuple(suspensions)
+
+    def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
+        query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
+        decide = (
+            partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
+        )
+        journal = piece.chunk.journal
+        begin = max(0, int(event["tx_offset"]))
+        seq = seq_of_place(self._session.epoch, journal, begin, int(event["tx_ordinal"]))
+        alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
+        gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
+        decision = decide(
+            query,
+            targets=self._targets,
+            journal=journal,
+            offset=int(event["offset"]),
+            schemas=self._schemas,
+            place=RowPosition(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
+        )
+        return query, decision
+
+    def _learn(
+        self, piece: EventSlice, row: int, query: Query, decision: Decision
+    ) -> tuple[Suspend, ...]:
+        """Take over what a decision says of tables; return the suspensions that it calls for."""
+        suspensions = []
+        for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
+            suspend = suspension_for(error, self._session)
+            if suspend is None:
+                raise error
+            suspensions.append(suspend)
+        if decision.statement.kind in SCHEMA_KINDS:
+            self._schemas.apply(
+                query,
+                is_mariadb=piece.chunk.journal_format.is_mariadb,
+                journal=piece.chunk.journal,
+                offset=int(piece.chunk.events["offset"][row]),
+                time_us=int(piece.chunk.events["commit_ts_us"][row]),
+            )
+        return tuple(suspensions)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _confirm(self, table: DecodedTable) -> list[Target]:
+        """An error names the place of the table's changes."""
+        rows, targets = table.rows, self._targets
+        with table.named_in_errors():
+            confirmed = targets.confirm(rows.schema)
+            targets.check_rows(rows)
+            first_us = int(rows.commit_ts_us.min())
+            self._overlap.check_changes(confirmed, rows.schema.full_name, first_us=first_us)
+            for target in confirmed:
+                check_rows(target, rows)
+            return targets.with_rescued(confirmed, rows)
+
+
+def _check_not_emptied(decision: Decision) -> None:
+    """A statement among rows that empties a target needs a batch of its own.
+
+    Raises ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table
+    again of which only these rows tell the columns or the key.
+    """
+    for change in decision.changes:
+        if change.empties:
+            raise ContentUnknownError(
+                "a table without a primary key is created again, in the transaction of its rows",
+                table=table_name(*change.table),
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                got=decision.ddl.sql,
+                next_step="give the table a primary key in its CREATE TABLE",
+            )
+
+
+def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
+    """No parked rows may lose their table.
+
+    Raises UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
+    XA COMMIT (K8, K28).
+    """
+    for table in dict.fromkeys(old for old, _ in decision.statement.renames):
+        source = table_name(*table)
+        if parking.holds_rows_of(source) and not targets.is_suspended(*table):
+            raise UnsupportedDdlError(
+                "a table is renamed while a prepared XA transaction that changed it is open",
+                table=source,
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                next_step="commit or roll back the XA transaction at the source, and load the "
+                "table under its new name",
+            )

@@ -1,0 +1,105 @@
+"""Find prepared XA transactions whose end is not in the log (K8, K34).
+
+Rules:
+- A live server lists what is prepared. What it did not list before the run's end was fixed has
+  ended before that end. If the log up to there does not end it, its end is lost: it was written
+  with sql_log_bin = 0.
+- Whether its rows count cannot be known then. Each run that reads to the log's end does all else,
+  and fails, until `accept.unknown_xa` names the xid: its rows are dropped, which is noted. One
+  without rows of captured tables is dropped at once.
+- An archive lists nothing, nor does MySQL for an account without XA_RECOVER_ADMIN: nothing is found
+  then. `doctor` warns of what has been prepared for long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from shlex import quote
+
+from cdc_pipeline.errors import TransactionError
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.position.cursor import OpenXa
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import CaptureContext
+from cdc_pipeline.run.capture.summary import RunState
+from cdc_pipeline.run.plan.needs_load import load_command
+from cdc_pipeline.run.publish import cursor_metadata, empty_interval
+from cdc_pipeline.schema.ddl.session import canonical_xid
+
+
+def drop_lost(
+    context: CaptureContext, state: RunState, *, before: Sequence[OpenXa], listed: Collection[str]
+) -> tuple[RunState, TransactionError | None]:
+    """Forget transactions `before` the run whose end is lost, where a person has accepted that.
+
+    Returns the error of the first other one. `listed`: canonical xids that the server listed
+    before the end of the log, which `state` is at, was fixed.
+    """
+    cursor = state.cursor
+    if cursor is None:
+        return state, None
+    old = {(xa.xid, xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in before}
+    lost = [
+        xa
+        for xa in cursor.open_xa
+        if xa.xid not in listed
+        and (xa.xid, xa.epoch, xa.prepared_journal, xa.prepared_offset) in old
+    ]
+    accepted = {canonical_xid(text) for text in context.config.accept.unknown_xa}
+    dropped = [xa for xa in lost if not xa.files or xa.xid in accepted]
+    if dropped:
+        kept = tuple(xa for xa in cursor.open_xa if xa not in dropped)
+        cursor = cursor.model_copy(update={"open_xa": kept})
+        notes = tuple(_note(xa) for xa in dropped)
+        interval = empty_interval(cursor)
+        context.cursors.write(cursor, cursor_metadata(interval, None, (), notes))
+        state.main.moved(interval, (), notes)
+        state = replace(state, cursor=cursor)
+    left = next((xa for xa in lost if xa not in dropped), None)
+    if left is None:
+        return state, None
+    rows: Counter[str] = Counter()
+    for file in left.files:
+        rows[file.table] += file.rows
+    begin = Position(left.prepared_journal, left.prepared_offset)
+    source, found = context.config.name, "the server no longer has it"
+    return state, lost_end(left.xid, begin, rows, source=source, found=found)
+
+
+def lost_end(
+    xid: str, begin: Position, rows: Mapping[str, int], *, source: str, found: str
+) -> TransactionError:
+    """`rows`: how many wait, by source table; `found`: what shows that it has ended."""
+    tables = sorted(rows)
+    place, count = f"{begin.journal}:{begin.offset}", sum(rows.values())
+    loads = "; ".join(f"`{load_command(source, table)}`" for table in tables)
+    return TransactionError(
+        f"the XA transaction {xid} is still open in the lake, but {found}",
+        journal=begin.journal,
+        offset=begin.offset,
+        table=", ".join(tables) or None,
+        setting="accept.unknown_xa",
+        expected="its XA COMMIT or XA ROLLBACK in the log that was read",
+        got=f"neither since its transaction at {place}, of which {count} rows wait: the end "
+        "was written with sql_log_bin = 0",
+        next_step=f"if the log from there still exists, `cdc-pipeline cursor set {quote(source)} "
+        f"--from {place}` and run again: what lies behind is read again, with the end if the log "
+        "has it. Otherwise list this xid in accept.unknown_xa and run again, which drops the "
+        "waiting rows and notes it; then load what it changed"
+        + (f": {loads}" if loads else " of captured tables"),
+    )
+
+
+def _note(xa: OpenXa) -> Note:
+    text = (
+        f"{xa.rows} rows of {xa.xid} were dropped: the server no longer has it, and the log that "
+        "was read lacks its end"
+    )
+    return Note(
+        kind="accepted_unknown_xa",
+        text=text,
+        journal=xa.prepared_journal,
+        offset=xa.prepared_offset,
+    )

@@ -1,0 +1,155 @@
+"""Divide a range of journals into stretches to decode in parallel, and the rest.
+
+Rules:
+- A stretch holds whole transactions that depend only on what is known at its beginning: no DDL of
+  chosen tables, no XA transaction that is prepared and ended in different places, no journal end
+  that only the next journal proves (K5). All of these are read in sequence, together with whatever
+  is too small to be worth a task.
+- The pieces follow each other without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.run.capture.segments.survey import JournalSurvey
+
+TOO_LITTLE: Final = "too small to be worth a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of one journal that holds whole transactions."""
+
+    journal: str
+    start: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RangePiece:
+    """Up to `stop` of `journal`; without `segments`, read in sequence, and `why`."""
+
+    journal: str
+    stop: int
+    segments: tuple[Segment, ...] = ()
+    why: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+class _At(NamedTuple):
+    number: int
+    offset: int
+
+
+class _Gap(NamedTuple):
+    start: _At
+    stop: _At
+    why: str
+
+
+def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[RangePiece]:
+    """Up to the last journal's `end`; a stretch that is too small is read in sequence."""
+    names = {journal_number(one.journal): one.journal for one in surveys}
+    gaps = _joined(_gaps(surveys))
+    begin = _At(journal_number(surveys[0].journal), surveys[0].start)
+    end = _At(journal_number(surveys[-1].journal), surveys[-1].end)
+    divided: list[RangePiece] = []
+    at = begin
+    for gap in [*gaps, _Gap(end, end, "")]:
+        segments = _segments(surveys, at, gap.start)
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        last = segments[-1] if segments else None
+        if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
+            divided.append(RangePiece(last.journal, last.stop, tuple(segments)))
+        elif last is not None:
+            divided.append(RangePiece(last.journal, last.stop, why=TOO_LITTLE))
+        if gap.stop > gap.start:
+            divided.append(RangePiece(names[gap.stop.number], gap.stop.offset, why=gap.why))
+        at = max(at, gap.stop)
+    return _one_after_the_other(divided)
+
+
+def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
+    gaps: list[_Gap] = []
+    numbers = [journal_number(one.journal) for one in surveys]
+    range_end = _At(numbers[-1], surveys[-1].end)
+    prepared: dict[str, _At] = {}
+    for number, one in zip(numbers, surveys, strict=True):
+        if one.failed:
+            gaps.append(
+                _Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed)
+            )
+        gaps += [
+            _Gap(
+                _At(number, group.start),
+                _At(number, group.stop),
+                "a statement that affects the tables",
+            )
+            for group in one.alone
+        ]
+        ends = [(group, False) for group in one.ended] + [(group, True) for group in one.prepared]
+        for group, is_prepared in sorted(ends, key=lambda pair: pair[0].start):
+            at = _At(number, group.start)
+            if is_prepared:
+                prepared[group.xid] = at
+            else:
+                gaps.append(
+                    _Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction")
+                )
+    gaps += [
+        _Gap(at, range_end, "an XA transaction that does not end in the range")
+        for at in prepared.values()
+    ]
+    # An end that does not prove itself is proved by reading on; so is a failed journal.
+    for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
+        if not one.is_closed or one.failed:
+            why = one.failed or "the end of a journal without ROTATE or STOP"
+            gaps.append(_Gap(_At(number, one.start), _At(next_number, following.end), why))
+    return sorted(gaps)
+
+
+def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
+    joined: list[_Gap] = []
+    for gap in gaps:
+        if joined and gap.start <= joined[-1].stop:
+            last = joined[-1]
+            joined[-1] = _Gap(last.start, max(last.stop, gap.stop), last.why)
+        else:
+            joined.append(gap)
+    return joined
+
+
+def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
+    segments = []
+    for one in surveys:
+        number = journal_number(one.journal)
+        first = max(start.offset, one.start) if number == start.number else one.start
+        last = min(stop.offset, one.end) if number == stop.number else one.end
+        if start.number <= number <= stop.number and first < last:
+            bounds = [first, *(at for at in one.splits if first < at < last), last]
+            segments += [Segment(one.journal, *part) for part in pairwise(bounds)]
+    return segments
+
+
+def _one_after_the_other(made: Sequence[RangePiece]) -> list[RangePiece]:
+    """Neighbours that are read in sequence become one piece."""
+    joined: list[RangePiece] = []
+    for piece in made:
+        if joined and not joined[-1].segments and not piece.segments:
+            why = piece.why if joined[-1].why == TOO_LITTLE else joined[-1].why
+            joined[-1] = RangePiece(piece.journal, piece.stop, why=why)
+        else:
+            joined.append(piece)
+    return joined

@@ -1,0 +1,228 @@
+"""Decode and stage one segment of a journal on an executor.
+
+Rules:
+- The steps are those of sequential reading: the same reader, decoder, masks and stager, from the
+  same cut on, so that each change has the same seq (K1) and the same staged row. Only the end
+  differs: nothing is recorded and nothing acts. The staged part goes back to the driver, which puts
+  the record together.
+- Files are in the task's own folder below the batch's: files of a failed try are garbage of that
+  batch (K2).
+- A segment that depends on others ends the task with the reason: a statement that concerns a
+  target, a prepared XA transaction, a shadow table, any error. The driver then reads the stretch in
+  sequence.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, TransactionError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    ReadRange,
+    open_session,
+)
+from cdc_pipeline.run.capture.commit import AdvanceCursor
+from cdc_pipeline.run.capture.drain import Drain
+from cdc_pipeline.run.decode.schemas import Schemas
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.source.archive.archive import ArchiveSource
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.targets.targets import Targets
+
+
+class SegmentTask(FrozenModel):
+    """`journal_created_s`: by the journal's format description."""
+
+    journal: str
+    start: int
+    stop: int
+    journal_created_s: int = 0
+
+
+class ObservedTable(FrozenModel):
+    """A table map that the schema history does not agree with; the schema is JSON text."""
+
+    table_schema: str
+    journal: str
+    offset: int
+
+
+class SegmentResult(FrozenModel):
+    """Result of one task.
+
+    Attributes:
+        record: what was staged; None if no target changes.
+        cursor: behind the segment, as far as the task knows it, with the segment's GTIDs alone.
+        observed: what the schema history has to learn, in the order of the log.
+        refused: why the stretch cannot be decoded in parallel: nothing else counts then.
+    """
+
+    record: BatchRecord | None = None
+    cursor: CursorState | None = None
+    interval: Interval | None = None
+    source_time_us: int = -1
+    ddl: tuple[DdlDecision, ...] = ()
+    notes: tuple[Note, ...] = ()
+    observed: tuple[ObservedTable, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class WaveInputs:
+    """The same for all tasks of a wave: the archive as source, no secret, cut and cursor as
+    JSON.
+    """
+
+    config: PipelineConfig
+    directory: Path
+    cut: str
+    cursor: str
+    identity: ServerIdentity
+    uses_gtids: bool
+    number: int
+    epoch: int
+
+
+def segment_task(task: str, *, inputs: WaveInputs) -> str:
+    """Run `decode_segment` on a `SegmentTask` as JSON text."""
+    return decode_segment(SegmentTask.model_validate_json(task), inputs).model_dump_json()
+
+
+def decode_segment(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
+    try:
+        return _decoded(task, inputs)
+    except CdcError as error:
+        return SegmentResult(refused=f"{task.journal}:{error.offset or task.start}: {error.what}")
+
+
+def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
+    config = inputs.config
+    cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
+    cursor = CursorState.model_validate_json(inputs.cursor) if inputs.cursor else None
+    shadows = {} if cursor is None else cursor.shadows
+    source = _SegmentSource(inputs)
+    if source.journal_created_s(task.journal) != task.journal_created_s:
+        raise _apart("another journal has taken its place in the archive")
+    start = Position(task.journal, task.start, journal_created_s=task.journal_created_s)
+    sink = build_sink(config)  # the driver holds its lock, and nothing acts here
+    context = CaptureContext(
+        config, sink, MemoryCursorStore(cursor, source=config.name), RunObserver(), ""
+    )
+    run = _resolved(config, inputs, start, replace(start, offset=task.stop))
+    session = open_session(
+        context,
+        ReadRange(run, source, TableFilter(config), cursor),
+        targets=Targets(config, cut, shadows=shadows),
+        parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
+        begin=lambda number: StagedBatch(
+            number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
+        ),
+    )
+    committer = SegmentCommitter(session, source=config.name)
+    drained = Drain(context, session, committer).run()
+    result = committer.result
+    if result is None or result.cursor is None or drained.dropped:
+        raise _apart("its end is not the end of a complete transaction")
+    if result.cursor.shadows != shadows:
+        raise _apart("a shadow table of an online schema change")
+    return result.model_copy(update={"observed": _observed(session.schemas)})
+
+
+def _observed(schemas: Schemas) -> tuple[ObservedTable, ...]:
+    return tuple(
+        ObservedTable(table_schema=schema.to_json(), journal=journal, offset=offset)
+        for schema, journal, offset in schemas.corrections
+    )
+
+
+def _resolved(
+    config: PipelineConfig, inputs: WaveInputs, start: Position, end: Position
+) -> ResolvedRun:
+    plan = CapturePlan.of_stretch(
+        start,
+        end,
+        source=config.name,
+        identity=str(inputs.identity),
+        reason="a segment of a stretch that is decoded in parallel",
+        end_reason="the end of the segment",
+    )
+    return ResolvedRun(
+        plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=inputs.epoch
+    )
+
+
+def _apart(what: str) -> TransactionError:
+    return TransactionError(f"{what}: it cannot be decoded separately from what comes before it")
+
+
+class SegmentCommitter:
+    """Keeps what was staged as a part; `result` is set at the segment's end."""
+
+    def __init__(self, session: CaptureSession, *, source: str) -> None:
+        self.result: SegmentResult | None = None
+        self._session = session
+        self._moves = AdvanceCursor(session, source=source)
+
+    def is_due(self) -> bool:
+        """A segment is one part."""
+        return False
+
+    def commit(self, *, final: bool = False) -> None:
+        if not final:
+            raise _apart("a statement that changes a target")
+        stager, parking = self._session.stager, self._session.parking
+        if stager.is_in_doubt:
+            return
+        if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:
+            raise _apart("a prepared XA transaction")
+        collected = stager.collect()
+        covered = self._moves.cover(stager.number, collected.created)
+        record = None
+        if collected.staged is not None and collected.staged.has_work:
+            head = BatchRecord(
+                source=covered.cursor.source,
+                batch_number=stager.number,
+                interval=covered.interval,
+                cursor_after=covered.cursor,
+                source_time_us=covered.source_time_us,
+            )
+            record = collected.staged.record(head, is_part=True)
+        self.result = SegmentResult(
+            record=record,
+            cursor=covered.cursor,
+            interval=covered.interval,
+            source_time_us=covered.source_time_us,
+            ddl=collected.ddl,
+            notes=collected.notes,
+        )
+
+
+class _SegmentSource(ArchiveSource):
+    """One archive with known facts: a task reads its own journal and no other."""
+
+    def __init__(self, inputs: WaveInputs) -> None:
+        unpacked_bytes_max = inputs.config.source.unpacked_bytes_max
+        super().__init__(inputs.directory, unpacked_bytes_max=unpacked_bytes_max)
+        self._inputs = inputs
+
+    @property
+    def identity(self) -> ServerIdentity:
+        return self._inputs.identity
+
+    @property
+    def uses_gtids(self) -> bool:
+        return self._inputs.uses_gtids

@@ -1,0 +1,250 @@
+"""Summary of a run: its interval, its tables, and why it ended where it did.
+
+Rules:
+- A run keeps of its past only counters and the latest cut, so that its memory does not grow with
+  its batches (K25). The lake has the cuts themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import CaptureContext
+from cdc_pipeline.run.capture.reader import ReadResult
+from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
+from cdc_pipeline.run.publish import empty_interval
+from cdc_pipeline.run.report import (
+    CaptureReport,
+    ReportPosition,
+    TableReport,
+    needed_position,
+    quarantined,
+)
+
+ENTRIES_KEPT_MAX: Final = 1000
+_Entry = TypeVar("_Entry", DdlDecision, Note)
+_COUNTERS: Final = [
+    name
+    for name, field in Interval.model_fields.items()
+    if field.annotation is int and field.default == 0
+]
+
+
+class RunSummary:
+    """Totals of a run's batches (`batches` cuts, the last is `latest`), or of a part of it.
+
+    `interval` covers idle parts, too; of `ddl` and `notes` the first `ENTRIES_KEPT_MAX` are
+    kept.
+    """
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.latest: Cut | None = None
+        self.interval: Interval | None = None
+        self.rows = 0
+        self.ddl: list[DdlDecision] = []
+        self.notes: list[Note] = []
+        self.entries_omitted = 0
+        self._changes: dict[str, TableReport] = {}
+        self._stands: dict[str, tuple[int, bool]] = {}  # Delta version, partial
+
+    def add(self, cut: Cut) -> None:
+        self.batches += 1
+        self.latest = cut
+        for name, table in cut.tables.items():
+            self._stands[name] = table.table_version, cut.cursor.targets[name].partial
+            if table.row_changes or table.rescued_rows:
+                self._count(
+                    name,
+                    TableReport(
+                        rows_inserted=table.rows_inserted,
+                        rows_updated=table.rows_updated,
+                        rows_deleted=table.rows_deleted,
+                        rescued=table.rescued,
+                        rescued_rows=table.rescued_rows,
+                    ),
+                )
+                self.rows += table.row_changes
+        self.moved(cut.interval, cut.ddl, cut.notes)
+
+    def moved(self, interval: Interval, ddl: Sequence[DdlDecision], notes: Sequence[Note]) -> None:
+        """Count a part of the log, with its decisions."""
+        self.interval = interval if self.interval is None else _joined(self.interval, interval)
+        self._keep(self.ddl, ddl)
+        self._keep(self.notes, notes)
+
+    def join(self, other: RunSummary) -> None:
+        """Count another part of the same run, except for its interval."""
+        self.batches += other.batches
+        self.rows += other.rows
+        for name, changes in other._changes.items():
+            self._count(name, changes)
+        if self.latest is None or (
+            other.latest is not None and other.latest.batch_number > self.latest.batch_number
+        ):
+            self.latest = other.latest
+            self._stands = self._stands | other._stands
+        else:
+            self._stands = other._stands | self._stands
+        self._keep(self.ddl, other.ddl)
+        self._keep(self.notes, other.notes)
+        self.entries_omitted += other.entries_omitted
+
+    def go_on(self, other: RunSummary) -> None:
+        """Count the part of the same run that follows in the log."""
+        self.join(other)
+        if other.interval is not None:
+            self.moved(other.interval, (), ())
+
+    def tables(self) -> dict[str, TableReport]:
+        """For each table of the cuts, changed or not, by name."""
+        return {
+            name: self._changes.get(name, TableReport()).model_copy(
+                update={"delta_version": version, "partial": partial}
+            )
+            for name, (version, partial) in self._stands.items()
+        }
+
+    def _count(self, name: str, changes: TableReport) -> None:
+        before = self._changes.get(name, TableReport())
+        self._changes[name] = TableReport(
+            rows_inserted=before.rows_inserted + changes.rows_inserted,
+            rows_updated=before.rows_updated + changes.rows_updated,
+            rows_deleted=before.rows_deleted + changes.rows_deleted,
+            rescued=dict(Counter(before.rescued) + Counter(changes.rescued)),
+            rescued_rows=before.rescued_rows + changes.rescued_rows,
+        )
+
+    def _keep(self, kept: list[_Entry], entries: Sequence[_Entry]) -> None:
+        taken = entries[: ENTRIES_KEPT_MAX - len(kept)]
+        kept.extend(taken)
+        self.entries_omitted += len(entries) - len(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run between two of its steps.
+
+    Attributes:
+        finished: the cut of a batch that an earlier run had recorded.
+        suspended_before: by earlier runs: what this run suspends is not retried at once.
+        main: what was published with the cursor; `others` moved no cursor.
+    """
+
+    cut: Cut | None
+    cursor: CursorState | None
+    cursor_reason: str
+    finished: Cut | None
+    suspended_before: frozenset[str]
+    main: RunSummary = field(default_factory=RunSummary)
+    others: tuple[RunSummary, ...] = ()
+    read: ReadResult = field(default_factory=ReadResult)
+
+    def after(self, done: RunSummary) -> RunState:
+        """After batches that moved no cursor."""
+        cut = done.latest
+        if cut is None:
+            return self
+        reason = f"{self.cursor_reason}; batch {cut.batch_number} moved no cursor"
+        return replace(
+            self, cut=cut, cursor=cut.cursor, cursor_reason=reason, others=(*self.others, done)
+        )
+
+
+def _joined(first: Interval, second: Interval) -> Interval:
+    ignorable = Counter(first.ignorable_events) + Counter(second.ignorable_events)
+    return Interval(
+        start_journal=first.start_journal,
+        start_offset=first.start_offset,
+        end_journal=second.end_journal,
+        end_offset=second.end_offset,
+        ignorable_events=dict(ignorable),
+        **{name: getattr(first, name) + getattr(second, name) for name in _COUNTERS},
+    )
+
+
+def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
+    """From the run's planned start to the end of its batches."""
+    nothing = empty_interval(resolved.start)
+    return nothing if done is None else _joined(nothing, done)
+
+
+def _reason_of(
+    done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool
+) -> str:
+    plan, limit = resolved.plan, resolved.limit
+    if resolved.start.order == resolved.end.order:
+        ended = ""
+        reason = f"{plan.identity} is at {resolved.end}, and so is the cursor"
+        if plan.end_reason != LOG_END:
+            reason = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
+    else:
+        ended = f"at {plan.end_reason if limit is None else LOG_END}"
+        if limit is not None and limit_reached:
+            ended = limit.text
+        reason = (
+            f"{plan.identity} moved from {resolved.start} to "
+            f"{interval.end_journal}:{interval.end_offset}: {interval.transactions_seen} "
+            "transactions, none of which changes a captured table"
+        )
+    if done.batches:
+        reason = (
+            f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in "
+            f"{batches_text(done.batches)}"
+        )
+    return f"{reason}; the run ended {ended}" if ended else reason
+
+
+def batches_text(count: int) -> str:
+    return f"{count:,} batch{'' if count == 1 else 'es'}"
+
+
+def report_of(
+    context: CaptureContext,
+    state: RunState,
+    resolved: ResolvedRun,
+    *,
+    read: Position | None,
+    started: tuple[float, float],
+) -> CaptureReport:
+    """`read`: the last position that the run's reader dumped."""
+    interval, cursor = whole_interval(state.main.interval, resolved), state.cursor
+    done = RunSummary()
+    if state.finished is not None:
+        done.add(state.finished)
+    for part in (state.main, *state.others):
+        done.join(part)
+    if cursor is not None and cursor.position.order != resolved.start.order:
+        # What is applied was read, even if a bound ended the run before the buffer could report it.
+        read = cursor.position if read is None or read.order < cursor.position.order else read
+    return CaptureReport(
+        source=context.config.name,
+        outcome="applied" if done.batches else "nothing_new",
+        reason=_reason_of(done, interval, resolved, limit_reached=state.read.limit_reached),
+        plan=resolved.plan,
+        interval=interval,
+        recovered_batch=state.finished.batch_number if state.finished is not None else None,
+        batches=done.batches,
+        tables=done.tables(),
+        unfinished_transactions=state.read.dropped,
+        ddl=tuple(done.ddl),
+        notes=tuple(done.notes),
+        entries_omitted=done.entries_omitted,
+        suspended=cursor.suspended if cursor is not None else {},
+        quarantine=quarantined(state.cut),
+        cursor=cursor,
+        cursor_reason=state.cursor_reason,
+        read_up_to=None if read is None else ReportPosition.from_position(read),
+        applied_up_to=None if cursor is None else ReportPosition.from_position(cursor.position),
+        oldest_needed=needed_position(cursor),
+        seconds=time.monotonic() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+        spark_started=context.sink.spark_started,
+    )

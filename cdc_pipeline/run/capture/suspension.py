@@ -1,0 +1,203 @@
+"""Decide which failures suspend one target (K4: such a failure must not stop the others).
+
+Rules:
+- A failure of a single captured table suspends it: its columns, its key, a value, a statement. A
+  failure stops the run if it concerns the log itself, names no table, or would leave no captured
+  table following.
+- Rows that only a statement carries are an error of each table that it may have reached (K29).
+- A target that is no longer captured leaves the cursor, with a note. If it is included again, it
+  starts from scratch, and its old Delta table must be removed first: to resume from its old place
+  would silently lose what came in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    ContentUnknownError,
+    IncompleteRowsError,
+    LakeStateError,
+    OverlapUndecidedError,
+    SchemaError,
+    TargetSuspendedError,
+    UnknownColumnTypeError,
+    UnrepresentableValueError,
+)
+from cdc_pipeline.lake.prepared import oldest_begin
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
+from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import (
+    CaptureContext,
+    CaptureSession,
+    before_begin,
+)
+from cdc_pipeline.run.capture.summary import RunState, RunSummary
+from cdc_pipeline.run.recovery import Recovered, recover
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.text.table_names import split_table_name
+
+_OF_ONE_TABLE = (
+    SchemaError,
+    UnrepresentableValueError,
+    IncompleteRowsError,
+    UnknownColumnTypeError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Leave targets of one source table behind; `only`: some of them."""
+
+    source: str
+    suspension: Suspension
+    only: tuple[str, ...] | None = None
+
+
+def suspension_for(error: CdcError, session: CaptureSession) -> Suspend | None:
+    """None if the failure stops the run. Targets stay at the last whole transaction."""
+    if not _is_of_one_table(error, session):
+        return None
+    assert error.table is not None
+    new_suspension = suspension(
+        error, batch_number=session.stager.number, at=session.resume_position(), epoch=session.epoch
+    )
+    only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
+    return Suspend(error.table, new_suspension, only)
+
+
+def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
+    if not session.section.is_sources_own or not isinstance(error, _OF_ONE_TABLE):
+        return False
+    if error.table is None or "." not in error.table:
+        return False
+    targets, (database, table) = session.targets, split_table_name(error.table)
+    if not session.captured(database, table) or targets.is_suspended(database, table):
+        return False
+    if isinstance(error, ContentUnknownError):
+        # the log is whole and its gaps are known: the run continues even without tables
+        return True
+    known = session.section.run.plan.tables  # with or without a target
+    others = {name for name in known if not targets.is_suspended(*split_table_name(name))}
+    if isinstance(error, OverlapUndecidedError) and any(
+        target.name not in error.targets for target in targets.following(database, table)
+    ):
+        return True
+    return bool(others - {error.table}) or targets.goes_on_without(database, table)
+
+
+def plan_to_cursor(
+    config: PipelineConfig,
+    cursor: CursorState,
+    *,
+    identity: str = "",
+    catching_up: str = "",
+    start: Position | None = None,
+) -> CapturePlan:
+    """Of a stretch that ends at the cursor: of a catch-up, or empty."""
+    reason = "a run of chosen tables: the cursor does not move"
+    if catching_up:
+        reason = f"{catching_up} was suspended and is caught up from its position"
+    return CapturePlan.of_stretch(
+        start or cursor.position,
+        cursor.position,
+        source=config.name,
+        identity=identity or str(cursor.identity),
+        reason=reason,
+        end_reason="the cursor",
+        tables=(catching_up,) if catching_up else tuple(sorted(cursor.targets)),
+        suspended=cursor.suspended,
+    )
+
+
+def suspended_error(
+    found: Mapping[str, Suspension], *, cursor: CursorState
+) -> TargetSuspendedError:
+    listing = sorted(found.items())
+    name, held = listing[0]
+    only = len(listing) == 1
+    error = TargetSuspendedError(
+        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all "
+        f"others are at {cursor.position}",
+        journal=held.journal if only else None,
+        offset=held.offset if only else None,
+        table=name if only else None,
+        got="\n    ".join(sentence(name, held) for name, held in listing),
+        next_step="\n    ".join(
+            f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing
+        ),
+    )
+    error.retryable = all(is_retryable(held) for held in found.values())
+    return error
+
+
+def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = None) -> None:
+    """Raise TargetSuspendedError if tables, or some of those given, are suspended."""
+    if cursor is None:
+        return
+    suspended = {
+        name: suspension
+        for name, suspension in cursor.suspended.items()
+        if tables is None or name in tables
+    }
+    if suspended:
+        raise suspended_error(suspended, cursor=cursor)
+
+
+def resume(context: CaptureContext) -> RunState:
+    """Finish what is recorded, remove what is not (K2, K3)."""
+    sink, is_followed = context.sink, Routes(context.config).is_followed
+
+    def failing(cut: Cut) -> dict[str, LakeStateError]:
+        # Perhaps all of them: the remedies that their errors name need a source that goes on (K22).
+        states = cut.cursor.targets
+        return {
+            name: error
+            for name, error in sink.failing_targets(cut).items()
+            if is_followed(states[name])
+        }
+
+    recovered = recover(
+        sink, cursors=context.cursors, observer=context.observer, failing_of=failing
+    )
+    cursor = recovered.reconciled.cursor
+    sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
+    state = RunState(
+        recovered.cut,
+        cursor,
+        recovered.reconciled.reason,
+        recovered.finished,
+        recovered.suspended_before,
+    )
+    return state.after(_leave_behind(context, recovered))
+
+
+def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
+    done = RunSummary()
+    cut, cursor = found.cut, found.reconciled.cursor
+    if cut is None or cursor is None:
+        return done
+    is_followed = Routes(context.config).is_followed
+    dropped = [name for name, target in cursor.targets.items() if not is_followed(target)]
+    new: dict[str, Suspension | None] = {
+        name: suspension(
+            error,
+            batch_number=cursor.batch_number + 1,
+            at=before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch)),
+            epoch=cursor.epoch,
+            needs_reload=True,
+        )
+        for name, error in found.failing.items()
+        if name not in cursor.suspended
+    }
+    if new or dropped:
+        text = "no longer captured: its target has left the cursor"
+        notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
+        done.add(context.admin_batch(cut, cursor).suspend(new, dropped=dropped, notes=notes))
+    return done

@@ -1,0 +1,335 @@
+"""Prepared XA transactions of a run: parked at their prepare, applied at XA COMMIT (K8).
+
+    waiting rows, XA ends --XaPlanner--> steps --XaStaging--> parked rows, staged rows
+
+Rules:
+- Rows of an XA transaction that is not whole yet are added to the one under way; its last part, or
+  its only one, shows whether it is prepared or was committed in one phase (K34).
+- Planning judges everything and changes nothing; staging then carries the steps out. So an
+  XA COMMIT that cannot be applied stops the run before anything of its slice is staged.
+- A prepared group's tables must fit their targets when it is prepared and again when it is
+  committed (K13). Only the commit creates a target: rows that are rolled back leave no table
+  behind.
+- A prepare whose commit comes in the same run of slices is never parked.
+- The commit skips rows of a suspended table. The table's position lies before every transaction
+  that was prepared and open when it was suspended, so that the catch-up reads them again (K4).
+  Parked rows of a table that is no longer captured are left out as well.
+- Rows of XA COMMITs are staged like those of any whole transaction, many commits at a time. A batch
+  is recorded only between transactions: if a commit fails halfway, the whole batch is dropped and
+  read again, so that no files per commit are needed.
+- XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it; then a note is
+  recorded. XA ROLLBACK of an unknown xid is harmless. Both are counted. If an xid is prepared while
+  it is open, its earlier end is lost (`lost_xa.py`), and the same setting accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import CdcError, UnknownXaError
+from cdc_pipeline.lake.prepared import CommitPlace
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture_session import CaptureSession
+from cdc_pipeline.run.capture.lost_xa import lost_end
+from cdc_pipeline.run.decode.decoding import DecodedTable
+from cdc_pipeline.run.decode.transaction_control import (
+    Ending,
+    TransactionKey,
+    XaEnd,
+    XaPart,
+)
+from cdc_pipeline.targets.row_images import check_rows
+
+_GATHERED_BYTES_MAX: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    """Add a part to the XA transaction under way; if it ends with that, park it or apply it."""
+
+    part: XaPart
+    tables: Sequence[DecodedTable]
+
+
+@dataclass(frozen=True, slots=True)
+class _EndPaired:
+    """Apply or drop a transaction whose prepare and end come in the same run of slices."""
+
+    tables: Sequence[DecodedTable]
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class _EndParked:
+    """Apply or drop a transaction that was parked before."""
+
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class _PassOver:
+    """Pass over the end of a transaction whose prepare was not seen."""
+
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class _Forget:
+    """Forget what is parked under an xid: it was prepared again."""
+
+    part: XaPart
+
+
+XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
+
+
+class XaPlanner:
+    """Matches decoded prepares and XA statements with parked rows; `accepted`: unknown XA
+    COMMITs.
+    """
+
+    def __init__(self, session: CaptureSession, *, accepted: Collection[str], source: str) -> None:
+        self._session = session
+        self._parking = session.parking
+        self._targets = session.targets
+        self._accepted = frozenset(accepted)
+        self._source = source
+
+    def plan(
+        self,
+        parts: Sequence[XaPart],
+        ends: Sequence[XaEnd],
+        rows: Mapping[TransactionKey, Sequence[DecodedTable]],
+    ) -> tuple[XaStep, ...]:
+        """Plan the steps for a run of slices; `rows`: of the parts.
+
+        Raises:
+            UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
+            TransactionError: an xid is prepared while it is open.
+            SchemaError, KeylessTableError, StagingError: the rows cannot be applied.
+        """
+        steps: list[XaStep] = []
+        waiting: dict[str, int] = {}  # xids that this run prepared, each with its step
+        ended: set[str] = set()  # xids that were parked before and end in this run
+        items: list[XaPart | XaEnd] = [*parts, *ends]
+        for item in sorted(items, key=lambda one: (journal_number(one.journal), one.tx_offset)):
+            is_parked = item.xid in self._parking and item.xid not in ended
+            try:
+                if isinstance(item, XaEnd):
+                    if item.xid in waiting:
+                        at = waiting.pop(item.xid)
+                        steps[at] = self._paired(steps[at], item)
+                        continue
+                    steps.append(self._end(item, is_parked=is_parked))
+                    ended.add(item.xid)
+                    continue
+                if item.xid in waiting or is_parked:
+                    if is_parked:
+                        begin, held = (
+                            self._parking.begin_of(item.xid),
+                            self._parking.rows_of(item.xid),
+                        )
+                        self._check_again(item.xid, begin, held)
+                        steps.append(_Forget(item))
+                        ended.add(item.xid)
+                    else:
+                        at = waiting[item.xid]
+                        self._check_again(item.xid, *_waiting(steps[at]))
+                        steps[at] = _Forget(item)
+                tables = rows.get(item.key, ())
+                self._check(tables)
+                if item.ending is Ending.PREPARED:
+                    waiting[item.xid] = len(steps)
+                elif item.ending is Ending.COMMITTED:
+                    of_tables = [table.rows.schema for table in tables]
+                    self._confirm([*self._parking.schemas_under_way(), *of_tables], item)
+                steps.append(_Add(item, tables))
+            except CdcError as error:
+                error.journal = error.journal or item.journal
+                error.offset = item.offset if error.offset is None else error.offset
+                raise
+        return tuple(steps)
+
+    def _check(self, tables: Sequence[DecodedTable]) -> None:
+        """They may never reach their targets. Raises as `Targets.check`, with the table."""
+        for table in tables:
+            with table.named_in_errors():
+                confirmed = self._targets.check(table.rows.schema)
+                self._targets.check_rows(table.rows)
+                for target in confirmed:
+                    check_rows(target, table.rows)
+
+    def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
+        # Behind a transaction in pieces a unit has nothing: what is paired came whole.
+        assert isinstance(step, _Add)
+        if end.is_commit:
+            self._confirm([table.rows.schema for table in step.tables], end)
+        return _EndPaired(step.tables, end)
+
+    def _end(self, end: XaEnd, *, is_parked: bool) -> _EndParked | _PassOver:
+        if is_parked:
+            if end.is_commit:
+                self._confirm(self._parking.schemas(end.xid), end, was_parked=True)
+            return _EndParked(end)
+        if end.is_commit and end.xid not in self._accepted:
+            raise UnknownXaError(
+                f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
+                setting="accept.unknown_xa",
+                expected="an XA PREPARE of this xid at or after the start of the capture",
+                got="it was prepared before: its rows were never read",
+                next_step="start before its XA PREPARE; or take new snapshots of the tables that "
+                "it changed, "
+                "and list this xid in accept.unknown_xa: it is then skipped and "
+                "recorded",
+            )
+        return _PassOver(end)
+
+    def _check_again(self, xid: str, begin: Position, rows: Mapping[str, int]) -> None:
+        if xid not in self._accepted:
+            evidence = "another XA PREPARE of it follows"
+            raise lost_end(xid, begin, rows, source=self._source, found=evidence)
+
+    def _confirm(
+        self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
+    ) -> None:
+        for schema in schemas:
+            if not self._session.applies_parked(schema):
+                continue
+            try:
+                if was_parked:
+                    self._targets.masks.check_parked(schema)
+                self._session.overlap.check_changes(
+                    self._targets.confirm(schema), schema.full_name, first_us=end.commit_ts_us
+                )
+            except CdcError as error:
+                error.table = error.table or schema.full_name
+                raise
+
+
+def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
+    """The begin, and rows by table, of a transaction that is to be parked."""
+    assert isinstance(step, _Add)
+    begin = Position(step.part.journal, step.part.tx_offset)
+    return begin, {table.rows.schema.full_name: len(table.rows) for table in step.tables}
+
+
+class XaStaging:
+    """Carries out planned steps: parks rows, and stages those that become effective."""
+
+    def __init__(self, session: CaptureSession) -> None:
+        self._session = session
+        self._parking = session.parking
+        self._place = session.place
+        self._stager = session.stager
+        self._rows_applied = 0
+        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
+        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
+        self._gathered_bytes = 0
+
+    def apply(self, steps: Sequence[XaStep]) -> int:
+        """Within `Stager.together`; returns the number of changes made effective."""
+        self._rows_applied = 0
+        for step in steps:
+            match step:
+                case _Add():
+                    self._add(step.part, step.tables)
+                case _EndPaired():
+                    self._end_paired(step.tables, step.end)
+                case _EndParked():
+                    self._end_parked(step.end)
+                case _PassOver():
+                    self._pass_over(step.end)
+                case _Forget():
+                    self._forget(step.part)
+                case _:
+                    assert_never(step)
+        self._stage_gathered()
+        return self._rows_applied
+
+    # -- waiting rows and their ends ---------------------------------------------------------------
+
+    def _add(self, part: XaPart, tables: Sequence[DecodedTable]) -> None:
+        parking = self._parking
+        if not parking.has_pieces:
+            parking.begin(journal=part.journal, offset=part.tx_offset, gtid=part.gtid)
+        for table in tables:
+            parking.add(table.rows)
+        if part.ending is None:
+            return
+        parking.undo(part.undone)
+        if part.ending is Ending.PREPARED:
+            self._place.count("xa_prepared", 1)
+            parking.park(part.xid, prepared_at_us=part.commit_ts_us)
+            return
+        self._place.count("transactions_applied", self._take(parking.pieces(self._effect(part))))
+        self._stage_gathered()
+        parking.drop_pieces()
+
+    def _end_paired(self, tables: Sequence[DecodedTable], end: XaEnd) -> None:
+        self._place.count("xa_prepared", 1)
+        effect = self._effect(end)
+        self._ended(end, (effect.on(table.rows) for table in tables))
+
+    def _end_parked(self, end: XaEnd) -> None:
+        self._ended(end, self._parking.rows(end.xid, self._effect(end)))
+        self._parking.end(end.xid)
+
+    def _pass_over(self, end: XaEnd) -> None:
+        self._place.count("xa_unknown", 1)
+        if end.is_commit:
+            text = (
+                f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its "
+                "rows are missing"
+            )
+            self._stager.note(
+                Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset)
+            )
+
+    def _forget(self, part: XaPart) -> None:
+        self._place.count("xa_unknown", 1)
+        if part.xid in self._parking:
+            self._parking.end(part.xid)
+        text = f"rows of {part.xid} were dropped: it was prepared again, and the log lacks its end"
+        self._stager.note(
+            Note(kind="accepted_unknown_xa", text=text, journal=part.journal, offset=part.offset)
+        )
+
+    def _ended(self, end: XaEnd, rows: Iterable[DecodedRows]) -> None:
+        self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
+        if end.is_commit:
+            self._place.count("transactions_applied", self._take(rows))
+
+    def _effect(self, end: XaEnd | XaPart) -> CommitPlace:
+        return CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+
+    # -- rows that became effective ----------------------------------------------------------------
+
+    def _take(self, rows: Iterable[DecodedRows]) -> int:
+        has_rows = 0
+        for part in rows:
+            if self._session.applies_parked(part.schema):
+                self._gather(part)
+                has_rows = 1
+        return has_rows
+
+    def _gather(self, rows: DecodedRows) -> None:
+        self._rows_applied += len(rows)
+        self._gathered.setdefault(rows.schema, []).append(rows)
+        self._gathered_bytes += rows.before.nbytes + rows.after.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._stage_gathered()
+
+    def _stage_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        targets = self._session.targets
+        for schema, parts in gathered.items():
+            rows = joined(parts)
+            self._stager.stage(
+                targets.with_rescued(targets.confirm(schema), rows), rows, open_transaction=False
+            )

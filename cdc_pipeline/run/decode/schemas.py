@@ -1,0 +1,437 @@
+"""Schema history of a run: queried by table maps, updated by DDL, stored with the lake.
+
+Rules:
+- It begins as it was at the start of the read, and is queried by place: the order of queries does
+  not matter.
+- A read that goes on in another server's log restates what held where the earlier log was left, at
+  the first transaction that is read. The read's start does not do: a dump by GTID set may begin
+  long before it, and a target that catches up reads that part again (K4).
+- The catalog is read at most once in a run, when the first table appears that the history does not
+  know. Its columns count only for places from which no DDL of the table lies before the catalog
+  read (`source/live/catalog.py`). A first run with nothing to read reads it at once, so that later
+  DDL applies to the schema at its start.
+- It is written before the record or cursor that refers to it (`Committer`), and only if it has
+  changed.
+- If a target has ``binary`` for a MariaDB UUID, INET4 or INET6 column, it keeps that, with a note:
+  a type never changes in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
+from cdc_pipeline.schema.programs import StoredPrograms
+from cdc_pipeline.text.table_names import NameRule
+
+if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.lake.records import Note
+    from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+    from cdc_pipeline.position.cursor import CursorState
+    from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+    from cdc_pipeline.source.protocol import PlacedCatalog, Source
+
+_KEPT_BINARY_NOTE = "kept_binary"
+_NO_TABLE = (
+    "no statement in the part of the log that was read created it, and no catalog shows it "
+    "at this position"
+)
+
+AskCatalog = Callable[[], "PlacedCatalog | None"]
+AskPrograms = Callable[[], StoredPrograms | None]
+
+
+def journal_schemas(captured: Callable[[str, str], bool], names: NameRule) -> Schemas:
+    """Built from the journals' statements alone, and not stored."""
+    return Schemas(
+        SchemaHistory(),
+        file=None,
+        captured=captured,
+        epoch=1,
+        start=Position("journal.000000", 4),
+        ask=lambda: None,
+        recorded=lambda _database, _table: None,
+        names=names,
+    )
+
+
+class Schemas:
+    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
+
+    Attributes:
+        corrections: what `observed` has added: schemas with journal and offset of their table maps.
+        programs: returns the server's triggers, views, routines and cascades, if it shows them all.
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        *,
+        file: SchemaHistoryFile | None,
+        captured: Callable[[str, str], bool],
+        epoch: int,
+        start: Position,
+        ask: AskCatalog,
+        recorded: Callable[[str, str], KnownTable | None],
+        left: LogPosition | None = None,
+        kept_us: int = 0,
+        ask_programs: AskPrograms = lambda: None,
+        names: NameRule = NameRule.AS_GIVEN,
+    ) -> None:
+        """`left`: where another log was left that this one goes on from. `kept_us`: how long
+        versions stay that no position needs any more. `ask_programs` is called once, when a
+        statement first needs them.
+        """
+        self.programs = cache(ask_programs)
+        self._notes: list[Note] = []
+        self._history = history
+        self._file = file
+        self._captured = captured
+        self._epoch = epoch
+        self._start = start
+        self._left = left
+        self._ask = ask
+        self._has_read_catalog = False
+        self._recorded = recorded
+        self._kept_us = kept_us
+        self._names = names
+        self._noted: set[tuple[str, str]] = set()
+        self.corrections: list[tuple[TableSchema, str, int]] = []
+
+    @property
+    def awaits_begin(self) -> bool:
+        """Whether it goes on from another log and does not know yet where (`reached`)."""
+        return self._left is not None
+
+    def reached(self, at: Position) -> None:
+        """Take over what is known from another log, once: nothing of this one lies before `at`."""
+        if self._left is None:
+            return
+        self._start = at
+        # A statement without a GTID event is the first event of its own transaction: what holds
+        # right before it is looked up one byte before it.
+        number, offset = at.order
+        self._history.restate(self._left, LogPosition(self._epoch, number, offset - 1))
+        self._left = None
+
+    # -- asked by table maps -----------------------------------------------------------------------
+
+    def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """At a place; from the catalog if the history lacks it."""
+        version = self._version(database, table, journal, offset)
+        if not _is_whole(version) and self.ask_catalog():
+            version = self._version(database, table, journal, offset)
+        if version is None or version.schema is None:
+            return None
+        return self._as_recorded(version.schema, journal, offset)
+
+    def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
+        """Right before a statement at a place; None if it is not known."""
+        place = LogPosition.of_event(self._epoch, journal, offset)
+        place = LogPosition(place.epoch, place.journal, place.offset - 1)
+        version = self._history.at(database, table, place)
+        if (
+            version is None or version.schema is None or version.generated is None
+        ) and self.ask_catalog():
+            version = self._history.at(database, table, place)
+        if version is None or version.schema is None:
+            return None
+        of_database = self._history.at(database, "", place)
+        schema = self._as_recorded(version.schema, journal, offset)
+        generated = version.generated
+        if generated is None:
+            # A table map lacks them; the catalog has them if the statement is the table's last one.
+            after = self._version(database, table, journal, offset)
+            generated = None if after is None or after.place <= place else after.generated
+        return TableState(
+            schema, version.charset, "" if of_database is None else of_database.charset, generated
+        )
+
+    def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """Right after a statement, by the catalog; None if no catalog has it."""
+        self.ask_catalog()
+        version = self._version(database, table, journal, offset)
+        place = LogPosition.of_event(self._epoch, journal, offset)
+        if version is None or version.origin is not Origin.CATALOG or version.place != place:
+            return None
+        return version.schema
+
+    def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
+        version = self._version(database, table, journal, offset)
+        return _NO_TABLE if version is None else version.why or _NO_TABLE
+
+    def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
+        """Correct the history if a table map contradicts it."""
+        place = LogPosition.of_event(self._epoch, journal, offset)
+        version = self._history.at(schema.database, schema.table, place)
+        generated = None
+        if version is not None and version.schema is not None:
+            recorded = self._as_recorded(version.schema, journal, offset)
+            if _essence(recorded) == _essence(schema):
+                return
+            if _essence(_filled(recorded, schema)) == _essence(schema):
+                # no contradiction: the map fills in what a DDL's text left open
+                generated = version.generated
+        self.corrections.append((schema, journal, offset))
+        charset = "" if version is None else version.charset
+        corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
+        self._history.add(schema.database, schema.table, corrected)
+
+    def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
+        return self._history.at(database, table, LogPosition.of_event(self._epoch, journal, offset))
+
+    def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
+        if not any(column.type.fixed_bytes for column in schema.columns):
+            return schema
+        target = self._recorded(schema.database, schema.table)
+        if target is None:
+            return schema
+        binary = {column.name for column in target.source.columns if column.delta_type == "binary"}
+        kept = [
+            column.name
+            for column in schema.columns
+            if column.type.fixed_bytes and column.name in binary
+        ]
+        if not kept:
+            return schema
+        for name in kept:
+            self._note_kept(schema, name, journal, offset)
+        columns = tuple(
+            replace(column, kind=Kind.BINARY) if column.name in kept else column
+            for column in schema.columns
+        )
+        return replace(schema, columns=columns)
+
+    def _note_kept(self, schema: TableSchema, column: str, journal: str, offset: int) -> None:
+        if (schema.full_name, column) in self._noted:
+            return
+        self._noted.add((schema.full_name, column))
+        kind = next(known.kind for known in schema.columns if known.name == column)
+        text = (
+            f"column `{column}` is {kind} at the source; its target was created with "
+            "binary and keeps it"
+        )
+        from cdc_pipeline.lake.records import Note
+
+        self._notes.append(
+            Note(
+                kind=_KEPT_BINARY_NOTE,
+                text=text,
+                journal=journal,
+                offset=offset,
+                table=schema.full_name,
+            )
+        )
+
+    # -- the catalog -------------------------------------------------------------------------------
+
+    def ask_catalog(self) -> bool:
+        """Once in a run; False if that was done before, or there is none. Raises as reading it."""
+        if self._has_read_catalog:
+            return False
+        placed = self._ask()
+        self._has_read_catalog = True
+        if placed is None:
+            return False
+        for (database, table), (schema, charset) in placed.catalog.tables.items():
+            self._install(placed, database, table, schema, charset)
+        for database, charset in placed.catalog.databases.items():
+            self._install(placed, database, "", None, charset)
+        return True
+
+    def _install(
+        self,
+        placed: PlacedCatalog,
+        database: str,
+        table: str,
+        schema: TableSchema | None,
+        charset: str,
+    ) -> None:
+        last = placed.last_ddl.get((database, table))
+        place = (
+            LogPosition(self._epoch, *self._start.order)
+            if last is None
+            else LogPosition.of_event(self._epoch, *last)
+        )
+        version = self._history.at(database, table, place)
+        is_known = _is_whole(version) if table else version is not None
+        generated = placed.catalog.generated.get((database, table))
+        if not is_known or (last is not None and version is not None and version.place < place):
+            current = Version(place, Origin.CATALOG, schema, charset, generated=generated)
+            self._history.add(database, table, current)
+        if generated is not None:
+            self._history.know_generated(database, table, place, generated)
+
+    def take_notes(self) -> list[Note]:
+        """The decisions since the last call, for the next record."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    # -- kept up -----------------------------------------------------------------------------------
+
+    def apply(
+        self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int
+    ) -> None:
+        logged = LoggedStatement(
+            query.sql,
+            query.database,
+            LogPosition.of_event(self._epoch, journal, offset),
+            is_mariadb=is_mariadb,
+            modes=session_modes(query, is_mariadb=is_mariadb, names=self._names),
+            error_code=query.error_code,
+            server_charset=query.server_charset,
+            time_us=time_us,
+        )
+        apply(self._history, logged, self._captured)
+
+    def begin(self) -> None:
+        """Keep the catalog at the start of a first run that has nothing to read."""
+        self.ask_catalog()
+        self.save(None, source_time_us=-1)
+
+    def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
+        """Write changes, without versions that neither the cursor nor a suspended target needs.
+
+        `source_time_us`: commit time of the last transaction; every version of the time kept
+        before it stays (K7).
+        """
+        if cursor is not None:
+            self._history = self._history.compacted(
+                _oldest(cursor), keep_since_us=source_time_us - self._kept_us
+            )
+        if self._history.changed and self._file is not None:
+            self._file.write(self._history)
+            self._history = replace(self._history, changed=False)
+
+
+def session_modes(query: Query, *, is_mariadb: bool, names: NameRule) -> SqlModes:
+    """Of the session that ran a statement, as far as its event has them."""
+    if query.sql_mode is None:
+        return SqlModes(names=names)
+    return SqlModes.from_bits(
+        query.sql_mode,
+        is_mariadb=is_mariadb,
+        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+        time_zone=query.time_zone,
+        names=names,
+    )
+
+
+def _is_whole(version: Version | None) -> bool:
+    """Whether a version contains all that a table map may lack."""
+    return (
+        version is not None
+        and version.schema is not None
+        and all(column.charset or column.kind is not Kind.TEXT for column in version.schema.columns)
+    )
+
+
+def _oldest(cursor: CursorState) -> LogPosition:
+    places = [LogPosition(cursor.epoch, *cursor.position.order)]
+    places += [
+        LogPosition(suspension.epoch, *suspension.position.order)
+        for suspension in cursor.suspended.values()
+    ]
+    places += [
+        LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset)
+        for xa in cursor.open_xa
+    ]
+    return min(places)
+
+
+def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
+    if len(recorded.columns) != len(schema.columns):
+        return recorded
+    columns = tuple(
+        replace(
+            column,
+            charset=column.charset or seen.charset,
+            fraction_digits=seen.fraction_digits
+            if column.fraction_digits < 0
+            else column.fraction_digits,
+        )
+        for column, seen in zip(recorded.columns, schema.columns, strict=True)
+    )
+    return replace(recorded, columns=columns)
+
+
+def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    return tuple(
+        replace(
+            column,
+            wire_type=0,
+            wire_meta=0,
+            nullable=True,
+            char_length_max=0,
+            unsigned=column.unsigned and column.type.has_sign,
+        )
+        for column in schema.columns
+    ), schema.primary_key
+
+
+def history_file(config: PipelineConfig) -> SchemaHistoryFile:
+    from cdc_pipeline.lake.paths import LakePaths
+    from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+
+    return SchemaHistoryFile(
+        LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
+    )
+
+
+def schemas_of(
+    config: PipelineConfig,
+    *,
+    source: Source,
+    run: ResolvedRun,
+    cursor: CursorState | None,
+    recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
+    follows: Callable[[str, str], bool] = lambda _database, _table: False,
+    left: LogPosition | None = None,
+) -> Schemas:
+    """For a run from `run.start` on; LakeStateError: the stored history is damaged.
+
+    `cursor`: up to which it is complete; `follows`: whether a target follows a table of another
+    name; `left`: where another server's log was left that the run goes on from.
+    """
+    from cdc_pipeline.targets.table_filter import TableFilter
+
+    file, start = history_file(config), run.start
+    # Without a cursor it is unknown what lies between a leftover history and the start.
+    history = SchemaHistory()
+    if cursor is not None:
+        history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
+    tables = TableFilter(config)
+
+    def captured(database: str, table: str) -> bool:
+        # Shadow tables as well: one that is swapped in brings its columns along.
+        return (
+            tables.captured(database, table)
+            or bool(tables.shadowed(database, table))
+            or follows(database, table)
+        )
+
+    return Schemas(
+        history,
+        file=file,
+        captured=captured,
+        epoch=run.epoch,
+        start=start,
+        ask=lambda: source.catalog(captured, since=run.read_from),
+        ask_programs=lambda: source.programs(since=run.read_from),
+        recorded=recorded,
+        left=left,
+        names=source.identity.names,
+        # Twice the interval, as for the history of the last transactions
+        # (run/plan/server_switch.py).
+        kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),
+    )

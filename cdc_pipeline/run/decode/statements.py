@@ -1,0 +1,303 @@
+"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13, SPEC
+S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.run.decode.schemas import Schemas, session_modes
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import (
+    ALL_FEATURES,
+    Decision,
+    KnownTable,
+    RowPosition,
+    StatementOptions,
+)
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.features import allowed
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns, table_name
+
+_LEAVING: Final = frozenset(
+    {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
+)
+
+
+# What is recorded of a table, as it was at an earlier place of the log.
+AsBefore = Callable[[list[KnownTable]], list[KnownTable]]
+
+
+class StatementRules:
+    """Tables and policies of a pipeline, applied to statements. Used by both threads.
+
+    Its state belongs to the reader alone: new names of captured tables, so that DDL under them
+    stands alone too. The drain learns them from its targets, when it gets there.
+
+    `modes`: what is known of a statement's settings before its event is read whole.
+    """
+
+    def __init__(
+        self,
+        tables: TableFilter,
+        *,
+        is_mariadb: bool,
+        names: NameRule,
+        config: PipelineConfig,
+        followed: Collection[str],
+    ) -> None:
+        """`followed`: source tables that targets follow after a rename."""
+        self._tables = tables
+        self._is_mariadb = is_mariadb
+        self.modes = SqlModes(names=names)
+        self._policy = config.schema_changes
+        permitted = allowed(config.sink)
+        self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
+        self._shadows = ShadowNames(config.tables.shadow_tables, names)
+        self._read_as_captured = set(followed)
+        self._accepted = TablePatterns(
+            TablePattern.parse(text, names) for text in config.accept.statements
+        )
+
+    def is_isolated(self, sql: str, database: str) -> bool:
+        """Whether the statement is alone in its batch: DDL of captured tables, or unknown."""
+        is_mariadb, modes = self._is_mariadb, self.modes
+        isolated = is_isolated(sql, database, self._is_read, is_mariadb=is_mariadb, modes=modes)
+        if isolated and "RENAME" in sql.upper():
+            statement = classify(sql, database, is_mariadb=is_mariadb, modes=modes)
+            for old, new in statement.renames:
+                if self._is_read(*old):
+                    self._read_as_captured.add(table_name(*new))
+        return isolated
+
+    def _is_read(self, database: str, table: str) -> bool:
+        return (
+            self._tables.captured(database, table)
+            or table_name(database, table) in self._read_as_captured
+        )
+
+    def decide(
+        self,
+        query: Query,
+        *,
+        targets: Targets,
+        journal: str,
+        offset: int,
+        schemas: Schemas | None = None,
+        place: RowPosition | None = None,
+        as_before: AsBefore | None = None,
+    ) -> Decision:
+        """What the statement does to the targets; suspended ones are left out (K4).
+
+        Each target of a table gets its own decision; the first one's is recorded for the
+        statement.
+
+        Args:
+            place: of rows that the statement itself removes.
+            as_before: decides on tables as they were. The changes are then those of the source's
+                columns, not of the targets'.
+
+        Raises:
+            UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
+                with journal, offset and what to do.
+        """
+        kind, modes = self._classified(query)
+        lookup = _Lookup(self._tables, self._policy, targets, kind, as_before)
+        options: StatementOptions = {
+            "shadow": targets.shadow,
+            "shadowed": self._shadows.table_of,
+            "is_name_captured": lookup.captured,
+            "features": self._features,
+            "place": place or RowPosition(),
+            "databases": query.databases,
+            "reachable": targets.followed_tables,
+            "accepted": self._accepted.match,
+        }
+        if schemas is not None:
+            options["programs"] = schemas.programs
+            options["before"] = lambda database, table: schemas.before(
+                database, table, journal, offset
+            )
+            options["catalog_after"] = lambda database, table: schemas.after(
+                database, table, journal, offset
+            )
+
+        def decide_for(lookup: _Lookup, among: Callable[[str, str], bool]) -> Decision:
+            of_target: StatementOptions = {
+                **options,
+                "policy": lookup.policy,
+                "masked": lookup.masked,
+            }
+            decision = decide(
+                query.sql,
+                query.database,
+                captured=among,
+                known=lookup.known,
+                targets_in=targets.names_in,
+                is_mariadb=self._is_mariadb,
+                modes=modes,
+                journal=journal,
+                offset=offset,
+                **of_target,
+            )
+            changes = [
+                replace(change, before=lookup.known(*change.table)) for change in decision.changes
+            ]
+            if as_before is None:
+                changes = [targets.shaped_change(change) for change in changes]
+            return replace(decision, changes=tuple(changes))
+
+        decision = decide_for(lookup, lookup.concerned)
+        tables = dict.fromkeys(
+            (*decision.statement.tables, *(change.table for change in decision.changes))
+        )
+        count = (
+            max((len(lookup.known_all(*table)) for table in tables), default=1)
+            if decision.changes
+            else 1
+        )
+        for number in range(1, count):
+            more = decide_for(replace(lookup, number=number), lookup.concerned).changes
+            done = {(change.table, change.known.name) for change in decision.changes}
+            new = tuple(change for change in more if (change.table, change.known.name) not in done)
+            decision = replace(decision, changes=decision.changes + new)
+        return targets.placed(decision)
+
+    def _classified(self, query: Query) -> tuple[StatementKind, SqlModes]:
+        modes = session_modes(query, is_mariadb=self._is_mariadb, names=self.modes.names)
+        return classify(
+            query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes
+        ).kind, modes
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    tables: TableFilter
+    default_policy: SchemaChangePolicy
+    targets: Targets
+    kind: StatementKind
+    as_before: AsBefore | None
+    number: int = 0
+
+    def captured(self, database: str, table: str) -> bool:
+        return self.tables.captured(database, table) or self.targets.follows(database, table)
+
+    def concerned(self, database: str, table: str) -> bool:
+        if not self.captured(database, table):
+            return False
+        # A load cannot bring rows of a dropped table: its target is treated as that of any dropped
+        # table (K28).
+        is_over = self.kind in _LEAVING and self.targets.awaits_load(database, table)
+        return is_over or not self.targets.is_suspended(database, table)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        tables = self.targets.known_all(database, table)
+        return tables if self.as_before is None else self.as_before(tables)
+
+    def known(self, database: str, table: str) -> KnownTable | None:
+        tables = self.known_all(database, table)
+        return tables[min(self.number, len(tables) - 1)] if tables else None
+
+    def policy(self, database: str, table: str) -> SchemaChangePolicy:
+        there = self.known(database, table)
+        rule = None if there is None else self.targets.rule_of(database, table, there.name)
+        return (None if rule is None else rule.schema_changes) or self.default_policy
+
+    def masked(self, database: str, table: str) -> set[str]:
+        rules = (
+            self.targets.rule_of(database, table, one.name)
+            for one in self.known_all(database, table)
+        )
+        return {name for rule in rules if rule is not None for name in rule.masks}
+
+
+def decide_in_overlap(
+    rules: StatementRules,
+    query: Query,
+    *,
+    targets: Targets,
+    journal: str,
+    offset: int,
+    schemas: Schemas | None = None,
+    place: RowPosition | None = None,
+) -> Decision:
+    """Decide as `rules.decide`, but record a statement as applied if its result exists."""
+    try:
+        return rules.decide(
+            query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place
+        )
+    except CdcError as refused:
+        # The tables as they were: without the columns that the statement names, or not there.
+        earlier: tuple[AsBefore, ...] = (
+            partial(_without_named, query.sql.lower()),
+            lambda _known: [],
+        )
+        for as_before in earlier:
+            try:
+                decision = rules.decide(
+                    query, targets=targets, journal=journal, offset=offset, as_before=as_before
+                )
+            except CdcError:
+                continue
+            if _is_applied(decision, targets):
+                ddl = decision.ddl.model_copy(
+                    update={
+                        "decision": "recorded",
+                        "reason": f"already applied before the switch: {decision.ddl.reason}",
+                    }
+                )
+                return replace(decision, ddl=ddl, changes=(), creates=())
+        raise refused
+
+
+def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
+    without = []
+    for now in known:
+        source = now.source
+        columns = tuple(
+            c for c in source.columns if c.name in source.key or c.name.lower() not in sql
+        )
+        without.append(
+            replace(now, source=source.model_copy(update={"columns": columns}), target=())
+        )
+    return without
+
+
+def _is_applied(decision: Decision, targets: Targets) -> bool:
+    """Whether the targets have all that a decision makes, which must be something."""
+
+    def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
+        now = targets.known(database, table)
+        existing = (
+            {column.name: column.delta_type for column in now.source.columns}
+            if now is not None
+            else {}
+        )
+        return all(existing.get(column.name) == column.delta_type for column in columns)
+
+    if any(
+        not isinstance(step, AddColumn | FillColumns)
+        for change in decision.changes
+        for step in change.steps
+    ):
+        return False
+    wanted = [
+        (*change.table, [TargetColumn(name=step.name, delta_type=step.delta_type)])
+        for change in decision.changes
+        for step in change.steps
+        if isinstance(step, AddColumn)
+    ]
+    wanted += [(*part.table, list(part.columns)) for part in decision.creates]
+    return bool(wanted) and all(has(*part) for part in wanted)

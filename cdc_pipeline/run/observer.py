@@ -1,0 +1,82 @@
+"""Observers of a run: of a capture's progress, and of a load around captures."""
+
+from __future__ import annotations
+
+from cdc_pipeline.lake.loads import LoadState, Progress
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.run.report import CapturePlan, CaptureReport
+
+
+class RunObserver:
+    """Hear nothing; a subclass overrides what it wants to hear, in the run's own thread."""
+
+    def planned(self, plan: CapturePlan) -> None:
+        """Before anything is read."""
+
+    def progressed(
+        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
+    ) -> None:
+        """From time to time: how much was read of `bytes_total`, which is an estimate."""
+
+    def merging(self) -> None:
+        """A batch is recorded and its tables are merged next."""
+
+    def merged(self, tables: int, of: int) -> None:
+        """How many tables of the batch are merged, of those that it changes."""
+
+    def published(self, cut: Cut) -> None:
+        """A batch's cut was written; its cursor comes next."""
+
+    def ended(self, report: CaptureReport) -> None:
+        """The capture has succeeded."""
+
+    def failed(self, error: BaseException) -> None:
+        """The capture has failed, whatever it published before."""
+
+    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+        """A load begins, or resumes."""
+
+    def load_stepped(self, text: str) -> None:
+        """What the load does now, or waits for, in words."""
+
+    def load_progressed(self, state: LoadState, progress: Progress) -> None:
+        """Rows which were read are in the side lake."""
+
+
+class RelayObserver(RunObserver):
+    """Tell several observers of a run's captures, in the order in which they were given."""
+
+    def __init__(self, *observers: RunObserver) -> None:
+        self._observers = observers
+
+    def planned(self, plan: CapturePlan) -> None:
+        for observer in self._observers:
+            observer.planned(plan)
+
+    def progressed(
+        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
+    ) -> None:
+        for observer in self._observers:
+            observer.progressed(
+                bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows
+            )
+
+    def merging(self) -> None:
+        for observer in self._observers:
+            observer.merging()
+
+    def merged(self, tables: int, of: int) -> None:
+        for observer in self._observers:
+            observer.merged(tables, of)
+
+    def published(self, cut: Cut) -> None:
+        for observer in self._observers:
+            observer.published(cut)
+
+    def ended(self, report: CaptureReport) -> None:
+        for observer in self._observers:
+            observer.ended(report)
+
+    def failed(self, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.failed(error)

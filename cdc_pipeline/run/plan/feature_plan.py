@@ -1,0 +1,140 @@
+"""Determine the Delta features of a plan's tables, and which readers they exclude.
+
+Rules:
+- A table of the last cut is read itself: it keeps the features that it has, whatever the setting is
+  now. A new table's features follow from its columns in the source's catalog, if the source has
+  one.
+- The rules under `targets` are checked against that catalog, and the places of new targets are
+  checked.
+- A feature that a table needs but may not use is a warning of the plan, and so is a table whose log
+  cannot be read: the run will suspend that table by name.
+- A mask of a column that no table has leaves the column that was meant readable. So before anything
+  is read, the rules with masks are checked against the catalog, but only while a table of such a
+  rule is in no cut. An archive has no catalog: its tables' columns are known from the first cut on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.run.plan.preview import with_keys
+from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
+from cdc_pipeline.sink.delta.log import reader_features
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.targets.route_checks import (
+    Columns,
+    check_columns,
+    check_named_columns,
+    check_places,
+    columns_of_cut,
+)
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.shape import shape_table
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+_NAMED_MAX = 5
+
+
+def with_features(
+    plan: CapturePlan,
+    *,
+    config: PipelineConfig,
+    cut: Cut | None,
+    source: Source,
+    ours: Collection[str] = (),
+) -> CapturePlan:
+    """With features, and warnings about features not permitted; `ours`: targets that are known.
+
+    Raises ConfigError: rules do not fit the source's columns; LakeStateError: a place is taken.
+    """
+    permitted = allowed(config.sink)
+    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    features: dict[str, tuple[str, ...]] = {}
+    warnings = []
+    for name in cut.tables if cut is not None else ():
+        try:
+            features[name] = reader_features(paths.table(name))
+        except LakeStateError as error:
+            features[name] = ()
+            warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+    routes = Routes(config)
+    targets = {
+        route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))
+    }
+    if targets - features.keys():
+        check_places(config, plan.tables, paths=paths, ours=ours)
+        known = catalog_columns(source, plan.tables)
+        check_columns(config, known)
+        for source_name, (columns, key) in known.items():
+            for route in routes.of_table(*split_table_name(source_name)):
+                name = route.target
+                if name in features:
+                    continue
+                types = [
+                    (column.name, column.delta_type)
+                    for column in shape_table(route, columns, key).columns
+                ]
+                try:
+                    permitted.check_types(types, table=name)
+                except FeatureNotAllowedError as error:
+                    warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+                else:
+                    features[name] = features_of_table(
+                        (delta_type for _, delta_type in types), permitted
+                    )
+        keys = {
+            name: ([column.name for column in columns], key)
+            for name, (columns, key) in known.items()
+        }
+        plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
+    return plan.model_copy(
+        update={
+            "features": dict(sorted(features.items())),
+            "warnings": (*plan.warnings, *sorted(warnings)),
+        }
+    )
+
+
+def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """For each feature: how many tables have or get it, and who cannot read those."""
+    for feature in sorted({feature for of_table in features.values() for feature in of_table}):
+        tables = [name for name, of_table in features.items() if feature in of_table]
+        named = ", ".join(tables[:_NAMED_MAX]) + (
+            f" and {len(tables) - _NAMED_MAX} more" if tables[_NAMED_MAX:] else ""
+        )
+        kept_out = excluded(feature)
+        yield f"{feature}: {named}" + (
+            f"; cannot be read by {', '.join(kept_out)}" if kept_out else ""
+        )
+
+
+def check_masked_columns(
+    config: PipelineConfig, *, source: Source, tables: Collection[str], cut: Cut | None
+) -> None:
+    """ConfigError: a rule of new tables masks a column that none of them has."""
+    named = set(chain.from_iterable(rule.tables for rule in config.targets if rule.masks))
+    recorded = {} if cut is None else columns_of_cut(cut, tables)
+    new = named.intersection(tables) - recorded.keys()
+    if new:
+        check_named_columns(config, {**recorded, **catalog_columns(source, new)})
+
+
+def catalog_columns(source: Source, tables: Collection[str]) -> Columns:
+    """None if the source has no catalog; SourceError if it cannot be read."""
+    placed = source.catalog(
+        lambda database, table: table_name(database, table) in tables, since=source.end_position()
+    )
+    known = {}
+    for schema, _ in () if placed is None else placed.catalog.tables.values():
+        try:
+            known[schema.full_name] = target_columns(schema), schema.key_names
+        except SchemaError:
+            continue  # stops for another reason, which the run reports
+    return known

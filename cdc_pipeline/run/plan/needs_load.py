@@ -1,0 +1,249 @@
+"""Determine which tables need a load, and which are loaded together (K17, K19).
+
+Rules:
+- A captured table of the source needs a load if one of its targets is not in the lake, is partial,
+  or is suspended with a cause that catching up cannot fix.
+- All source tables of a target are loaded together, and all targets of a source table.
+- A load of a target that follows a renamed table under its old name (K28) fills it from the table
+  of its name. If the policy wants it to follow (`rename_table: follow`), the load is refused.
+- A load of merged shards is refused while the target holds rows of a shard that the source no
+  longer has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.table_filter import TableFilter, tables_named
+from cdc_pipeline.text.table_names import split_table_name
+
+_NAMED_MAX: Final = 5  # tables in one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSelection:
+    """Tables that are loaded together, sorted; `why` each target is."""
+
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    why: Mapping[str, str] | None = None
+
+
+def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
+    return TableFilter(config).captured_names(list(known))
+
+
+def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
+    """Targets that the source's own tables lead to."""
+    routes = Routes(config)
+    return {
+        route.target
+        for name in _loadable(config, known)
+        for route in routes.of_table(*split_table_name(name))
+    }
+
+
+def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
+    """Targets that need a load, and why; `known`: the source's tables."""
+    routes = Routes(config)
+    reasons: dict[str, str] = {}
+    states = {} if cut is None else cut.cursor.targets
+    following = [
+        state
+        for state in states.values()
+        if state.origin is not None and not why_parted(config, state)
+    ]
+    moved = {
+        name
+        for state in following
+        for name in (state.table, state.origin[1] if state.origin else "")
+    }
+    followed = {source for state in following for source in state.source_names}
+    for source in _loadable(config, known):
+        if source in followed:
+            continue  # by the target that it had before it was renamed
+        for route in routes.of_table(*split_table_name(source)):
+            state = states.get(route.target)
+            if route.target in moved:
+                continue
+            why = (why_parted(config, state) if state is not None else "") or why_needed(
+                state, source
+            )
+            if why:
+                reasons.setdefault(route.target, why)
+    return reasons
+
+
+def why_parted(config: PipelineConfig, state: TargetState) -> str:
+    """Why it does not show the table of its name (K28), against the policy; "" if it does."""
+    if state.origin is None:
+        return ""
+    source, target = state.origin
+    rules = (
+        route.rule
+        for route in Routes(config).of_table(*split_table_name(source))
+        if route.target == target
+    )
+    policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
+    if policy.rename_table == "follow":
+        return ""
+    return (
+        f"it follows {', '.join(state.source_names)}, which was once named {source}, and not "
+        "the table that has this name now"
+    )
+
+
+def why_needed(state: TargetState | None, source: str = "") -> str:
+    """Why a target needs a load; "" if it does not."""
+    if state is None:
+        return "it is not in the lake"
+    if state.suspended is not None and state.suspended.needs_reload:
+        return "it is suspended, and catching up cannot fix it"
+    if state.partial:
+        return "it is partial: rows from before its first change are missing, or it was reset"
+    if source and source not in state.source_names:
+        return f"it lacks {source}"
+    if state.table_version < 0 and state.suspended is None:
+        return "it was never created"
+    return ""
+
+
+def suspended_still(cursor: CursorState | None) -> str:
+    """Which tables may go on without a load, and the command that loads one; "" without any."""
+    suspended = cursor.suspended if cursor is not None else {}
+    names = sorted(name for name, suspension in suspended.items() if not suspension.needs_reload)
+    if cursor is None or not names:
+        return ""
+    return (
+        f"suspended tables that are loaded only by name ({len(names)}): "
+        f"{', '.join(names[:_NAMED_MAX])}"
+        f"{' ...' if len(names) > _NAMED_MAX else ''} (`{load_command(cursor.source, names[0])}`)"
+    )
+
+
+def load_command(source: str, table: str) -> str:
+    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
+
+
+def choose(
+    config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
+) -> LoadSelection:
+    """Those that need a load, or requested source tables or targets; `known`: the source's.
+
+    Raises ConfigError: a table that is not captured, or that the source does not show;
+    LoadError: a target that follows a renamed table.
+    """
+    routes, names = Routes(config), _loadable(config, known)
+    leads = {
+        name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names
+    }
+    if tables is not None:
+        tables = tables_named(config, tables, {target for to in leads.values() for target in to})
+    if tables is None:
+        why = needing(config, cut, known)
+        sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
+    else:
+        sources = {
+            name for name, targets in leads.items() if name in tables or set(tables) & set(targets)
+        }
+        unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
+        if unknown:
+            raise ConfigError(
+                f"no snapshot can be taken of these tables: {', '.join(unknown)}",
+                setting="tables",
+                expected="captured tables that the source has and the account may SELECT from",
+                got=f"the source shows {', '.join(names) or 'none'}",
+                next_step="name tables as schema.table, capture them (tables.include), and "
+                "GRANT SELECT on them",
+            )
+        why = dict.fromkeys(
+            (target for name in sources for target in leads[name]), "it was requested"
+        )
+    sources, targets = _joined(leads, sources)
+    _check_not_moved(config, cut, targets, sources)
+    _check_shards(config, cut, sources, targets)
+    others = dict.fromkeys(
+        targets - why.keys(), "it shares a source table or a target with a table of the snapshot"
+    )
+    return LoadSelection(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+
+
+def apart_from(
+    config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]
+) -> list[str]:
+    """The chosen targets that would be loaded without any of `sources`."""
+    routes = Routes(config)
+    leads = {
+        name: [route.target for route in routes.of_table(*split_table_name(name))]
+        for name in chosen.sources
+    }
+    _, targets = _joined(leads, leads.keys() & set(sources))
+    return sorted(set(chosen.targets) - targets)
+
+
+def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
+    while True:
+        targets = {target for name in sources for target in leads[name]}
+        grown = {name for name, of in leads.items() if targets & set(of)}
+        if grown == sources:
+            return sources, targets
+        sources = grown
+
+
+def _check_not_moved(
+    config: PipelineConfig, cut: Cut | None, targets: Collection[str], sources: Collection[str]
+) -> None:
+    states = {} if cut is None else cut.cursor.targets
+    moved = sorted(
+        name
+        for name, state in states.items()
+        if state.origin is not None
+        and not why_parted(config, state)
+        and (name in targets or set(state.source_names) & set(sources))
+    )
+    if moved:
+        raise LoadError(
+            f"{moved[0]} follows a table that was renamed to "
+            f"{', '.join(states[moved[0]].source_names)}",
+            table=moved[0],
+            expected="a target that follows the table with its source table's name",
+            next_step="give the renamed table a rule with the target's name (targets, "
+            "`name`), or exclude it, run once and include it again: it starts under "
+            "its new name, and then gets its snapshot",
+        )
+
+
+def _check_shards(
+    config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]
+) -> None:
+    """Refuse a load that would silently remove the rows of a shard whose table is gone."""
+    routes, states = Routes(config), {} if cut is None else cut.cursor.targets
+    for name in sorted(targets):
+        rule = next(
+            route.rule
+            for source in sources
+            for route in routes.of_table(*split_table_name(source))
+            if route.target == name
+        )
+        gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
+        policy = rule.schema_changes or config.schema_changes
+        if not gone or rule.shard_column is None or policy.drop_table == "apply":
+            continue
+        raise LoadError(
+            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a snapshot "
+            "would remove them",
+            table=name,
+            expected="all source tables of the target",
+            got=", ".join(sorted(sources)),
+            next_step="give the rule of the target `schema_changes: {drop_table: apply}` to "
+            "remove rows of dropped tables; or give it another `name`: the current "
+            "target stays as it is, and the new one gets its own",
+        )

@@ -1,0 +1,45 @@
+"""A plan together with the values that its run needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.start import StartDecision
+from cdc_pipeline.run.plan.limits import Limit
+from cdc_pipeline.run.report import CapturePlan
+
+LOG_END: Final = "the end of the log at planning time"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A plan with the values that the run needs from it.
+
+    Attributes:
+        ends_anywhere: the end may be inside a transaction: whole ones before it count.
+        decision: how the start was found, if the decision table found it.
+        epoch: of everything that the run reads (K1).
+        known: tables that the source shows; None if it cannot say.
+    """
+
+    plan: CapturePlan
+    start: Position
+    end: Position
+    limit: Limit | None
+    ends_anywhere: bool
+    decision: StartDecision | None = None
+    epoch: int = 1
+    known: tuple[str, ...] | None = None
+    log_end: Position | None = None
+
+    @property
+    def read_from(self) -> Position:
+        """The start as `Source.chunks` takes it."""
+        return self.start if self.decision is None else self.decision.read_from
+
+    @property
+    def turns_to_another_server(self) -> bool:
+        """Whether the run begins an epoch."""
+        return self.decision is not None and self.decision.epoch_grows

@@ -1,0 +1,87 @@
+"""Publish a cut: tell the observer, write the cursor, ack, clean up (K2, K3).
+
+Rules:
+- Every batch ends here: of a capture, a catch-up, a load, a repair, a person.
+- The cursor follows the cut, the ack follows the cursor. If a run crashes in between, the next one
+  compares cursor and cut and repairs the difference (`plan/reconcile.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.sink.lake_sink import Sink
+
+
+def publish(
+    cut: Cut,
+    *,
+    sink: Sink,
+    cursors: CursorStore,
+    observer: RunObserver,
+    metadata: Mapping[str, object] | None = None,
+    ack: Callable[[], None] = lambda: None,
+) -> Cut:
+    """Bring a cut that was just written to its end; `ack` is called behind the cursor."""
+    observer.published(cut)
+    move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata, ack=ack)
+    return cut
+
+
+def move_to_cut(
+    cut: Cut,
+    *,
+    sink: Sink,
+    cursors: CursorStore,
+    metadata: Mapping[str, object] | None = None,
+    ack: Callable[[], None] = lambda: None,
+) -> None:
+    """Move the cursor to a cut that is already known; see `publish`."""
+    reach("before_cursor")
+    cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
+    reach("before_ack")
+    ack()
+    sink.cleanup(cut)
+
+
+def cursor_metadata(
+    interval: Interval,
+    cut: Cut | None,
+    ddl: tuple[DdlDecision, ...] = (),
+    notes: tuple[Note, ...] = (),
+) -> dict[str, object]:
+    """As plain values; without a `cut` of its own, a cursor has `ddl` and `notes`."""
+    if cut is not None:
+        ddl, notes = cut.ddl, cut.notes
+    metadata: dict[str, object] = {"interval": interval.model_dump()}
+    if ddl or cut is not None:
+        metadata["ddl"] = [decision.model_dump() for decision in ddl]
+    if notes:
+        metadata["notes"] = [note.model_dump() for note in notes]
+    if cut is not None:
+        metadata["cut"] = cut.batch_number
+        metadata["source_time_us"] = cut.source_time_us
+        metadata["published_at_us"] = cut.published_at_us
+        metadata["tables"] = {name: table.table_version for name, table in cut.tables.items()}
+        metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
+    return metadata
+
+
+def start_metadata(reasons: tuple[str, ...]) -> dict[str, object]:
+    """Why a run started where it did, as part of a cursor's metadata."""
+    return {"start_reasons": list(reasons)} if reasons else {}
+
+
+def empty_interval(at: Position | CursorState) -> Interval:
+    """Of a batch that covers nothing of the log."""
+    return Interval(
+        start_journal=at.journal,
+        start_offset=at.offset,
+        end_journal=at.journal,
+        end_offset=at.offset,
+    )

@@ -1,0 +1,76 @@
+"""Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.run.publish import move_to_cut, publish
+from cdc_pipeline.sink.lake_sink import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The state that a run resumes from.
+
+    `finished`: the cut of a batch that was recorded. `failing`: targets that are not as the last
+    cut says, and why, and that no batch has left behind yet. `suspended_before`: before that
+    batch was finished, or by its record.
+    """
+
+    reconciled: Reconciled
+    cut: Cut | None
+    finished: Cut | None
+    failing: Mapping[str, CdcError]
+    suspended_before: frozenset[str]
+
+
+def recover(
+    sink: Sink,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver,
+    failing_of: Callable[[Cut], Mapping[str, CdcError]] = lambda _cut: {},
+) -> Recovered:
+    """Finish what is recorded, remove what is not, and move the cursor to the last cut.
+
+    `failing_of`: the targets that cannot take a batch any more: the batch leaves them behind.
+
+    Raises:
+        LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.
+        SinkError: a merge failed; the record stays and the next run finishes it.
+    """
+    cut, pending, stored = sink.last_cut(), sink.pending_record(), cursors.read()
+    if pending is not None:
+        # what a newer version wrote is refused before anything is
+        SchemaHistoryFile(sink.paths.schema_history).read()
+    reconciled = reconcile(stored, cut)
+    sink.discard_unrecorded()
+    failing = {} if cut is None else dict(failing_of(cut))
+    suspended = set() if cut is None else set(cut.cursor.suspended)
+    finished = None
+    if pending is not None:
+        suspended.update(pending.cursor_after.suspended)
+        tables = {target.table for target in pending.targets}
+        given_up = {name: error for name, error in failing.items() if name in tables}
+        failing = {name: error for name, error in failing.items() if name not in tables}
+        cut = finished = sink.finish(pending, recovered=True, given_up=given_up)
+        reason = (
+            f"batch {cut.batch_number} was recorded but unfinished; it was finished "
+            "from its own files"
+        )
+        reconciled = Reconciled(cut.cursor, reason, True)
+    metadata = {"cursor_reason": reconciled.reason}
+    if finished is not None:
+        publish(finished, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
+    elif cut is not None and reconciled.emit:
+        move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata)
+    elif cut is not None:
+        sink.cleanup(cut)
+    return Recovered(reconciled, cut, finished, failing, frozenset(suspended))

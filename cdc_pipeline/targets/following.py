@@ -1,0 +1,212 @@
+"""Track which targets follow which source tables: routes, renames, suspensions (K4).
+
+Rules:
+- A source table has the targets of its routes: a name shows its table (K28). The exceptions are
+  targets that follow a renamed table under their old name, by policy (`TargetState.origin`).
+- A source table is suspended if all of its targets are; in a catch-up only one target follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from uuid import uuid4
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.routes import Route, Routes
+from cdc_pipeline.targets.shape import check_rows, shape_rows
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+
+class FollowedTargets:
+    """The targets by name, without their recorded columns (`Targets`).
+
+    Attributes:
+        news: what was suspended since the last cut, by target.
+        forgotten: suspended targets that are gone with their tables, before they were made.
+    """
+
+    def __init__(self, config: PipelineConfig, *, catching_up: str | None = None) -> None:
+        self._source = config.name
+        self._routes = Routes(config)
+        self._catching_up = catching_up
+        self._suspended: dict[str, Suspension] = {}
+        # Suspended before their table was made: the state that it will have.
+        self._unmade: dict[str, TargetState] = {}
+        self.news: dict[str, Suspension] = {}
+        self.forgotten: set[str] = set()
+        self._targets: dict[str, Target] = {}
+        # Tables whose CREATE was seen and left to their first table map.
+        self._created_in_log: set[str] = set()
+        # Source tables that a target follows though the configuration leads elsewhere: the names of
+        # those targets.
+        self._followers: dict[str, list[str]] = {}
+        self._has_moved = False
+
+    # -- renamed tables ----------------------------------------------------------------------------
+
+    def _find_followers(self) -> None:
+        self._followers = {}
+        self._has_moved = any(target.state.origin is not None for target in self._targets.values())
+        for target in self._targets.values():
+            if target.state.origin is not None:
+                for source, recorded in target.spec.sources.items():
+                    if not recorded.gone:
+                        self._followers.setdefault(source, []).append(target.name)
+
+    def follows(self, database: str, table: str) -> bool:
+        """Whether a target follows a table that was renamed to its name, captured or not."""
+        return any(
+            not self._is_not_following(name)
+            for name in self._followers.get(table_name(database, table), ())
+        )
+
+    def followed_sources(self) -> list[str]:
+        """Tables that a target follows after a rename."""
+        return list(self._followers)
+
+    def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
+        """Those of the configuration, except for targets that a rename has moved."""
+        source = table_name(database, table)
+        followers = self._followers.get(source)
+        if followers:
+            return tuple(self._route_of(source, self._targets[name]) for name in followers)
+        routes = self._routes.of_table(database, table)
+        if not self._has_moved:
+            return routes
+        return tuple(replace(route, target=self._free_name(route)) for route in routes)
+
+    def _route_of(self, source: str, target: Target) -> Route:
+        origin, leads_to = target.state.origin or (source, target.name)
+        routes = self._routes.of_table(*split_table_name(origin))
+        route = next((route for route in routes if route.target == leads_to), None)
+        if route is None:
+            return Route(source, target.name, TargetRule(mode=target.spec.mode))
+        return replace(route, source=source, target=target.name)
+
+    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
+        return next(
+            (route.rule for route in self.routes_of(database, table) if route.target == target),
+            None,
+        )
+
+    def _free_name(self, route: Route) -> str:
+        """The target's name, or ``name__2`` ... if a renamed table took its target along."""
+        name, number = route.target, 1
+        while True:
+            other = self._targets.get(name)
+            if other is None or other.state.origin is None or route.source in other.spec.sources:
+                return name
+            number += 1
+            name = f"{route.target}__{number}"
+
+    # -- suspended targets -------------------------------------------------------------------------
+
+    def is_suspended(self, database: str, table: str) -> bool:
+        """Whether changes of a captured table are left to the catch-up of all its targets."""
+        return all(
+            self._is_not_following(route.target) for route in self.routes_of(database, table)
+        )
+
+    def goes_on_without(self, database: str, table: str) -> bool:
+        """Whether a target follows the source although it belongs to no table."""
+        own = {route.target for route in self.routes_of(database, table)}
+        return any(name not in own and not self._is_not_following(name) for name in self._targets)
+
+    def suspend(
+        self, source: str, suspension: Suspension, *, only: Collection[str] | None = None
+    ) -> list[str]:
+        """Suspend all or some targets of a source table from now on; return their names."""
+        names = []
+        for route in self.routes_of(*split_table_name(source)):
+            name = route.target
+            if self._is_not_following(name) or (only is not None and name not in only):
+                continue
+            self._suspended[name] = self.news[name] = suspension
+            names.append(name)
+            if name not in self._targets:
+                self._unmade[name] = self._new_state(
+                    route, partial=source not in self._created_in_log
+                )
+        return names
+
+    def awaits_load(self, database: str, table: str) -> bool:
+        """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
+        routes = self.routes_of(database, table)
+        return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
+
+    def _has_unknown_content(self, name: str) -> bool:
+        suspension = self._suspended.get(name)
+        return suspension is not None and suspension.error == ContentUnknownError.__name__
+
+    def _resume(self, name: str) -> None:
+        self._suspended.pop(name, None)
+        self._unmade.pop(name, None)
+        self.news.pop(name, None)
+
+    def take_back(self, at: tuple[str, int]) -> None:
+        """Resume those that were suspended since the last cut at `at` (journal, offset)."""
+        for name, suspension in list(self.news.items()):
+            if (suspension.journal, suspension.offset) == at:
+                del self.news[name], self._suspended[name]
+                self._unmade.pop(name, None)
+
+    def _is_not_following(self, name: str) -> bool:
+        return name in self._suspended or self._catching_up not in (None, name)
+
+    def _take_suspended(self, states: Mapping[str, TargetState]) -> None:
+        self.news.clear()
+        self.forgotten.clear()
+        self._suspended = {
+            name: state.suspended
+            for name, state in states.items()
+            if state.suspended is not None and name != self._catching_up
+        }
+        self._unmade = {name: state for name, state in states.items() if state.table_version < 0}
+
+    def _new_state(self, route: Route, *, partial: bool) -> TargetState:
+        app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
+        sources = () if route.source == route.target else (route.source,)
+        leads_to = {
+            known.target for known in self._routes.of_table(*split_table_name(route.source))
+        }
+        origin = None
+        if route.target not in leads_to:  # a renamed table took its name along
+            origin = (
+                route.source,
+                next(name for name in leads_to if route.target.startswith(f"{name}__")),
+            )
+        return TargetState(
+            table=route.target,
+            app_id=app_id,
+            table_version=-1,
+            applied_batch=-1,
+            partial=partial,
+            sources=sources,
+            origin=origin,
+        )
+
+    # -- shapes ------------------------------------------------------------------------------------
+
+    def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
+        """A source table's masked rows as a target's."""
+        return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
+
+    def check_rows(self, rows: DecodedRows) -> None:
+        """Raises IncompleteRowsError if images lack what the rule of one of their targets needs."""
+        for route in self.routes_of(rows.schema.database, rows.schema.table):
+            if not self._is_not_following(route.target):
+                target = self._targets.get(route.target)
+                mode = route.rule.mode if target is None else target.spec.mode
+                check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
+
+    def _route_to(self, source: str, target: str) -> Route:
+        return next(
+            route for route in self.routes_of(*split_table_name(source)) if route.target == target
+        )

@@ -1,0 +1,65 @@
+"""The tables of a source that are known before anything runs.
+
+Rules:
+- A table is known by its exact name in `tables.include`, or from the newest cut in the lake.
+- Only files of at most a few kilobytes are read, because this runs each time Dagster loads the
+  definitions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.table_facts import with_facts
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import split_table_name
+
+
+def newest_cut(config: PipelineConfig) -> Cut | None:
+    """None if it is unreadable, too: pages shall load, and the next run names the error."""
+    if config.lake_unknown:
+        return None
+    paths = LakePaths(config.sink.lake_path, config.name)
+    try:
+        numbers = list_numbers(paths.cuts)
+    except CdcError:
+        return None
+    for number in reversed(numbers):
+        try:
+            cut = with_facts(paths, Cut.model_validate_json(paths.cut(number).read_bytes()))
+        except (CdcError, OSError, ValidationError):
+            continue
+        if cut.source == config.name:
+            return cut
+    return None
+
+
+def cut_in_folder(config: PipelineConfig) -> Cut | None:
+    """The newest cut of a lake in a folder; none is read from an object store."""
+    return newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
+
+
+def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:
+    """Return the known source tables, sorted."""
+    tables = TableFilter(config)
+    names = set(tables.exact_names)
+    for state in cut.cursor.targets.values() if cut is not None else ():
+        names.update(state.source_names)
+    return tables.captured_names(list(names))
+
+
+def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
+    """Return the known targets: the name of each and of its source tables, sorted."""
+    found: dict[str, list[str]] = {}
+    routes = Routes(config)
+    for source in known_sources(config, cut):
+        for route in routes.of_table(*split_table_name(source)):
+            found.setdefault(route.target, []).append(source)
+    return {target: tuple(sources) for target, sources in sorted(found.items())}

@@ -1,0 +1,378 @@
+"""Shape a source table's rows for a target: leave columns out, retype, add.
+
+Order of a target's columns: those of the source that it takes, then the shard column, then computed
+ones.
+
+Rules:
+- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows
+  follow (`shape_rows`), under a schema that tells what they hold now.
+- Masks come before, at decode (`targets/masks.py`); computed columns and filters after, in
+  Spark (`sink/modes/shape.py`).
+- A key column is taken, and masked by nothing but a hash (K14).
+- A type override loses nothing: every value of the source's type has a value of its own in the
+  other.
+- Rows of one source table have the order of its log; the shard column joins the key, so that rows
+  of two tables never meet.
+- An expression needs the columns that it reads, and a filter every column: a row that enters has
+  nothing to keep. Changes whose images lack them stop their table (binlog_row_image).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_type
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.value_text import text_of
+from cdc_pipeline.config.expressions import read_expression
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ConfigError, IncompleteRowsError
+from cdc_pipeline.schema.target_spec import ComputedColumn, RecordedShape
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.targets.masks import fingerprint, masked_type
+from cdc_pipeline.targets.routes import Route
+from cdc_pipeline.targets.row_policies import shape_invalid
+
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+_INTEGER_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+# Largest range of whole numbers that a float type holds without a loss.
+_EXACT_DIGITS: Final = {"float": 7, "double": 15}
+_OTHERS: Final = {
+    ("float", "double"),
+    ("date", "timestamp_ntz"),
+    ("string", "binary"),
+    *(
+        (kind, "string")
+        for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")
+    ),
+    *(("boolean", kind) for kind in _INTEGERS),
+}
+_KINDS: Final = {
+    "boolean": Kind.BIT,
+    "tinyint": Kind.INT8,
+    "smallint": Kind.INT16,
+    "int": Kind.INT32,
+    "bigint": Kind.INT64,
+    "float": Kind.FLOAT,
+    "double": Kind.DOUBLE,
+    "date": Kind.DATE,
+    "timestamp_ntz": Kind.DATETIME,
+    "timestamp": Kind.TIMESTAMP,
+    "binary": Kind.BINARY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedTable:
+    """A source table as a target has it: columns in order, and key."""
+
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+
+
+def recorded_shape(rule: TargetRule) -> RecordedShape | None:
+    """What is recorded of a rule; None if the target has the source's columns unchanged."""
+    if rule.is_plain:
+        return None
+    return RecordedShape(
+        include=rule.columns.include,
+        exclude=rule.columns.exclude,
+        masks={name.lower(): fingerprint(mask) for name, mask in sorted(rule.masks.items())},
+        types={name.lower(): text for name, text in sorted(rule.types.items())},
+        computed=tuple(
+            ComputedColumn(name=name, delta_type=column.type, expression=column.expression)
+            for name, column in rule.computed.items()
+        ),
+        filter=rule.filter,
+        shard_column=rule.shard_column or "",
+        shard_value=rule.shard_value if rule.shard_column else "",
+        partition_by=rule.partition_by,
+        cluster_by=rule.cluster_by,
+    )
+
+
+def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
+    """With their types in the target; ConfigError: a type override that could lose something."""
+    rule, taken = route.rule, []
+    types = {name.lower(): text for name, text in rule.types.items()}
+    for column in columns:
+        if not rule.takes(column.name):
+            continue
+        delta_type = masked_type(rule.mask_of(column.name), column.delta_type)
+        wanted = types.get(column.name.lower(), delta_type)
+        if wanted != delta_type and not is_lossless(delta_type, wanted):
+            raise ConfigError(
+                f"column {column.name} of {route.source} cannot be kept as {wanted} "
+                "without losing values",
+                table=route.source,
+                setting=f"{route.setting}.types.{column.name}",
+                expected=f"a type that holds every {delta_type}"
+                + (", such as string" if is_lossless(delta_type, "string") else ""),
+                got=wanted,
+                next_step="choose a wider type; or keep the column and add a computed one "
+                "that converts it",
+            )
+        taken.append(TargetColumn(name=column.name, delta_type=wanted))
+    return tuple(taken)
+
+
+def shape_table(
+    route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+) -> ShapedTable:
+    """Raises ConfigError, with the path of the setting, if the rule does not fit the table."""
+    rule = route.rule
+    if rule.is_plain:
+        return ShapedTable(columns, key)
+    taken = _shape_columns(route, columns)
+    names = {column.name.lower() for column in taken}
+    for name in key:
+        mask = rule.mask_of(name)
+        if mask is not None and mask.kind != "hash":
+            what = f"{name} is in the key, where the only mask allowed is hash"
+            raise _misfit(route, f"masks.{name}", what, mask.kind)
+        if name.lower() not in names:
+            raise _misfit(
+                route, "columns", f"{name} is in the key and cannot be excluded", "excluded"
+            )
+    for setting, text in rule.expressions:
+        for name in read_expression(text).reads:
+            if name not in names:
+                raise _misfit(route, setting, f"`{name}` is not a column of the target", text)
+    added = [TargetColumn(name=rule.shard_column, delta_type="string")] if rule.shard_column else []
+    added += [
+        TargetColumn(name=name, delta_type=column.type) for name, column in rule.computed.items()
+    ]
+    for column in added:
+        if column.name.lower() in names:
+            setting = (
+                "shard_column" if column.name == rule.shard_column else f"computed.{column.name}"
+            )
+            raise _misfit(
+                route, setting, f"the table already has a column {column.name}", column.name
+            )
+    everything = (*taken, *added)
+    all_names = {column.name.lower() for column in everything}
+    for setting, placed in (("partition_by", rule.partition_by), ("cluster_by", rule.cluster_by)):
+        for name in placed:
+            if name.lower() not in all_names:
+                raise _misfit(route, setting, f"{name} is not a column of the target", name)
+    if rule.partition_by and all_names <= {name.lower() for name in rule.partition_by}:
+        raise _misfit(
+            route,
+            "partition_by",
+            "a table cannot be partitioned by all of its columns",
+            "all columns",
+        )
+    return ShapedTable(everything, (*key, rule.shard_column) if rule.shard_column else key)
+
+
+def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
+    """What a shape adds to the key."""
+    return (shape.shard_column,) if shape is not None and shape.shard_column else ()
+
+
+def is_lossless(before: str, after: str) -> bool:
+    """Whether a Delta type has a distinct value for every value of another."""
+    if before == after or (before, after) in _OTHERS:
+        return True
+    digits = _digits(before)
+    if digits is None:
+        return False
+    whole, scale = digits
+    if after == "string":
+        return True
+    wider = _digits(after)
+    if wider is not None:
+        if before in _INTEGERS and after in _INTEGERS:
+            return _INTEGERS.index(after) >= _INTEGERS.index(before)
+        # An integer type holds one digit less than its largest number has.
+        room = wider[0] - (after in _INTEGERS)
+        return room >= whole and wider[1] >= scale
+    return after in _EXACT_DIGITS and scale == 0 and whole <= _EXACT_DIGITS[after]
+
+
+def _digits(delta_type: str) -> tuple[int, int] | None:
+    if delta_type in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[delta_type], 0
+    match = _DECIMAL.fullmatch(delta_type)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    schema: TableSchema
+    positions: tuple[int, ...]  # of the columns that are taken
+    types: tuple[pa.DataType | None, ...]  # what they are cast to
+
+
+def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
+    """A source table's masked rows as the target's; computed columns are null for now."""
+    rule = route.rule
+    if rule.is_plain:
+        return rows
+    layout = _layout(rows.schema, _Rule(route))
+    added = len(layout.schema.columns) - len(layout.positions)
+    images, bits = [], []
+    invalid: list[InvalidValue] = []
+    both = (rows.before, rows.before_present, INSERT), (rows.after, rows.after_present, DELETE)
+    for image, present, without in both:
+        arrays = [
+            _retyped(image.column(at), rows.schema.columns[at], type_)
+            for at, type_ in zip(layout.positions, layout.types, strict=True)
+        ]
+        invalid += shape_invalid(
+            rows, arrays, layout.positions, image="before" if without == INSERT else "after"
+        )
+        is_present = rows.op != without
+        if rule.shard_column:
+            shard = pa.repeat(pa.scalar(route.shard), len(rows))
+            arrays.append(shard if is_present.all() else _only(shard, is_present))
+        arrays += [
+            pa.nulls(len(rows), arrow_type(column))
+            for column in layout.schema.columns[len(arrays) :]
+        ]
+        images.append(pa.RecordBatch.from_arrays(arrays, names=layout.schema.column_names))
+        of_source = np.unpackbits(present, axis=1, bitorder="little")[:, list(layout.positions)]
+        of_added = np.repeat(is_present[:, np.newaxis].astype(np.uint8), added, axis=1)
+        bits.append(np.packbits(np.hstack([of_source, of_added]), axis=1, bitorder="little"))
+    return replace(
+        rows,
+        schema=layout.schema,
+        before=images[0],
+        after=images[1],
+        before_present=bits[0],
+        after_present=bits[1],
+        invalid=invalid,
+    )
+
+
+def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) -> None:
+    """IncompleteRowsError: images lack what expressions read, `both_images` if before as well."""
+    rule = route.rule
+    if rows.all_present or not rule.expressions:
+        return
+    names = [column.name.lower() for column in rows.schema.columns]
+    if rule.filter:
+        needed = [at for at, name in enumerate(names) if rule.takes(name)]
+    else:
+        reads = {name for _, text in rule.expressions for name in read_expression(text).reads}
+        needed = [at for at, name in enumerate(names) if name in reads]
+    is_present = _bits(rows.before_present, len(names)) & (rows.op == UPDATE)[:, np.newaxis]
+    is_present |= _bits(rows.after_present, len(names))
+    lacking = (~is_present & (rows.op != DELETE)[:, np.newaxis])[:, needed]
+    if both_images:
+        lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[
+            :, needed
+        ]
+    if not lacking.any():
+        return
+    lacks = sorted({names[needed[at]] for at in np.flatnonzero(lacking.any(axis=0)).tolist()})
+    setting = "filter" if rule.filter else "computed"
+    raise IncompleteRowsError(
+        f"updates lack columns that the {setting} of target {route.target} needs: "
+        f"{', '.join(lacks)}",
+        table=route.source,
+        setting=f"{route.setting}.{setting}",
+        expected="binlog_row_image = FULL: a filter needs complete rows, and a computed "
+        "column needs the columns that it reads",
+        got=f"{int(lacking.any(axis=1).sum())} updates without some of them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
+        "start after them",
+    )
+
+
+class _Rule:
+    """Route as a key of the cache: the same object is the same rule."""
+
+    __slots__ = ("route",)
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+
+    def __hash__(self) -> int:
+        return hash((self.route.source, self.route.target, self.route.number))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rule) and (self.route is other.route or self.route == other.route)
+
+
+@lru_cache(maxsize=4096)
+def _layout(schema: TableSchema, of: _Rule) -> _Layout:
+    rule = of.route.rule
+    types = {name.lower(): text for name, text in rule.types.items()}
+    positions = [at for at, column in enumerate(schema.columns) if rule.takes(column.name)]
+    columns, casts = [], []
+    for column in (schema.columns[at] for at in positions):
+        wanted = types.get(column.name.lower())
+        made = column if wanted is None else column_of(column.name, wanted)
+        casts.append(None if wanted is None else arrow_type(made))
+        columns.append(
+            column_of(column.name, "string") if column.masked.startswith("hash") else made
+        )
+    if rule.shard_column:
+        columns.append(column_of(rule.shard_column, "string"))
+    columns += [column_of(name, column.type) for name, column in rule.computed.items()]
+    key = [positions.index(at) for at in schema.primary_key if at in positions]
+    if rule.shard_column:
+        key.append(len(positions))
+    shaped = replace(schema, columns=tuple(columns), primary_key=tuple(key))
+    return _Layout(shaped, tuple(positions), tuple(casts))
+
+
+def column_of(name: str, delta_type: str) -> Column:
+    """A source column whose values have a Delta type."""
+    match = _DECIMAL.fullmatch(delta_type)
+    column = Column(
+        name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True
+    )
+    if match:
+        return replace(column, kind=Kind.DECIMAL, precision=int(match[1]), scale=int(match[2]))
+    if column.kind is Kind.TEXT:
+        return replace(column, charset="utf8mb4")
+    return replace(column, bits=1) if column.kind is Kind.BIT else column
+
+
+def _retyped(array: pa.Array, column: Column, type_: pa.DataType | None) -> pa.Array:
+    if type_ is None or array.type == type_:
+        return array
+    if pa.types.is_string(type_):
+        return text_of(array, fraction_digits=column.fraction_digits)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(type_):
+        array = array.cast(pa.decimal128(19, 0))
+    return array.cast(type_)
+
+
+def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
+    """The values where `there`, null elsewhere."""
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(there), array, pa.scalar(None, array.type))
+
+
+def _bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
+
+
+def _misfit(route: Route, setting: str, what: str, got: str) -> ConfigError:
+    return ConfigError(
+        f"the rule does not fit {route.source}: {what}",
+        table=route.source,
+        setting=f"{route.setting}.{setting}",
+        got=got,
+        next_step="change the rule, or exclude the table from it (except: [...])",
+    )

@@ -1,0 +1,675 @@
+"""Delta tables of a source as this run knows them: sources, columns, keys, ids.
+
+Rules:
+- Recorded facts come from the last cut and grow with the run's own decisions.
+- A source table has one target for each of its routes. A target keeps its own copy of its source
+  tables' columns, so that a suspended one keeps those that held at its position.
+- Every table map of a captured table must confirm the record of each target (K13); a target without
+  one is created from the table map and labelled partial (K19).
+- A target is exact (K12) from a CREATE TABLE in the log on, if it mirrors that one table unchanged;
+  `lose_exactness` ends that for good, and so does every statement that may change rows without row
+  events.
+- A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose
+  table has the name now, if both are kept by the same rule (`carrying.heir`). If it cannot, it
+  holds rows of another table, and is suspended until it is loaded; a name without a target gets a
+  partial one.
+- A suspended target is not known here: its rows and statements pass it by (K4). A table can be
+  suspended even before it has a target. A source table is suspended if all of its targets are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from uuid import uuid4
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ContentUnknownError, SchemaError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
+from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
+from cdc_pipeline.schema.evolution.steps import AddColumn, DdlDecision, RenameColumn, WidenColumn
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
+from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.features import allowed
+from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
+from cdc_pipeline.sink.target import Carried
+from cdc_pipeline.sink.target import Target as Target
+from cdc_pipeline.targets.carrying import heir
+from cdc_pipeline.targets.following import FollowedTargets
+from cdc_pipeline.targets.keys import check_reserved, identity_of
+from cdc_pipeline.targets.masks import Masks
+from cdc_pipeline.targets.route_checks import check_recorded, join_shard
+from cdc_pipeline.targets.routes import Route
+from cdc_pipeline.targets.row_policies import RowPolicyTable, TablePolicy
+from cdc_pipeline.targets.shape import recorded_shape, shape_table, shard_key
+from cdc_pipeline.targets.shape_changes import shaped_change, unshaped
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+Snapshot = tuple[
+    dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]
+]
+
+_CREATES = frozenset(
+    {StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT}
+)
+
+
+class Targets(FollowedTargets):
+    """All targets of a source, by name.
+
+    Args:
+        catching_up: a suspended target that this run catches up: it alone follows the source in
+            this run.
+        shadows: as in the cursor.
+
+    Attributes:
+        news: what was suspended since the last cut, by target.
+        has_lost_exactness: whether a target that the last cut calls exact is so no more.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        cut: Cut | None,
+        *,
+        catching_up: str | None = None,
+        shadows: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(config, catching_up=catching_up)
+        self.masks = Masks(self.routes_of)
+        self._allowed = allowed(config.sink)
+        self._row_policies = RowPolicyTable(config, self.routes_of)
+        self.has_lost_exactness = False
+        self._confirmed: dict[tuple[str, str], TableSchema] = {}
+        if cut is not None:
+            for name, table in cut.tables.items():
+                state = cut.cursor.targets[name]
+                if state.suspended is not None:
+                    state = state.model_copy(update={"exact": False})
+                rescued = tuple(table.rescued_ever) if table.rescues else None
+                self._targets[name] = Target(state, table.spec.expanded(name), rescued=rescued)
+            check_recorded(self._routes, cut)
+            self._take_suspended(cut.cursor.targets)
+        self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
+        self._find_followers()
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        return self._shadows.get(table_name(database, table))
+
+    def shadow_texts(self) -> dict[str, str]:
+        """As the cursor has them."""
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
+
+    # -- columns and keys --------------------------------------------------------------------------
+
+    def following(self, database: str, table: str) -> list[Target]:
+        """The recorded targets of a table that follow the source now."""
+        source, targets = table_name(database, table), self._targets
+        names = [
+            route.target
+            for route in self.routes_of(database, table)
+            if not self._is_not_following(route.target)
+        ]
+        return [
+            targets[name]
+            for name in names
+            if name in targets and source in targets[name].spec.sources
+        ]
+
+    def known(self, database: str, table: str) -> KnownTable | None:
+        source = table_name(database, table)
+        following = self.following(database, table)
+        # A target whose table came to the name by RENAME and is gone is unrelated to a later table
+        # of that name.
+        led_to = {route.target for route in self.routes_of(database, table)}
+        recorded = [
+            *following,
+            *(
+                target
+                for target in self._targets.values()
+                if (of := target.spec.sources.get(source)) is not None
+                and (target.name in led_to or not of.gone)
+                # Those of the same table are ahead of the one that catches up.
+                and self._catching_up not in led_to
+            ),
+        ]
+        if not recorded:
+            return None
+        return self._known(recorded[0], source)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        """The records of a source table's targets; without followers, of any target."""
+        source = table_name(database, table)
+        records = [self._known(target, source) for target in self.following(database, table)]
+        if not records:
+            known = self.known(database, table)
+            return [] if known is None else [known]
+        return records
+
+    def _known(self, target: Target, source: str) -> KnownTable:
+        spec = target.spec
+        of = spec.sources[source]
+        others = [other for name, other in spec.sources.items() if name != source]
+        return KnownTable(
+            source=of,
+            target=unshaped(spec.columns, of, others, spec.shape),
+            shared=bool(others),
+            name=target.name,
+            by_key=_by_key(spec, of),
+            follows=target.state.origin is not None,
+        )
+
+    def shaped_change(self, change: TableChange) -> TableChange:
+        """If it was judged with the source's columns; SchemaError: it contradicts the rule."""
+        target, source = self._targets[change.known.name], table_name(*change.table)
+        others = [of for name, of in target.spec.sources.items() if name != source]
+        if target.spec.shape is None and not others:
+            return change
+        return shaped_change(
+            change, self._route_to(source, target.name), target.spec.columns, others
+        )
+
+    def names_in(self, database: str) -> list[str]:
+        """Names (without schema) of a database's tables with a target that is not suspended."""
+        prefix = f"{database}."
+        going_on = (
+            target
+            for name, target in self._targets.items()
+            if not self._is_not_following(name) or self._has_unknown_content(name)
+        )
+        names = {source for target in going_on for source in target.spec.sources}
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def followed_tables(self) -> list[tuple[str, str]]:
+        """Source tables whose targets follow them, or will from their first row on."""
+        names = {
+            source
+            for name, target in self._targets.items()
+            if not self._is_not_following(name)
+            for source, of in target.spec.sources.items()
+            if not of.gone
+        }
+        return [split_table_name(name) for name in sorted(names | self._created_in_log)]
+
+    def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
+        """Take over a decision about a statement.
+
+        `may_carry`: the last cut has all rows that came before the statement, so that a target
+        can take over those of another one.
+
+        Returns an error for each table whose targets hold rows of another table from now on.
+        """
+        for created in decision.creates:
+            source = RecordedSource(columns=created.columns, key=created.key)
+            for route in self.routes_of(*created.table):
+                if not self._is_not_following(route.target):
+                    exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
+                    self._follow(route, source, partial=created.may_exist, exact=exact)
+        if not decision.row_logged:
+            self.lose_exactness(decision.ddl.tables)
+        before, new_in_log = dict(self._targets), set(self._created_in_log)
+        standing = {name for name in before if self._is_not_following(name)}
+        unknown = {
+            arrival.before
+            for arrival in decision.arrivals
+            if any(route.target in self._suspended for route in self.routes_of(*arrival.before))
+        }
+        for change in decision.changes:
+            if not change.is_carried:
+                self._change(change)
+            elif may_carry and change.known.name not in standing:
+                self._carry(change, before)
+        arrived = [
+            self._arrive(
+                arrival,
+                before,
+                new_in_log,
+                decision.ddl,
+                is_overlap=not may_carry,
+                is_unknown=arrival.before in unknown,
+            )
+            for arrival in decision.arrivals
+        ]
+        self._forget_unmade(decision.statement)
+        for shadowed in decision.shadows:
+            name = table_name(*shadowed.name)
+            self._shadows.pop(name, None)
+            if shadowed.shadow is not None:
+                self._shadows[name] = shadowed.shadow
+        if decision.changes or decision.creates:
+            self._find_followers()
+        is_creation = decision.statement.kind in _CREATES and not decision.ignored
+        if is_creation and not decision.creates and not decision.statement.if_not_exists:
+            self._created_in_log.update(decision.ddl.tables)
+        return [error for error in arrived if error is not None]
+
+    def states(self, created: Collection[str]) -> dict[str, TargetState]:
+        """The cursor's part of targets that exist, are in `created`, or are suspended."""
+        states = self._unmade | {
+            name: target.state
+            for name, target in self._targets.items()
+            if not target.is_new or name in created
+        }
+        for name in self._suspended.keys() & self._targets.keys():
+            states.setdefault(name, self._targets[name].state)
+        for name, suspension in self._suspended.items():
+            states[name] = states[name].model_copy(update={"suspended": suspension})
+        return dict(sorted(states.items()))
+
+    def snapshot(self) -> Snapshot:
+        """For `restore`."""
+        suspended, unmade = dict(self._suspended), dict(self._unmade)
+        return (
+            dict(self._targets),
+            dict(self._shadows),
+            suspended,
+            unmade,
+            set(self._created_in_log),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Forget everything since `snapshot`."""
+        self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
+        self._suspended, self._unmade = dict(snapshot[2]), dict(snapshot[3])
+        self._created_in_log = set(snapshot[4])
+        self._confirmed.clear()
+        self._find_followers()
+
+    def named(self, name: str) -> Target:
+        return self._targets[name]
+
+    def lose_exactness(self, sources: Collection[str] | None = None) -> None:
+        """Of some source tables, by default all: they may lack an event, or get one twice (K12)."""
+        for name, target in self._targets.items():
+            if target.state.exact and (
+                sources is None or not target.spec.sources.keys().isdisjoint(sources)
+            ):
+                self._targets[name] = target.with_state(exact=False)
+                self.has_lost_exactness |= not target.is_new
+
+    def _follow(
+        self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False
+    ) -> Target:
+        existing = self._targets.get(route.target)
+        spec = spec_of(route, source)
+        self._allowed.check_types(
+            ((column.name, column.delta_type) for column in spec.columns), table=route.source
+        )
+        if existing is not None and route.source not in existing.spec.sources:
+            join_shard(route, spec, existing.spec)
+            sources = {**existing.spec.sources, route.source: source}
+            grown = existing.with_state(
+                sources=tuple(sources), partial=existing.state.partial or partial, exact=False
+            )
+            self._targets[route.target] = target = grown.with_spec(sources=sources)
+            return target
+        state = self._unmade.get(route.target)
+        if state is None:
+            state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
+        elif not partial:
+            state = state.model_copy(update={"partial": False})
+        if not _keeps_exact(spec, source):
+            state = state.model_copy(update={"exact": False})
+        target = Target(state, spec, is_new=True, rescued=self._first_rescued(route.rule))
+        self._targets[route.target] = target
+        self._find_followers()
+        return target
+
+    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
+        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
+
+    def _change(self, change: TableChange) -> None:
+        known = change.known
+        source = table_name(*change.table)
+        new_source = table_name(*change.new_name)
+        target = self._targets[known.name]
+        added = [
+            (step.name, step.delta_type)
+            for step in change.steps
+            if isinstance(step, AddColumn | WidenColumn)
+        ]
+        self._allowed.check_types(added, table=source)
+        check_reserved(target.spec.mode, (name for name, _ in added), source=source)
+        for name in (source, new_source):
+            self._confirmed.pop((target.name, name), None)
+        if change.empties:
+            _check_may_replace(target, source)
+        if change.replaces:
+            self._replace(target, new_source, known.source)
+            return
+        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {
+            new_source: known.source
+        }
+        update: dict[str, object] = {}
+        if change.inexact:
+            update["exact"] = False
+        if known.source.gone:
+            self._created_in_log.discard(source)
+            if self._has_unknown_content(target.name):
+                self._resume(target.name)
+                update["suspended"] = None
+        if new_source != source:
+            update["sources"] = tuple(sources)
+            if target.state.origin is not None or not self._leads(new_source, target.name):
+                update["origin"] = target.state.origin or (source, target.name)
+        self._targets[target.name] = target.with_state(**update).with_spec(
+            columns=known.target_columns, key=self._key_after(target, change), sources=sources
+        )
+
+    def placed(self, decision: Decision) -> Decision:
+        """If old and new name lead to one target, it stays with its table, and no rows move."""
+        stay = {
+            (change.table, change.known.name)
+            for change in decision.changes
+            if change.is_carried
+            and self._leads(table_name(*change.new_name), change.known.name, alone=True)
+        }
+        of_others = [
+            change for change in decision.changes if (change.table, change.known.name) not in stay
+        ]
+        go_on = [
+            replace(change, is_carried=False)
+            for change in decision.changes
+            if change.is_carried and (change.table, change.known.name) in stay
+        ]
+        return replace(decision, changes=(*go_on, *of_others)) if stay else decision
+
+    def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
+        """`alone`: without sharing the target."""
+        routes = self._routes.of_table(*split_table_name(source))
+        return any(
+            route.target == target and not (alone and route.rule.shard_column) for route in routes
+        )
+
+    def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
+        """To a target of the new name, if one can take them; `before`: tables may exchange
+        names.
+        """
+        origin = before[change.known.name]
+        source = table_name(*change.table)
+        name = table_name(*change.new_name)
+        routes = self.routes_of(*change.new_name)
+        route = heir(self._route_to(source, origin.name), origin, routes, before)
+        if route is None or self._catching_up not in (None, route.target):
+            return
+        existing, known = before.get(route.target), change.known
+        added = [
+            (step.name, step.delta_type)
+            for step in change.steps
+            if isinstance(step, AddColumn | WidenColumn)
+        ]
+        self._allowed.check_types(added, table=name)
+        state = self._new_state(route, partial=origin.state.partial)
+        if existing is not None:
+            update = {
+                name: getattr(existing.state, name) for name in ("table_version", "applied_batch")
+            }
+            state = state.model_copy(update=update)
+        self._resume(route.target)
+        self._created_in_log.discard(name)
+        self._confirmed.pop((route.target, name), None)
+        carried = Carried(
+            origin=origin.name,
+            app_id=origin.state.app_id,
+            version=origin.state.table_version,
+            columns=origin.spec.columns,
+            steps=change.steps,
+            keeps_rows=existing is not None and MODES[existing.spec.mode].marks_deleted_rows,
+        )
+        is_new = existing is None or existing.is_new
+        self._targets[route.target] = replace(
+            origin, state=state, is_new=is_new, carried=carried
+        ).with_spec(
+            columns=known.target_columns,
+            key=self._key_after(origin, change),
+            sources={name: known.source.model_copy(update={"gone": False})},
+            track=route.rule.track,
+        )
+
+    def _arrive(
+        self,
+        arrival: Arrival,
+        before: Mapping[str, Target],
+        created: Collection[str],
+        ddl: DdlDecision,
+        *,
+        is_overlap: bool,
+        is_unknown: bool,
+    ) -> ContentUnknownError | None:
+        """A table has taken a name.
+
+        Return an error if targets of the name could not take over its rows: they hold those of
+        another table, or the rows were not known under the earlier name either.
+        """
+        name, came_from = table_name(*arrival.name), table_name(*arrival.before)
+        self._created_in_log.discard(name)
+        if came_from in created:
+            self._created_in_log.add(name)
+        lost = []
+        for route in self.routes_of(*arrival.name):
+            existing = self._targets.get(route.target)
+            if self._is_not_following(route.target):
+                continue
+            if existing is None and is_unknown:
+                lost.append(route.target)
+            if existing is None or existing.carried is not None:
+                continue
+            old = before.get(existing.name)
+            old_sources = {} if old is None else old.spec.sources
+            if old is not None and name in existing.spec.sources and name not in old_sources:
+                continue  # it was the target of the table under its earlier name, and continues
+            if is_overlap and name in old_sources and not old_sources[name].gone:
+                continue  # the statement was applied before the switch to this server
+            lost.append(existing.name)
+        if not lost:
+            return None
+        return ContentUnknownError(
+            f"{came_from} has taken the name {name}, and its rows cannot be taken over",
+            targets=tuple(lost),
+            table=name,
+            journal=ddl.journal,
+            offset=ddl.offset,
+            expected=f"a table that was captured completely as {came_from}, by the same rule "
+            f"as {name}, into its own target that continues, and no history of "
+            "another table under this name",
+            next_step=f"take a snapshot of the table: `cdc-pipeline snapshot {self._source} "
+            f"--table {name}`",
+        )
+
+    def _forget_unmade(self, statement: Statement) -> None:
+        """For unknown contents of tables that are gone, and never had a target."""
+        gone = {old for old, _ in statement.renames} - {new for _, new in statement.renames}
+        if statement.kind is StatementKind.DROP_TABLE and not statement.temporary:
+            gone.update(statement.tables)
+        for name, state in list(self._unmade.items()):
+            sources = [split_table_name(source) for source in state.sources or (name,)]
+            if self._has_unknown_content(name) and all(
+                table in gone or (statement.drops_database and table[0] == statement.database)
+                for table in sources
+            ):
+                self._resume(name)
+                self.forgotten.add(name)
+
+    def carried(self) -> list[Target]:
+        """Targets that take over rows of others in the current batch."""
+        return [target for target in self._targets.values() if target.carried is not None]
+
+    def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
+        """In the next batch: another table has taken the source table's name."""
+        _check_may_replace(target, source)
+        spec = spec_of(self._route_to(source, target.name), recorded)
+        self._allowed.check_types(
+            ((column.name, column.delta_type) for column in spec.columns), table=source
+        )
+        app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
+        self._targets[target.name] = replacement = Target(
+            target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False}),
+            spec.model_copy(update={"shape": target.spec.shape, "track": target.spec.track}),
+            is_new=True,
+            replaces=target.replaces if target.is_new else target.state.app_id,
+            rescued=None if target.rescued is None else (),
+        )
+        return replacement
+
+    def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
+        """The source's if that finds its rows, else its own, under the columns' new names."""
+        spec = target.spec
+        if _by_key(spec, spec.sources[table_name(*change.table)]):
+            return tuple(
+                change.known.target_name(name) for name in change.known.source.key
+            ) + shard_key(spec.shape)
+        renamed = {
+            step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)
+        }
+        return tuple(renamed.get(name, name) for name in spec.key)
+
+    def created(self, sources: Collection[str]) -> None:
+        """All rows of these tables come: targets made of them are not partial (K17, K19)."""
+        self._created_in_log.update(sources)
+
+    def confirm(self, schema: TableSchema) -> list[Target]:
+        """The targets of a table map's table that follow the source.
+
+        One without a record is created from the map, and partial.
+
+        Raises:
+            SchemaError: the table map contradicts what is recorded, or is of another table than a
+                target keeps.
+            KeylessTableError: a new table without a key.
+            ConfigError: two tables lead to one target.
+            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not
+                permitted.
+        """
+        source = schema.full_name
+        confirmed = []
+        for route in self.routes_of(schema.database, schema.table):
+            if self._is_not_following(route.target):
+                continue
+            target = self._targets.get(route.target)
+            recorded = target.spec.sources.get(source) if target is not None else None
+            if target is None or recorded is None:
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
+                target = self._follow(route, of_source, partial=source not in self._created_in_log)
+            elif recorded.gone:
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
+                target = self._replace(target, source, of_source)
+            elif self._confirmed.get((route.target, source)) != schema:
+                # Only a target that finds its rows by the source's own key depends on it.
+                by_its_key = _by_key(target.spec, recorded)
+                confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
+                if target.spec.track != route.rule.track:
+                    target = self._targets[route.target] = target.with_spec(track=route.rule.track)
+            self._confirmed[route.target, source] = schema
+            confirmed.append(target)
+        return confirmed
+
+    def policy(self, schema: TableSchema) -> TablePolicy:
+        """For values and rows of a table that cannot be applied."""
+        keys = {
+            name
+            for target in self.following(schema.database, schema.table)
+            for name in target.spec.key
+        }
+        hidden = {column.name for column in schema.columns if column.masked}
+        rules = [route.rule for route in self.routes_of(schema.database, schema.table)]
+        return TablePolicy(
+            self._row_policies.of_table(schema),
+            keys.union(schema.key_names),
+            hidden,
+            takes=lambda name: any(rule.takes(name) for rule in rules),
+        )
+
+    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
+        """With the rescue column if values need it; IncompleteRowsError: an image tells only in
+        part.
+        """
+        rescuing = []
+        for target in found:
+            if rows.invalid or (target.rescued and not rows.all_present):
+                shaped = self.shaped(rows, target)
+                renamed = dict(target.spec.sources[rows.schema.full_name].names)
+                names = {
+                    renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)
+                }
+                known = names.union(target.rescued or ())
+                if not MODES[target.spec.mode].rows_are_changes:
+                    back = {new: name for name, new in renamed.items()}
+                    check_images(shaped, {back.get(name, name) for name in known})
+                if names and len(known) > len(target.rescued or ()):
+                    self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
+            rescuing.append(self._targets[target.name])
+        return rescuing
+
+    def check(self, schema: TableSchema) -> list[Target]:
+        """Confirm rows that may never count: a table without a record stays without one."""
+        saved = self.snapshot()
+        confirmed = self.confirm(schema)
+        self.restore(saved)
+        return confirmed
+
+    def committed(self, cut: Cut) -> None:
+        """Take over what a published cut says of each target."""
+        for name, state in cut.cursor.targets.items():
+            if name in self._targets and state.table_version >= 0:
+                self._targets[name] = replace(
+                    self._targets[name], state=state, is_new=False, replaces="", carried=None
+                )
+        self._take_suspended(cut.cursor.targets)
+        self.has_lost_exactness = False
+
+
+def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:
+    return bool(spec.key) and spec.key == of.key_in_target + shard_key(spec.shape)
+
+
+def _check_may_replace(target: Target, source: str) -> None:
+    """SchemaError: the target keeps its past, and cannot be made again for another table."""
+    mode = target.spec.mode
+    if MODES[mode].keeps_past:
+        raise SchemaError(
+            f"another table replaces {source}, whose target keeps the past",
+            table=source,
+            expected="a mirror, which is recreated",
+            got=f"{target.name}, a {mode}",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target "
+            "is created there",
+        )
+
+
+def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
+    """By the rule of its route; raises as `identity_of` and `shape_table`."""
+    identity = identity_of(
+        route.rule,
+        source=route.source,
+        columns=tuple(column.name for column in source.columns),
+        source_key=source.key,
+    )
+    shaped = shape_table(route, source.columns, identity.key)
+    return TargetSpec(
+        mode=identity.mode,
+        columns=shaped.columns,
+        key=shaped.key if identity.key else (),
+        key_reason=identity.why,
+        track=route.rule.track,
+        sources={route.source: source},
+        shape=recorded_shape(route.rule),
+    )
+
+
+def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
+    """K12: a mirror by the source's own key, with a shape that keeps every row."""
+    is_plain = spec.shape is None or spec.shape.is_exact_possible(spec.key)
+    return not MODES[spec.mode].keeps_past and spec.key == source.key and is_plain
+
+
+def _is_plain(rule: TargetRule) -> bool:
+    naming = {"tables", "except_", "name"}
+    return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

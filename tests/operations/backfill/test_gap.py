@@ -1,0 +1,86 @@
+"""Changes that a changelog lacks, appended to it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LoadError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.backfill.gap import GAP_FILLED_NOTE, fill_gap
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from tests.operations.backfill.conftest import ALL_COLUMNS, DATABASE, History
+from tests.support.captures import SPARK
+from tests.support.comparison import lake_rows
+from tests.support.kills import killed_at
+
+pytestmark = [pytest.mark.mysql, pytest.mark.spark]
+
+MakeConfig = Callable[..., PipelineConfig]
+ACCOUNT = f"{DATABASE}.account"
+
+
+@pytest.mark.whole
+def test_k18_a_gap_of_a_changelog_is_filled_once(
+    history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
+) -> None:
+    """Killed before and after its record; the changelog is then as one that had no gap."""
+
+    def config(name: str, journal: int) -> PipelineConfig:
+        return make_config(
+            history.archive,
+            tables={"include": [ACCOUNT]},
+            targets=[{"tables": [ACCOUNT], "mode": "changelog"}],
+            start={"journal": history.journals[journal]},
+            sink={"lake_path": tmp_path / name, "spark": SPARK},
+        )
+
+    gapped, whole = config("gapped", 6), config("whole", 4)
+    capture(whole, cursors=MemoryCursorStore())
+    cursors = MemoryCursorStore()
+    capture(gapped, cursors=cursors)
+    stood = cursors.read()
+    assert stood is not None
+    begin, end = (PositionConfig(journal=history.journals[at]) for at in (4, 6))
+    call = partial(fill_gap, gapped, table=ACCOUNT, cursors=cursors, start=begin, end=end)
+    for point in ("before_record", "after_record"):
+        with killed_at(point):
+            call()
+    capture(gapped, cursors=cursors)  # any run finishes what is recorded
+    assert [call().outcome, call().outcome] == ["nothing_new", "nothing_new"]
+    names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]
+    rows, expected = (
+        lake_rows(spark, one.sink.lake_path, DATABASE, "account_changelog", names)
+        for one in (gapped, whole)
+    )
+    assert rows == expected
+    after = cursors.read()
+    assert after is not None
+    assert (after.position, after.batch_number) == (stood.position, stood.batch_number + 1)
+    cut = Cut.model_validate_json(
+        LakePaths(gapped.sink.lake_path, "bank").cut(after.batch_number).read_text()
+    )
+    assert [note.kind for note in cut.notes] == [GAP_FILLED_NOTE]
+
+    with pytest.raises(LoadError, match="already has changes of the range"):
+        fill_gap(
+            gapped,
+            table=ACCOUNT,
+            cursors=cursors,
+            start=begin,
+            end=PositionConfig(journal=history.journals[7]),
+        )
+    over_ddl = PositionConfig(journal=history.journals[3])
+    with pytest.raises(CdcError):
+        fill_gap(gapped, table=ACCOUNT, cursors=cursors, start=over_ddl, end=begin)
+    assert cursors.read() == after
+    mirror = gapped.model_copy(update={"targets": ()})
+    with pytest.raises(ConfigError, match="no changelog"):
+        fill_gap(mirror, table=ACCOUNT, cursors=cursors, start=begin, end=end)

@@ -1,0 +1,97 @@
+"""A main lake that others capture, or do not, while a load brings its side lake up to it (K17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdc_pipeline.config.pipeline_config import Bound
+from cdc_pipeline.errors import ServerSettingError
+from cdc_pipeline.fault_points import listening
+from cdc_pipeline.operations.runs import DirectRuns
+from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.observer import RunObserver
+from tests.operations.snapshot.test_load import Lake, project
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.mark.mariadb
+def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(  # noqa: E501
+    mariadb_server: Server, mariadb_database: str, tmp_path: Path
+) -> None:
+    """The first capture after the reading comes to nothing; behind the next one the source moves
+    on, once."""
+    server, database = mariadb_server, mariadb_database
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO a VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    config = project(server, database, tmp_path, [])
+    cursors = MemoryCursorStore()
+    read: list[Position] = []
+    passed: list[str] = []
+    caught_up: list[Position] = []
+
+    def watch(point: str) -> None:
+        if point == "load_created":  # behind the low mark, and in the chunk
+            server.execute(f"INSERT INTO `{database}`.a VALUES (4, 4)")
+        elif point == "load_read":
+            read.append(Position(*server.end_position()))
+        elif point == "load_caught_up":
+            cursor = cursors.read()
+            assert cursor is not None
+            caught_up.append(cursor.position)
+            if len(caught_up) == 1:
+                server.execute_all(
+                    f"USE `{database}`",
+                    "UPDATE a SET v = 10 WHERE id = 1",
+                    "DELETE FROM a WHERE id = 2",
+                    "INSERT INTO a VALUES (5, 5)",
+                )
+                capture(config, cursors=cursors)
+
+    class Lagging(DirectRuns):
+        def capture(self, bound: Bound, observer: RunObserver) -> None:
+            if read and not passed:
+                passed.append("the first one after the reading")
+                return
+            super().capture(bound, observer)
+
+    with listening(watch):
+        report = load(config, cursors=cursors, runs=Lagging(config, cursors, ""))
+    Lake(config, server, database).check("a", ["id", "v"])
+    assert caught_up[0].order >= read[0].order
+    assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
+
+
+@pytest.mark.whole
+@pytest.mark.mysql
+def test_k17_tables_that_need_an_exact_view_do_not_hold_up_the_others_where_there_is_none(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """MySQL without GTIDs, whose locks cannot be seen: no rows of a table without a key."""
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    server.execute_all(
+        "CREATE DATABASE d",
+        "CREATE TABLE d.a (id INT PRIMARY KEY)",
+        "CREATE TABLE d.k (v INT)",
+        "INSERT INTO d.a VALUES (1), (2)",
+        "INSERT INTO d.k VALUES (1), (1)",
+    )
+    config = project(server, "d", tmp_path, [])
+    cursors = MemoryCursorStore()
+    with pytest.raises(ServerSettingError) as caught:
+        load(config, cursors=cursors)
+    assert (caught.value.setting, caught.value.table) == ("gtid_mode", "d.k")
+    assert "all other tables have theirs" in str(caught.value.next_step)
+    Lake(config, server, "d").check("a", ["id"])
+    with pytest.raises(ServerSettingError):
+        load(config, cursors=cursors, tables=["d.k"])

@@ -1,0 +1,111 @@
+"""Rows that cannot be applied, from a server into the quarantine and back, while everything else
+goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.operations.quarantine_replay import entries_of, settle
+from cdc_pipeline.operations.status import status
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.plan.planning import plan
+from tests.servers import Server
+from tests.support.captures import SPARK, here, live
+
+pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+
+
+def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    server, database, cursors = mysql_server, mysql_database, MemoryCursorStore()
+
+    def config(**sink: Any) -> PipelineConfig:
+        return PipelineConfig.model_validate(
+            {
+                "name": "bank",
+                "source": live(server),
+                "tables": {"include": [f"{database}.*"]},
+                "sink": {
+                    "lake_path": tmp_path / "lake",
+                    "spark": SPARK,
+                    "on_bad_row": "quarantine",
+                    **sink,
+                },
+                "start": start,
+            }
+        )
+
+    def lake(table: str) -> dict[Any, Any]:
+        rows = (
+            spark.read.format("delta")
+            .load(str(tmp_path / "lake" / database / table))
+            .select("*")
+            .collect()
+        )
+        return {row[0]: row["v"] for row in rows}
+
+    start = here(server)
+    session = ["SET sql_mode = ''", f"USE `{database}`"]
+    server.execute_all(
+        *session,
+        "CREATE TABLE k (d DATE PRIMARY KEY, v INT)",
+        "CREATE TABLE t (id INT PRIMARY KEY, d DATE, v INT DEFAULT 7)",
+        "INSERT INTO k VALUES ('2026-01-01', 1), ('0000-00-00', 2), ('2026-01-02', 3)",
+        "INSERT INTO t VALUES (1, '2026-01-01', 1), (2, '0000-00-00', 2), (3, '0000-00-00', "
+        "3), (5, NULL, 5)",
+        "UPDATE t SET d = '2026-05-05', v = 33 WHERE id = 3",
+        "BEGIN", "INSERT INTO t VALUES (90, '0000-00-00', 2)", "ROLLBACK",
+        "SET binlog_row_image = 'MINIMAL'", "INSERT INTO t (id) VALUES (4)",
+    )  # fmt: skip
+    strict = config(on_invalid_value="quarantine")
+    report = capture(strict, cursors=cursors)
+    names = {table: f"{database}.{table}" for table in "kt"}
+    assert report.quarantine == {names["k"]: 1, names["t"]: 3}
+    assert not report.suspended
+    assert sorted(lake("k").values()) == [1, 3]
+    # The update of row 3 heals it, and comes with its whole image: the insert is older.
+    assert lake("t") == {1: 1, 5: 5, 3: 33}
+    assert (
+        status(strict, cursors=cursors).quarantine
+        == plan(strict, cursors=cursors).quarantine
+        == report.quarantine
+    )
+    found = {entry.table.split(".")[1]: entry for entry in entries_of(strict)}
+    assert found["k"].error == "UnrepresentableValueError"
+    assert found["k"].raw
+    assert (
+        found["k"].gtid == ""
+        or found["k"].gtid in server.query("SELECT @@gtid_executed")[0][0]
+        or ":" in found["k"].gtid
+    )
+    assert found["t"].error == "IncompleteRowsError"
+
+    def settled(what: Any, **rest: Any) -> Any:
+        return settle(rescuing, cursors=cursors, what=what, who="me", **rest)
+
+    rescuing = config()
+    before = cursors.cursor
+    done = settled("replayed")
+    assert before is not None
+    assert cursors.cursor is not None
+    assert cursors.cursor.position == before.position, "the cursor stands still"
+    assert len(done.done) == 2
+    assert sorted(done.left) == sorted(entry.id for entry in found.values())
+    assert lake("t") == {1: 1, 5: 5, 3: 33, 2: 2}
+    frame = spark.read.format("delta").load(str(tmp_path / "lake" / database / "t"))
+    (text,) = server.query(f"SELECT CAST(d AS CHAR) FROM `{database}`.t WHERE id = 2")[0]
+    assert dict(frame.where("id = 2").collect()[0]["_cdc_rescued"]) == {"d": text}
+    assert status(rescuing, cursors=cursors).quarantine == {names["k"]: 1, names["t"]: 1}
+
+    server.execute_all(*session, "INSERT INTO t VALUES (6, NULL, 6)", "DELETE FROM t WHERE id = 6")
+    assert capture(rescuing, cursors=cursors).outcome == "applied"
+    assert "have left the table" in settled("replayed", tables=[names["t"]]).left[found["t"].id]
+    assert settled("discarded", ids=[found["t"].id]).done == [found["t"].id]
+    assert status(rescuing, cursors=cursors).quarantine == {names["k"]: 1}
+    assert capture(rescuing, cursors=cursors).outcome == "nothing_new"
