@@ -115,7 +115,7 @@ def test_k16_two_processes_of_one_pipeline_never_share_a_spill(tmp_path: Path) -
         "import sys, tempfile\n"
         "from pathlib import Path\n"
         "from cdc_pipeline.run.wiring import build_store\n"
-        "from tests.pipeline.test_wiring import config\n"
+        "from tests.run.test_wiring import config\n"
         "folder = Path(sys.argv[1])\n"
         "tempfile.tempdir = str(folder / 'temporary')\n"
         "build_store(config(folder)).start()\n"
