@@ -4,30 +4,132 @@
 
 A project with 100 runs, batches and cuts is copied and grows to 10,000. Then every command runs in
 both, in turn; a figure is the ratio of the medians of their CPU-seconds, with all processes that
-they start.
+they start, a JVM that outlives the command included.
+
+Runs are copies of one that really ran, since executing 10,000 would take an hour: its row and tags,
+its events in the index of all runs, and the file of its own events (a hard link).
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import shutil
+import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from uuid import uuid4
 
-from benchmarks.history.cpu import adopt_orphans, cli
-from benchmarks.history.dagster_runs import copy_run
+from benchmarks.decode.workloads import cache_folder
 from benchmarks.history.growth import GrowingLake, folder_bytes
-from benchmarks.history.journals import archive
 from benchmarks.report import Figure, report
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.sink.read.cuts import find_cut, list_cuts, paths_of
+from tests.servers import Server
+
+TABLE = "bench.t"
+_TRANSACTIONS_PER_JOURNAL = 1_000
+
+
+def archive(transactions: int) -> Path:
+    """Return a folder of journals with the CREATE TABLE of `bench.t` and so many inserts of one
+    row, a transaction each; recorded if missing."""
+    folder = cache_folder() / f"history-1-{transactions}"
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    with Server("mysql", {"sync_binlog": 0, "innodb_flush_log_at_trx_commit": 0}) as server:
+        server.execute("CREATE DATABASE bench")
+        server.flush_journal()
+        first = server.journals()[-1].name
+        with (
+            server.root_connection(database="bench", autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, text VARCHAR(100))")
+            for number in range(transactions):
+                if number and number % _TRANSACTIONS_PER_JOURNAL == 0:
+                    server.flush_journal()
+                cursor.execute(f"INSERT INTO t VALUES ({number}, REPEAT('x', 40))")
+        server.copy_journals(partial)
+        for journal in server.journals():
+            if journal.name < first:
+                (partial / journal.name).unlink()
+    partial.rename(folder)
+    return folder
+
+
+def copy_run(home: Path, run_id: str, count: int) -> None:
+    """Add `count` copies of a run, older than it."""
+    new_ids = [str(uuid4()) for _ in range(count)]
+    for database, tables in (
+        (home / "history" / "runs.db", ("runs", "run_tags")),
+        (home / "history" / "runs" / "index.db", ("event_logs",)),
+    ):
+        with closing(sqlite3.connect(database)) as connection, connection:
+            for table in tables:
+                _copy_rows(connection, table, run_id, new_ids)
+    file = home / "history" / "runs" / f"{run_id}.db"
+    for new_id in new_ids:
+        os.link(file, file.with_name(f"{new_id}.db"))
+
+
+def _copy_rows(connection: sqlite3.Connection, table: str, run_id: str, new_ids: list[str]) -> None:
+    """Copy the rows of a run, and give the run itself the newest rows."""
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    columns.remove("id")
+    names = ", ".join(columns)
+    texts = {"run_id", "run_body", "event"}
+    values = ", ".join(
+        f"replace({name}, :old, :new)" if name in texts else name for name in columns
+    )
+    last = connection.execute(f"SELECT max(id) FROM {table}").fetchone()[0]
+    copy = f"INSERT INTO {table} ({names}) SELECT {values} FROM {table} WHERE run_id = :old"
+    connection.executemany(
+        f"{copy} AND id <= {last} ORDER BY id", [{"old": run_id, "new": new} for new in new_ids]
+    )
+
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Have processes whose parent ends become children of this one, so that they are counted."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise SystemExit("this system cannot count the processes that a command leaves")
+
+
+def cli(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> tuple[float, str]:
+    """Run `cdc-pipeline`; return the CPU-seconds of all its processes, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "cdc_pipeline.cli", *arguments],
+        env={**os.environ, **env},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "bench"

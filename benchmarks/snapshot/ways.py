@@ -7,6 +7,8 @@ slice.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -14,9 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decode.workloads import cache_folder
-from benchmarks.snapshot.connectorx_install import connectorx_folder
 from benchmarks.snapshot.cpu import peak_mib, tree_cpu_s
 from benchmarks.snapshot.table import DATABASE, TABLE
+from tests.servers.installation import fill_once
+
+VERSION = "0.4.6"
+
+
+def connectorx_folder() -> Path:
+    """The folder to import it from."""
+
+    def fill(unfinished: Path) -> dict[str, object]:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+        subprocess.run([*command, str(unfinished), f"connectorx=={VERSION}"], check=True)
+        return {"version": VERSION}
+
+    return fill_once(cache_folder() / "peers" / f"connectorx-{VERSION}", fill)
+
 
 RANGE_ROWS = 250_000
 SLICE_ROWS = 250_000

@@ -7,9 +7,12 @@ Whole commands in this process, over a recorded journal and tables in memory.
 from __future__ import annotations
 
 import copy
+import re
+import shlex
 import shutil
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -24,9 +27,27 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.read.cuts import source_of
-from tests.cli.ways_out import check_usage, commands_of
 from tests.support.memory_shop import MemoryShop, archive_at
 from tests.support.project import Project
+
+_COMMAND = re.compile(r"`cdc-pipeline ([^`]+)`")
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The commands in a text that a person reads, each as the words behind ``cdc-pipeline``."""
+    return [shlex.split(found) for found in _COMMAND.findall(" ".join(text.split()))]
+
+
+def check_usage(words: list[str]) -> None:
+    """See that a command line can be parsed, without running it."""
+    command: click.Command = cli
+    context, left = click.Context(cli), ["-" if word == "JOURNAL" else word for word in words]
+    while isinstance(command, click.Group):
+        name, found, left = command.resolve_command(context, left)
+        assert found is not None, words
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    command.parse_args(context, left)
+
 
 TABLES = ["shop.pair", "shop.plain", "shop.isam"]
 

@@ -1,16 +1,118 @@
 """What other readers of Delta make of the lakes: DuckDB, Polars and delta-rs, in an environment of
-their own, against SELECT."""
+their own, against SELECT.
+
+Lakes of several reader settings are written by captures from a real server. Each has a table in
+four modes and a partitioned one. Three runs: inserts; updates, deletes and rows that change their
+partition; an added column and changed keys.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.frame import Campaign, Case, Play, locked_environment
-from tests.campaigns.readers.lakes import make_lakes
+from tests.servers import Server
+from tests.support.captures import SPARK, here, live
+
+SETTINGS: Final[dict[str, Any]] = {
+    "all": "all",
+    "duckdb": ["duckdb"],
+    "polars": ["polars"],
+    "delta-rs": ["delta-rs"],
+}
+ROWS: Final = 3000
+TABLES: Final = (
+    "CREATE TABLE item (id INT PRIMARY KEY, n INT, price DECIMAL(20,4), name VARCHAR(40) CHARACTER "
+    "SET utf8mb4, born DATETIME(6), at TIMESTAMP(3) NULL, day DATE, big BIGINT UNSIGNED, real_ "
+    "DOUBLE, bin VARBINARY(20), doc JSON, year_ YEAR)",
+    "CREATE TABLE part (id INT PRIMARY KEY, kind VARCHAR(10), v INT)",
+)
+CHANGES: Final = (
+    (
+        "UPDATE item SET n = n + 1 WHERE id % 13 = 0",
+        "DELETE FROM item WHERE id % 17 = 0",
+        "INSERT INTO item (id, name) VALUES (5000, 'x')",
+        "UPDATE part SET v = v + 1 WHERE id % 5 = 0",
+        "UPDATE part SET kind = 'moved' WHERE id % 31 = 0",
+        "DELETE FROM part WHERE id % 7 = 0",
+    ),
+    (
+        "ALTER TABLE item ADD COLUMN extra VARCHAR(9) DEFAULT 'dd'",
+        "UPDATE item SET extra = 'q' WHERE id % 19 = 0",
+        "DELETE FROM item WHERE id % 23 = 0",
+        "UPDATE item SET id = id + 10000 WHERE id % 29 = 0",
+    ),
+)
+
+
+def targets() -> list[dict[str, Any]]:
+    item = {"tables": ["shop.item"]}
+    return [
+        {**item, "mode": "mirror"},
+        {**item, "mode": "history"},
+        {**item, "mode": "changelog"},
+        {**item, "mode": "soft_delete", "name": "{schema}.{table}_soft"},
+        {"tables": ["shop.part"], "partition_by": ["kind"]},
+    ]
+
+
+def item_row(at: int) -> str:
+    n = at % 7 if at % 11 else "NULL"
+    return (
+        f"({at}, {n}, {at}.{at:04d}, 'n{at % 97}ü', '2024-02-{at % 28 + 1:02d} 01:02:03.{at:06d}', "
+        f"'2024-01-01 00:00:00.{at % 1000:03d}', '19{at % 90 + 10}-03-04', {2**64 - 1 - at}, {at} "
+        f"/ 4, UNHEX('{at:06x}'), '{{\"a\": {at}}}', {1970 + at % 100})"
+    )
+
+
+def make_lakes(folder: Path) -> None:
+    with Server("mysql") as server:
+        server.execute_all("CREATE DATABASE shop", "USE shop", "SET time_zone = '+00:00'", *TABLES)
+        shared = {
+            "source": live(server),
+            "start": here(server),
+            "tables": {"include": ["shop.*"]},
+            "targets": targets(),
+        }
+        lakes = []
+        for name, readers in SETTINGS.items():
+            sink = {"lake_path": folder / name, "spark": SPARK, "reader_features": readers}
+            config = PipelineConfig.model_validate(
+                {"name": name.replace("-", "_"), "sink": sink, **shared}
+            )
+            lakes.append((config, MemoryCursorStore()))
+        parts = ", ".join(f"({at}, '{'é /%:='[at % 6]}{at % 3}', {at})" for at in range(ROWS // 10))
+        first = (
+            "INSERT INTO item VALUES " + ", ".join(map(item_row, range(ROWS))),
+            f"INSERT INTO part VALUES {parts}, (1000, NULL, 1)",
+        )
+        for statements in (first, *CHANGES):
+            server.execute_all(*statements)
+            for config, cursors in lakes:
+                capture(config, cursors=cursors)
+        for table in ("item", "part"):
+            names = [row[0] for row in server.query(f"SHOW COLUMNS FROM shop.{table}")]
+            rows = [
+                dict(zip(names, map(as_text, row), strict=True))
+                for row in server.query(f"SELECT * FROM shop.{table}")
+            ]
+            (folder / f"{table}.json").write_text(json.dumps(rows), encoding="utf-8")
+
+
+def as_text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.hex() if isinstance(value, bytes) else str(value)
+
 
 _HERE = Path(__file__).parent
 

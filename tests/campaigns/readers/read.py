@@ -1,4 +1,4 @@
-"""DuckDB, Polars and delta-rs read the lakes of `tests/campaigns/readers/lakes.py`; each row is
+"""DuckDB, Polars and delta-rs read the lakes of `tests/campaigns/readers/campaign.py`; each row is
 compared with the server's.
 
     python read.py FOLDER
