@@ -18,7 +18,7 @@ from tests.support.journal_builder import JournalBuilder
 
 UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"  # that `gtid_body` writes
 FIRST_S = 1_700_000_000
-JOURNAL_S = 60
+JOURNAL_S = 180
 TRANSACTIONS = 4
 _FULL_BYTES = 100 << 20
 _WHOLE_TRANSACTIONS_BYTES = 16 << 20

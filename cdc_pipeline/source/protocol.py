@@ -59,8 +59,8 @@ class Source(Protocol):
         """Whether every new transaction of the log has a GTID."""
 
     @property
-    def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` costs no connection."""
+    def is_archive(self) -> bool:
+        """Whether all is read from files: no server knows the tables or skips transactions."""
 
     def journal_created_s(self, journal: str) -> int:
         """Seconds since 1970. Raises JournalMissingError: purged, deleted or never there."""

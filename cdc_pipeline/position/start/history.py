@@ -101,7 +101,7 @@ def fail_over(context: StartContext) -> StartDecision:
     try:
         position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
     except PositionError as error:
-        if source.tables() is not None:
+        if not source.is_archive:
             raise
         raise other_log(  # the set is no setting that could be corrected
             source,
@@ -198,7 +198,7 @@ def refuse(context: StartContext) -> StartDecision:
         got=_name_of(context.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
         "source.host and source.standby; "
-        + begin_again(cursor.source, is_archive=context.source.tables() is None),
+        + begin_again(cursor.source, is_archive=context.source.is_archive),
     )
 
 
@@ -222,7 +222,7 @@ def _check_not_ahead(context: StartContext) -> None:
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
         next_step="wait if this is a lagging replica; "
-        + begin_again(cursor.source, is_archive=context.source.tables() is None),
+        + begin_again(cursor.source, is_archive=context.source.is_archive),
     )
 
 
@@ -249,7 +249,7 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
             got=text,
             next_step="start at a journal and an offset, at a time, at earliest or at latest",
         )
-    if source.tables() is None:  # no server skips executed transactions of an archive
+    if source.is_archive:  # no server skips executed transactions of an archive
         begin = _newest_within(source, wanted=text, earliest=earliest)
         with closing(cast(Any, source.chunks(begin, end))) as chunks:
             position = locate_gtid_set(chunks, wanted=text, earliest=begin, end=end, flavor=flavor)
@@ -342,7 +342,7 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
     ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
     """
     source, cursor = context.source, context.cursor
-    if context.identity.flavor != "mysql" or source.heads_are_local:
+    if context.identity.flavor != "mysql" or source.is_archive:
         return  # MariaDB has a GTID for each transaction; files are read by offset
     names = [info.journal for info in source.journals()]
     begin = read_by_offset(cursor.position)

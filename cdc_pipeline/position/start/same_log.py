@@ -116,7 +116,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
             got=f"{sizes[position.journal]} bytes",
             pipeline_name=pipeline_name,
         )
-        if source.tables() is None:  # files
+        if source.is_archive:  # files
             error.next_step = (
                 f"if {position.journal} is an incomplete copy, copy it again; {error.next_step}"
             )
@@ -180,7 +180,7 @@ def other_log(
         offset=position.offset,
         expected=expected,
         got=got,
-        next_step=begin_again(pipeline_name, is_archive=source.tables() is None),
+        next_step=begin_again(pipeline_name, is_archive=source.is_archive),
     )
 
 

@@ -5,16 +5,13 @@ Rules:
   it has one, else the header's. They are not monotonic: the first in log order counts, and
   everything after it is read.
 - A transaction is committed before the next journal is created. So the scan begins in the journal
-  before the first one created after the moment. A journal created in the same second counts as
-  created after it.
+  before the first one created after the moment, to the second.
 - If the clock was set back, a journal is older than its predecessor: that predecessor may contain
-  any time and is scanned by itself, before the journals after it.
-- A binary search may miss such a journal. If heads are local or journals few, all heads are read;
-  otherwise each `_STRIDE`-th, which shows a clock that was set back by more than so many journals
-  take, and those next to the one found, which show one that was set back by less. All are read once
-  two heads contradict each other. Heads do not show a clock that was set back within one journal by
-  less than its duration, which the fallback interval covers; nor, if not all are read, one that was
-  set forward and back again within `_STRIDE` journals.
+  any time and is scanned by itself, before the journals after it. Every head up to the scan's begin
+  is read, also if each costs a dump: a binary search passes over a clock that was set forward and
+  back again, and whatever followed would be lost.
+- Heads do not show a clock that was set back within one journal by less than its duration. Most
+  of that is covered: a journal created in the minute up to the moment counts as created after it.
 """
 
 from __future__ import annotations
@@ -28,9 +25,7 @@ import numpy as np
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartSource
 
-ALL_READ_MAX: Final = 32
-_STRIDE: Final = 8
-_NEIGHBOURS_READ: Final = 2 * _STRIDE
+_SET_BACK_MAX_US: Final = 60 * SECOND_US
 
 
 def search_by_time(
@@ -77,32 +72,16 @@ class JournalsToScan(NamedTuple):
 
 def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> JournalsToScan:
     """Which of the journals `names`, oldest first, to scan for the moment `t_us`."""
-    created: dict[int, int] = {}
-
-    def is_after(index: int) -> bool:
-        if index not in created:
-            created[index] = source.journal_created_s(names[index])
-        return (created[index] + 1) * SECOND_US > t_us
-
-    if not source.heads_are_local and len(names) > ALL_READ_MAX:
-        low, high = 0, len(names)
-        while low < high:
-            middle = (low + high) // 2
-            if is_after(middle):
-                high = middle
-            else:
-                low = middle + 1
-        nearby = range(max(0, low - _NEIGHBOURS_READ), min(len(names), low + 1))
-        for index in (*nearby, *range(0, len(names), _STRIDE)):
-            is_after(index)
-        times = [created[index] for index in sorted(created)]
-        if times == sorted(times):
-            return JournalsToScan((), max(0, low - 1))
-    after = [is_after(index) for index in range(len(names))]
-    first = max(0, (after.index(True) if True in after else len(names)) - 1)
-    return JournalsToScan(
-        tuple(index for index in range(first) if created[index + 1] < created[index]), first
-    )
+    created_s: list[int] = []
+    for name in names:
+        created_s.append(source.journal_created_s(name))
+        if created_s[-1] * SECOND_US + _SET_BACK_MAX_US > t_us:
+            break
+    else:
+        created_s.append(created_s[-1])  # the end of the log, after which nothing is created
+    first = max(0, len(created_s) - 2)
+    set_back = (index for index in range(first) if created_s[index + 1] < created_s[index])
+    return JournalsToScan(tuple(set_back), first)
 
 
 def _scan(

@@ -69,7 +69,7 @@ WITH_HISTORY: Final = (
     Row(
         "P3",
         "the cursor's journal was purged: its GTID set shows whether anything was lost",
-        lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None,
+        lambda q: q.goes_by_gtid and q.is_purged and not q.source.is_archive,
         history.by_set_after_purge,
     ),
     Row(

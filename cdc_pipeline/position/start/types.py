@@ -41,10 +41,7 @@ class StartSource(Protocol):
         """
 
     @property
-    def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` needs no connection, so that it may be called for every
-        journal.
-        """
+    def is_archive(self) -> bool: ...
 
     def journals(self) -> Sequence[ListedJournal]:
         """All journals that can be read, oldest first."""
@@ -57,8 +54,6 @@ class StartSource(Protocol):
     def end_position(self) -> Position: ...
 
     def validate_position(self, position: Position) -> None: ...
-
-    def tables(self) -> list[str] | None: ...
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]: ...
 

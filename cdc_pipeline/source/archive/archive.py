@@ -87,7 +87,7 @@ class ArchiveSource:
         return bool(preceding_set(self._head(self._newest())) or self.end_position().gtid_set)
 
     @property
-    def heads_are_local(self) -> bool:
+    def is_archive(self) -> bool:
         return True
 
     def journal_created_s(self, journal: str) -> int:

@@ -71,8 +71,8 @@ class ArchiveThenLive:
         return self.live.uses_gtids
 
     @property
-    def heads_are_local(self) -> bool:
-        return self.live.heads_are_local
+    def is_archive(self) -> bool:
+        return False
 
     def journal_created_s(self, journal: str) -> int:
         if any(info.journal == journal for info in self.live.journals()):

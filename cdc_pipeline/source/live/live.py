@@ -109,8 +109,7 @@ class LiveSource:
         return self.server.uses_gtids
 
     @property
-    def heads_are_local(self) -> bool:
-        """A head costs a dump."""
+    def is_archive(self) -> bool:
         return False
 
     def journal_created_s(self, journal: str) -> int:

@@ -40,12 +40,11 @@ class ListSource:
     identity: ServerIdentity = ME
     end_gtid_set: str = f"{UUID}:1-6"
     earliest_gtid_set: str = ""
-    has_catalog: bool = True
     validated: list[Position] = field(default_factory=list)
     failure_at: int | None = None
     closed: int = 0
     uses_gtids_: bool | None = None
-    heads_are_local: bool = True
+    is_archive: bool = False
     heads_asked: list[str] = field(default_factory=list)
     oldest_listed: int = 0
     refused: type[CdcError] | None = None
@@ -76,9 +75,6 @@ class ListSource:
             raise self.refused(
                 "refused", journal=position.journal, offset=position.offset, next_step="none"
             )
-
-    def tables(self) -> list[str] | None:
-        return ["shop.t"] if self.has_catalog else None
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         try:

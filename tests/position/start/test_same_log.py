@@ -64,8 +64,7 @@ def log_of(chunk: Chunk, gtids: bool, archive: bool) -> ListSource:
         [chunk],
         identity=identity,
         end_gtid_set=sets if gtids else "",
-        has_catalog=not archive,
-        heads_are_local=archive,
+        is_archive=archive,
     )
 
 

@@ -62,7 +62,7 @@ def test_p3_the_own_server_is_read_after_the_cursors_set() -> None:
 
 def test_p3_what_a_dump_by_set_would_pass_over_is_read_by_offset_first() -> None:
     """The second journal begins after the cursor's set: the server would begin there."""
-    log = source(heads_are_local=False)
+    log = source()
     end_of_first = offset_of(log, 1, 19) + 31  # behind its last XID
     at_end = cursor(offset=end_of_first, gtid_set=f"{UUID}:1-3")
     asked: list[tuple[Position, Position]] = []
@@ -190,7 +190,7 @@ def test_p3_virtual_ip_with_gtids_waits_for_no_dump_errors() -> None:
 
 
 def test_p3_another_servers_archive_is_searched_for_the_place() -> None:
-    archive = source(identity=ServerIdentity("mysql", 2, "", "/journals"), has_catalog=False)
+    archive = source(identity=ServerIdentity("mysql", 2, "", "/journals"), is_archive=True)
     decision = resolve_start(cursor=cursor(), start="earliest", source=archive)
     assert decision.position.offset == offset_of(archive, 1, 14)
     assert decision.epoch_grows
@@ -472,7 +472,7 @@ def test_a_gtid_set_of_the_other_flavor_is_refused() -> None:
 
 
 def located(numbers: str, **options) -> StartDecision:
-    log = source(has_catalog=False, **options)
+    log = source(is_archive=True, **options)
     return resolve_start(cursor=None, start=GtidConfig(gtid_set=f"{UUID}:{numbers}"), source=log)
 
 

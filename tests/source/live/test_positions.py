@@ -130,7 +130,7 @@ def test_k6_the_creation_time_of_each_journal(
     with pytest.raises(JournalMissingError):
         source.journal_created_s("binlog.009999")
     assert source.uses_gtids
-    assert not source.heads_are_local
+    assert not source.is_archive
 
 
 @FLAVORS
