@@ -34,11 +34,13 @@ class SparkStorage:
     """Settings of a Spark session for a lake in an object store.
 
     Attributes:
+        scheme: of addresses.
         jar_set: name of the jars (see `jars.JAR_SETS`).
         settings: of the session.
         secrets: Hadoop's, to be set in the running JVM.
     """
 
+    scheme: str
     jar_set: str
     settings: dict[str, str]
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
@@ -98,7 +100,7 @@ def delta_options(path: LakeUri) -> dict[str, str]:
 def spark_storage(path: LakeUri) -> SparkStorage:
     config = path.storage
     if path.scheme == "s3a":
-        return SparkStorage("s3", _s3a_settings(config), _s3a_secrets(config))
+        return SparkStorage("s3a", "s3", _s3a_settings(config), _s3a_secrets(config))
     if path.scheme == "abfss":
         account = path.authority.partition("@")[2]
         secrets = {f"fs.azure.account.key.{account}": _text(config.account_key)}
@@ -107,7 +109,10 @@ def spark_storage(path: LakeUri) -> SparkStorage:
             settings[f"spark.hadoop.fs.azure.account.auth.type.{account}"] = "SAS"
             secrets[f"fs.azure.sas.fixed.token.{account}"] = _text(config.sas_token)
         return SparkStorage(
-            "azure", settings, {name: value for name, value in secrets.items() if value is not None}
+            "abfss",
+            "azure",
+            settings,
+            {name: value for name, value in secrets.items() if value is not None},
         )
     settings = {"spark.hadoop.fs.gs.impl": "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"}
     if config.service_account_file:
@@ -115,7 +120,7 @@ def spark_storage(path: LakeUri) -> SparkStorage:
         settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = (
             config.service_account_file
         )
-    return SparkStorage("gcs", settings)
+    return SparkStorage("gs", "gcs", settings)
 
 
 def _s3a_settings(config: StorageConfig) -> dict[str, str]:

@@ -14,7 +14,8 @@ Rules:
 - The number of shuffle partitions follows from the cores: Spark's default of 200 costs more than a
   batch's work.
 - A JVM that died is replaced at the next call, so that a retry in the same process does not use the
-  dead one.
+  dead one. So is one that an earlier lake of this process left without the classes of this lake's
+  object store; a Spark that still runs without them is refused, because its class path is fixed.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ class SparkProvider:
             self._is_guest = True
             users = users_session(self._config.session)
             _pass_to_hadoop(users, _hadoop_settings(self._storage))
+            _check_store(users, self._storage)
             return new_session(users)
         self._is_guest = context._active_spark_context is not None
         if not self._is_guest:
@@ -148,6 +150,9 @@ class SparkProvider:
                 session = _beside(SparkSession.builder.getOrCreate(), settings)
             else:
                 session = _first(settings)
+                if not _has_store(session, self._storage):
+                    _end_jvm(session)
+                    session = _first(settings)
         except Exception as error:
             raise RuntimeSetupError(
                 "Spark does not start",
@@ -159,6 +164,7 @@ class SparkProvider:
                 "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark.jars` downloads "
                 "Spark's jars again",
             ) from None
+        _check_store(session, self._storage)
         _set_sql(session)
         if not self._is_guest:
             _quieten(session)
@@ -250,6 +256,43 @@ def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java ended at once; what it said is in the run's logs, or above"
     return _CLASS.sub("", text)
+
+
+def _has_store(session: Any, storage: SparkStorage | None) -> bool:
+    if storage is None:
+        return True
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    try:
+        session._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(storage.scheme, hadoop)
+    except Exception as error:
+        if getattr(error, "java_exception", None) is None:
+            raise
+        return False
+    return True
+
+
+def _check_store(session: Any, storage: SparkStorage | None) -> None:
+    if storage is not None and not _has_store(session, storage):
+        raise RuntimeSetupError(
+            f"the Spark of this process cannot open {storage.scheme}:// addresses",
+            setting="sink.lake_path",
+            expected=", ".join(jar.name for jar in jar_paths(storage.jar_set)),
+            got="a Spark that was started without them",
+            next_step="start that Spark with these jars, or run this pipeline in a process of its "
+            "own",
+        )
+
+
+def _end_jvm(session: Any) -> None:
+    from pyspark import SparkContext
+
+    session.stop()
+    context: Any = SparkContext
+    gateway = context._gateway
+    gateway.shutdown()
+    gateway.proc.kill()
+    gateway.proc.wait()
+    _forget_dead_jvm()
 
 
 def _forget_dead_jvm() -> bool:

@@ -4,6 +4,7 @@ and two drivers that commit one version of a Delta table."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +20,8 @@ from tests.campaigns.objects.judge import Judge
 from tests.campaigns.objects.story import TRANSACTIONS, Story
 from tests.campaigns.objects.two_writers import TwoWriters, document_of
 from tests.campaigns.objects.writer import Writer
-from tests.cluster.gateway import Gateway, gateway_or_skip
+from tests.cluster.gateway import Gateway, gateway_or_skip, running_gateway
+from tests.sink.spark.in_a_child import run_in_a_child
 from tests.support.object_store import running_store
 from tools.log_store import recorded_digest, source_digest
 
@@ -58,13 +60,18 @@ def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_
 
 @pytest.mark.whole
 @pytest.mark.spark
-def test_k16_a_driver_that_is_stopped_with_its_jvm_changes_nothing_more(
-    gateway: Gateway, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("gateway")
+def test_k16_a_driver_that_is_stopped_with_its_jvm_changes_nothing_more(tmp_path: Path) -> None:
     """The same of a pipeline with Spark, between its commits to two tables."""
-    # A JVM on a busy machine may keep a writer from renewing for seconds.
-    story = Story.of_seed(1, tmp_path, lease_s=24, on_disk=gateway.on_disk)
-    stopped = TwoWriters(story, gateway, tmp_path / "cursors").at("between_merges")
+    run_in_a_child(partial(_stop_a_driver, tmp_path))
+
+
+def _stop_a_driver(folder: Path) -> None:
+    # The JVM of a test process may have been started for lakes in folders alone.
+    with running_gateway(folder / "gateway") as gateway:
+        # A JVM on a busy machine may keep a writer from renewing for seconds.
+        story = Story.of_seed(1, folder, lease_s=24, on_disk=gateway.on_disk)
+        stopped = TwoWriters(story, gateway, folder / "cursors").at("between_merges")
     assert (stopped.happened, stopped.outcome, stopped.finding) == (True, "lock", "")
 
 

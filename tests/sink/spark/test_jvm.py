@@ -12,7 +12,9 @@ from pyspark import SparkContext
 
 from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.config.spark_config import is_secret
+from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.lake.storage.storage_settings import spark_storage
 from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.session import (
     CODE_CACHE_MB,
@@ -111,6 +113,29 @@ def test_k26_secrets_are_no_arguments_and_are_given_to_spark() -> None:
     shown = arguments(settings)
     assert settings.keys() - shown.keys() == SECRETS.keys()
     assert "s3cr3t" not in str(shown)
+
+
+def _go_on_in_a_store() -> None:
+    local = SparkProvider(SparkConfig(master="local[1]", driver_memory="512m"))
+    lake = LakeUri("s3a", "bucket", ("lake",))
+    in_store = SparkProvider(local._config, spark_storage(lake))
+    running = local.session()
+    with pytest.raises(RuntimeSetupError, match="cannot open s3a://") as refused:
+        in_store.session()
+    assert "hadoop-aws" in str(refused.value)
+    local.stop()
+    replaced: Any = in_store.session()
+    assert replaced.range(3).count() == 3
+    assert replaced is not running
+    hadoop = replaced.sparkContext._jsc.hadoopConfiguration()
+    replaced._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
+
+
+@pytest.mark.whole
+@pytest.mark.spark
+def test_a_lake_in_a_store_after_one_in_a_folder_gets_a_jvm_with_the_stores_classes() -> None:
+    """The class path is fixed at a JVM's start: an earlier lake's JVM ends, a busy one is named."""
+    run_in_a_child(_go_on_in_a_store)
 
 
 def _die_and_go_on() -> None:
