@@ -1,10 +1,9 @@
 """Python's cyclic garbage collector, run rarely.
 
-A run's large objects (chunks of the log, Arrow tables, staged rows) are freed by reference counts:
-they are in no cycle, which `tests/run/capture/test_collector.py` proves. The collector frees
-what the libraries around them leave in cycles, some megabytes in a long run. With its defaults it
-scans the hundreds of thousands of objects of imported modules again and again, for a tenth to a
-fifth of a run's CPU time.
+A run's large objects (chunks of the log, Arrow tables, staged rows) are in no cycle, which
+`tests/run/capture/test_collector.py` proves. The collector frees what libraries leave in cycles,
+some megabytes in a long run. With its defaults it scans the hundreds of thousands of objects of
+imported modules again and again, for a tenth to a fifth of a run's CPU time.
 
 What Spark has made is another matter: small here, and large in the JVM. Each of py4j's objects is
 in a cycle with its own methods, and keeps its counterpart in the JVM, with all plans and rows that
@@ -22,11 +21,11 @@ from typing import Final
 # fewer objects than the first.
 _OBJECTS_OF_START: Final = 500_000
 _OBJECTS_OF_RUN: Final = 100_000
-# So many sessions of Spark, with some 13 MiB each, may wait for a collection. It looks at all
-# objects that the run has made, so it is not made for each.
+# So many sessions of Spark, with some 13 MiB each, wait for one look at all objects of the run.
 _SESSIONS: Final = 8
 
 _sessions = 0  # that this process has made
+_is_kept = False  # a block of `modules_kept` is open: to count what is frozen takes long
 
 
 def collect_rarely() -> None:
@@ -40,8 +39,7 @@ def leave_to_exit() -> None:
 
 
 def free_spark_objects() -> None:
-    """Free what was named in the JVM and is not used any more, once in `_SESSIONS` calls. Call it
-    before a new session is made."""
+    """Once in `_SESSIONS` calls, each before a new session, free what the JVM's names keep."""
     global _sessions
     _sessions += 1
     if _sessions % _SESSIONS == 0:
@@ -52,7 +50,8 @@ def free_spark_objects() -> None:
 def modules_kept() -> Iterator[None]:
     """Keep the collector away from all that exists already, and let it run once for each 100,000
     new objects, until the end of the block."""
-    if gc.get_freeze_count():  # the caller's own, or an outer block's
+    global _is_kept
+    if _is_kept or gc.get_freeze_count():  # an outer block's, or the caller's own
         yield
         return
     if _sessions:
@@ -60,8 +59,10 @@ def modules_kept() -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_OF_RUN, *before[1:])
     gc.freeze()
+    _is_kept = True
     try:
         yield
     finally:
+        _is_kept = False
         gc.unfreeze()
         gc.set_threshold(*before)

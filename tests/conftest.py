@@ -10,10 +10,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from cdc_pipeline.collector import modules_kept
 from tests.servers import Flavor, Server, crashes
 from tests.servers.crashes import watched
 
 pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
+
+
+_kept = ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,18 +50,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Nothing that exists now is garbage: each capture after a session of Spark would look for
-    some among the objects of thousands of tests."""
+    """Nothing that exists now is garbage: each capture would look for some among the objects of
+    thousands of tests, or count them."""
     gc.collect()
-    gc.freeze()
+    _kept.enter_context(modules_kept())
 
 
 @pytest.fixture
 def own_collector() -> Iterator[None]:
-    """The collector as a process has it that has frozen nothing."""
-    gc.unfreeze()
+    """The collector as a process has it that has kept nothing."""
+    _kept.close()
     yield
-    gc.freeze()
+    _kept.enter_context(modules_kept())
 
 
 def _start_cost(item: pytest.Item) -> int:

@@ -97,12 +97,20 @@ def test_without_dagster_its_names_say_what_to_install(name: str) -> None:
     )
 
 
+@pytest.mark.whole
 def test_a_users_program_is_checked_against_the_package(tmp_path: Path) -> None:
     """The package is typed: mypy finds the two mistakes, and nothing of our own."""
     (tmp_path / "task.py").write_text(USER_PROGRAM)
     (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "task.py"],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--cache-dir",
+            str(ROOT / ".mypy_cache" / "user"),
+            "task.py",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,

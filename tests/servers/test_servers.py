@@ -10,13 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pymysql
 import pytest
 
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.servers import FLAVORS, Flavor, Server, find_installation
 from tests.servers.apt_source import parse_deb822, parse_one_line, stanzas_for
-from tests.servers.install import main
 from tests.servers.installation import fill_once
 from tests.support.waits import wait_until
 
@@ -30,107 +28,6 @@ both = pytest.mark.parametrize(
         pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )
-
-
-def test_versions_are_new_enough(server: Server) -> None:
-    assert server.version >= ((8, 4, 0) if server.flavor == "mysql" else (10, 11, 0))
-    told = str(server.query("SELECT VERSION()")[0][0])
-    assert told.startswith(server.installation.version_text)
-    assert ("mariadb" in told.lower()) == (server.flavor == "mariadb")
-
-
-def test_defaults_are_what_capture_needs(server: Server) -> None:
-    names = (
-        "log_bin",
-        "binlog_format",
-        "binlog_row_image",
-        "binlog_row_metadata",
-        "character_set_server",
-    )
-    assert [server.variable(name) for name in names] == ["1", "ROW", "FULL", "FULL", "utf8mb4"]
-    assert int(server.variable("server_id")) == server.server_id
-    if server.flavor == "mysql":
-        assert server.variable("gtid_mode") == "ON"
-
-
-def test_journals_on_disk_are_those_of_the_server(
-    server: Server, fresh_database: str, tmp_path: Path
-) -> None:
-    server.execute(f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY)")
-    assert server.execute(f"INSERT INTO `{fresh_database}`.t VALUES (1), (2)") == 2
-    assert server.query(f"SELECT a FROM `{fresh_database}`.t ORDER BY a") == [(1,), (2,)]
-    server.flush_journal()
-    # MariaDB writes the checkpoint event of a new journal in its own time: until the list is the
-    # same before and after.
-    before: dict[str, int] = {}
-    copies: list[Path] = []
-    while before != (
-        listed := {str(row[0]): int(row[1]) for row in server.query("SHOW BINARY LOGS")}
-    ):
-        before, copies = listed, server.copy_journals(tmp_path / "journals")
-    assert [copy.name for copy in copies] == list(listed)
-    assert [copy.stat().st_size for copy in copies] == list(listed.values())
-    assert all(copy.read_bytes()[:4] == b"\xfebin" for copy in copies)
-    assert server.end_position()[0] == copies[-1].name
-
-
-def test_replication_user_has_just_its_grants(server: Server) -> None:
-    name, password = server.create_replication_user("limited", grants=("SELECT",))
-    limited = server.root_connection(user=name, password=password, ssl_disabled=False)
-    with limited, limited.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM mysql.user")
-        with pytest.raises(pymysql.err.OperationalError):
-            cursor.execute("SHOW BINARY LOGS")
-    name, password = server.create_replication_user()
-    capturing = server.root_connection(user=name, password=password, ssl_disabled=False)
-    with capturing, capturing.cursor() as cursor:
-        assert cursor.execute("SHOW BINARY LOGS") >= 1
-
-
-@both
-def test_restart_keeps_data_and_port_and_takes_options(
-    flavor: Flavor, start_server: Callable[..., Server]
-) -> None:
-    server = start_server(flavor, binlog_row_image="MINIMAL")
-    assert server.variable("binlog_row_image") == "MINIMAL"
-    server.execute_all(
-        "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (7)"
-    )
-    port, journals = server.port, len(server.journals())
-    server.restart({"binlog-row-metadata": "MINIMAL"})
-    assert (server.port, server.variable("binlog_row_metadata")) == (port, "MINIMAL")
-    assert server.variable("binlog_row_image") == "MINIMAL"
-    assert server.query("SELECT a FROM d.t") == [(7,)]
-    assert len(server.journals()) == journals + 1
-
-
-@both
-def test_kill_is_a_crash_and_start_recovers(
-    flavor: Flavor, start_server: Callable[..., Server]
-) -> None:
-    server = start_server(flavor)
-    server.execute_all(
-        "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"
-    )
-    killed = server.journals()[-1]
-    server.kill()
-    assert not server.running
-    in_use = 1  # flag of the format description event: the journal was not closed
-    assert killed.read_bytes()[4 + 17] & in_use
-    with pytest.raises(RuntimeSetupError, match="is not running"):
-        server.query("SELECT 1")
-    server.start()
-    assert server.query("SELECT a FROM d.t") == [(1,)]
-
-
-@both
-def test_two_servers_have_identities_of_their_own(
-    flavor: Flavor, start_server: Callable[..., Server]
-) -> None:
-    one, two = start_server(flavor), start_server(flavor)
-    identity = "server_uuid" if flavor == "mysql" else "server_id"
-    assert one.variable(identity) != two.variable(identity)
-    assert one.port != two.port
 
 
 @both
@@ -147,12 +44,6 @@ def test_temporary_tables_outlive_the_start_of_another_server(
     assert one.query("SELECT a FROM mysql.t") == [(1,), (2,)]
     assert one.execute("DROP TEMPORARY TABLE mysql.t") == 0
     assert one.variable("tmpdir") != two.variable("tmpdir")
-
-
-@both
-def test_a_wrong_option_is_told_in_the_servers_own_words(flavor: Flavor) -> None:
-    with pytest.raises(RuntimeSetupError, match=r"no.such.option.here"):
-        Server(flavor, ["--no-such-option-here=1"]).start()
 
 
 @both
@@ -210,13 +101,6 @@ def test_without_server_and_apt_the_way_out_is_told(
         find_installation.__wrapped__(flavor)
     assert "CDC_PIPELINE_MYSQLD" in str(caught.value.next_step)
     assert not list((tmp_path / "cache").rglob("complete.json"))
-
-
-def test_install_shows_the_servers_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mysql"]) == 0
-    assert capsys.readouterr().out.startswith("mysql " + find_installation("mysql").version_text)
-    assert main(["postgres"]) == 2
-    assert "postgres" in capsys.readouterr().err
 
 
 def test_an_interrupted_fill_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:

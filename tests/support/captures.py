@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
+from cdc_pipeline.run import wiring
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.servers import Server
+from tests.support.memory_sink import MemoryLake, memory_sink
 
 # A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log
 # and the long texts of plans for a page that is not served. The product's own settings are those of
@@ -59,6 +62,15 @@ def provider() -> SparkProvider:
 @pytest.fixture(scope="session")
 def spark(provider: SparkProvider) -> Any:
     return provider.session()
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryLake:
+    """The tables of all captures of the test, in memory: where Delta is not the subject, this takes
+    the place of `spark`."""
+    lake = MemoryLake()
+    monkeypatch.setattr(wiring, "DeltaSink", partial(memory_sink, lake))
+    return lake
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.servers import Server
 from tests.support.delta_reader import newest_rows
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS
 
 
@@ -38,8 +39,12 @@ def lake_rows(
     spark: Any, lake: Path, database: str, table: str, columns: list[str]
 ) -> list[tuple[Any, ...]]:
     """Sorted, in the forms of `server_rows`. Those of a folder are read without Spark, in a few
-    milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the same.
+    milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the same. In the place of
+    Spark's session a `MemoryLake` is read.
     """
+    if isinstance(spark, MemoryLake):
+        rows = ([row[name] for name in columns] for row in spark.rows(lake / database / table))
+        return sorted((tuple(_plain(value, "") for value in row) for row in rows), key=repr)
     if isinstance(lake, PosixPath):
         rows = newest_rows(lake / database / table, *columns)
         return sorted(

@@ -15,10 +15,8 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, EventType
-from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
-from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.start.start import resolve_start
@@ -29,7 +27,7 @@ from tests.binlog.framing.test_unpacking import plain
 from tests.servers import Server
 from tests.support.decoded_journals import decode_journal
 from tests.support.live_source import live_source
-from tests.support.packing import HEADER, PlainEvent, slow_unpack
+from tests.support.packing import HEADER, PlainEvent
 
 StartServer = Callable[..., Server]
 BIG_ROWS = 4000
@@ -197,17 +195,6 @@ def test_k1_seq_is_unique_and_in_order_inside_payloads(journals) -> None:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_events_are_those_of_the_slow_twin(journals) -> None:
-    compressed = only(journals[2])
-    data = compressed.read_bytes()[4:]
-    framer = EventFramer(compressed.name)
-    chunk, _ = framer.feed(np.frombuffer(data, np.uint8))
-    assert chunk is not None
-    assert plain([chunk]) == slow_unpack(data)
-
-
-@pytest.mark.mysql
-@pytest.mark.mariadb
 @pytest.mark.parametrize(("chunk_bytes", "slice_events_max"), [(1 << 20, 1024), (300, 4)])
 def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
     journals, chunk_bytes: int, slice_events_max: int
@@ -254,43 +241,6 @@ def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
     if flavor == "mysql":
         first, last = str(executed).rpartition(":")[2].split("-")
         assert counts[1][0] + counts[1][1] == int(last) - int(first) + 1
-
-
-@pytest.mark.mysql
-@pytest.mark.mariadb
-def test_a_large_transaction_is_whole(journals) -> None:
-    """More than 1 MiB in one payload, or in compressed events, out of a chunk that holds a fraction
-    of it."""
-    chunks = read(journals[2], chunk_bytes=64 << 10)
-    largest = max(chunks, key=lambda chunk: len(chunk.data))
-    assert len(largest.data) > (1 << 20 if journals[0] == "mysql" else 1 << 18)
-    assert sum(len(chunk.data) for chunk in chunks) > 1 << 20
-    payload_rows = largest.events["event_type"] == EventType.TRANSACTION_PAYLOAD
-    assert payload_rows.any() == (journals[0] == "mysql")
-
-
-@pytest.mark.mysql
-@pytest.mark.mariadb
-def test_a_flipped_bit_stops_at_the_event_after_what_was_before_it(
-    journals, tmp_path: Path
-) -> None:
-    flavor, _, compressed, *_ = journals
-    file = only(compressed)
-    data = bytearray(file.read_bytes())
-    wanted = 40 if flavor == "mysql" else 167
-    at = 4
-    while data[at + 4] != wanted:
-        at += HEADER.unpack_from(data, at)[3]
-    length = HEADER.unpack_from(data, at)[3]
-    data[at + length - 20] ^= 1
-    damaged = tmp_path / file.name
-    damaged.write_bytes(data)
-    source = ArchiveSource(tmp_path)
-    seen: list[Chunk] = []
-    with pytest.raises(DamagedJournalError) as caught:
-        seen.extend(source.chunks(source.earliest_position(), source.end_position()))
-    assert (caught.value.journal, caught.value.offset) == (file.name, at)
-    assert seen[-1].end_offset == at
 
 
 def from_offset(chunks: list[Chunk], offset: int) -> list[PlainEvent]:

@@ -13,9 +13,8 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import assert_equal
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS, Workload, create_tables
-
-pytestmark = [pytest.mark.spark]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "mysql": {"binlog_transaction_compression": True},
@@ -30,7 +29,7 @@ def test_lake_follows_a_server_that_compresses(
     start_server: Callable[..., Server],
     flavor: str,
     make_config: Callable[..., PipelineConfig],
-    spark: Any,
+    memory: MemoryLake,
 ) -> None:
     """A ring smaller than the large transaction: payloads are split over many gets, the cursor
     stands behind them."""
@@ -50,13 +49,13 @@ def test_lake_follows_a_server_that_compresses(
     workload.large_transaction(2_000)
     first = capture(config, cursors=cursors)
     assert first.outcome == "applied"
-    assert_equal(spark, config, server, "packed")
+    assert_equal(memory, config, server, "packed")
 
     workload.run(20)
     workload.close()
     second = capture(config, cursors=cursors)
     assert second.outcome == "applied"
-    assert_equal(spark, config, server, "packed")
+    assert_equal(memory, config, server, "packed")
     cursor = cursors.read()
     assert cursor is not None
     assert (cursor.position.journal, cursor.position.offset) == server.end_position()

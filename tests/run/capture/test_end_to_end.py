@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
-from cdc_pipeline.errors import UnsupportedEventError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -18,13 +17,13 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import assert_equal, lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS, Workload, create_tables
-
-pytestmark = [pytest.mark.spark]
 
 MakeConfig = Callable[..., PipelineConfig]
 
 
+@pytest.mark.spark
 def test_lake_follows_the_server(
     server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
@@ -77,7 +76,11 @@ def test_lake_follows_the_server(
 
 
 def test_k2_bounded_runs_join_and_the_cursor_follows_each_cut(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: MakeConfig,
+    memory: MemoryLake,
+    tmp_path: Path,
 ) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
     config = make_config(
@@ -110,30 +113,7 @@ def test_k2_bounded_runs_join_and_the_cursor_follows_each_cut(
             before.interval.end_journal,
             before.interval.end_offset,
         )
-    assert_equal(spark, config, mysql_server, mysql_database)
-
-
-def test_archive_gives_the_same_lake(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
-) -> None:
-    """Journals copied from the server's disk lead to the same rows as its dump."""
-    start = here(server)
-    create_tables(server, fresh_database)
-    workload = Workload(server, fresh_database, seed=3)
-    workload.run(10)
-    workload.close()
-    server.flush_journal()
-    server.copy_journals(tmp_path / "journals")
-    config = make_config(
-        {"kind": "archive", "directory": tmp_path / "journals"},
-        include=[f"{fresh_database}.{table}" for table in COLUMNS],
-        start=start,
-        name="archived",
-        store={"kind": "mixed", "ring_events": 16, "directory": tmp_path / "spill"},
-    )
-    report = capture(config, cursors=MemoryCursorStore())
-    assert report.outcome == "applied"
-    assert_equal(spark, config, server, fresh_database)
+    assert_equal(memory, config, mysql_server, mysql_database)
 
 
 def test_foreign_transactions_move_the_cursor_alone(
@@ -161,9 +141,9 @@ def test_foreign_transactions_move_the_cursor_alone(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+@pytest.mark.spark
 def test_k10_partial_images(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, image: str
+    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
     """Updates that carry only some columns change only those, also across key updates."""
     config = make_config(live(server), include=[f"{fresh_database}.account"], start=here(server))
@@ -177,7 +157,7 @@ def test_k10_partial_images(
     capture(config, cursors=cursors)
     connection = server.root_connection()
     with connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION binlog_row_image = '{image}'")
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
         cursor.execute(f"UPDATE {table} SET name = 'A' WHERE id = 1")
         cursor.execute(f"UPDATE {table} SET balance = 10 WHERE id = 1")
         cursor.execute(f"UPDATE {table} SET id = 20 WHERE id = 2")
@@ -192,26 +172,8 @@ def test_k10_partial_images(
     ) == server_rows(server, fresh_database, "account", columns)
 
 
-def test_insert_without_a_column_stops(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig
-) -> None:
-    """A MINIMAL insert leaves out columns that got their default, which the journal does not
-    tell."""
-    config = make_config(
-        live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server)
-    )
-    connection = mysql_server.root_connection(database=mysql_database)
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, d INT NOT NULL DEFAULT 5)")
-        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
-        cursor.execute("INSERT INTO t (id) VALUES (1)")
-    connection.close()
-    with pytest.raises(UnsupportedEventError, match="lacks the columns"):
-        capture(config, cursors=MemoryCursorStore())
-
-
 def test_start_latest_holds_its_place(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+    server: Server, fresh_database: str, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """A first run that finds nothing keeps its start: what comes before the second run is not lost.
 

@@ -19,8 +19,7 @@ from cdc_pipeline.run.report import CaptureReport
 from tests.servers import Flavor, Forwarder, ReplicaPair, Server
 from tests.support.captures import live
 from tests.support.comparison import lake_rows, server_rows
-
-pytestmark = [pytest.mark.spark]
+from tests.support.memory_sink import MemoryLake
 
 MakeConfig = Callable[..., PipelineConfig]
 TABLES = {"counter": ["id", "n"], "entry": ["id", "amount"]}
@@ -57,10 +56,10 @@ def source_of(server: Server, address: Forwarder | Server, **changes: Any) -> di
     return live(server) | {"host": address.host, "port": address.port, **changes}
 
 
-def assert_equal(spark: Any, config: PipelineConfig, server: Server) -> None:
+def assert_equal(memory: MemoryLake, config: PipelineConfig, server: Server) -> None:
     for table, columns in TABLES.items():
         expected = server_rows(server, "shop", table, columns)
-        assert lake_rows(spark, config.sink.lake_path, "shop", table, columns) == expected, table
+        assert lake_rows(memory, config.sink.lake_path, "shop", table, columns) == expected, table
 
 
 def entries_inserted(report: CaptureReport) -> int:
@@ -75,7 +74,7 @@ def entries_inserted(report: CaptureReport) -> int:
     ],
 )
 def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
-    flavor: Flavor, make_config: MakeConfig, spark: Any
+    flavor: Flavor, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     with ReplicaPair(flavor) as pair, Forwarder(pair.primary) as address:
         config = make_config(source_of(pair.primary, address), include=["shop.*"], start="earliest")
@@ -95,7 +94,7 @@ def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
         second = capture(config, cursors=cursors)
         assert entries_inserted(second) == 11
         assert second.interval.transactions_applied == 11
-        assert_equal(spark, config, new)
+        assert_equal(memory, config, new)
         third = capture(config, cursors=cursors)
         assert third.outcome == "nothing_new"
 
@@ -103,7 +102,7 @@ def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
 @pytest.mark.whole
 @pytest.mark.mysql
 def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(
-    make_config: MakeConfig, spark: Any
+    make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """P5: the server behind the one address is another one; searched by time, what was applied is
     known by content."""
@@ -125,16 +124,16 @@ def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(
         assert entries_inserted(report) == 7
         assert report.interval.transactions_applied == 7
         assert any("were applied already" in reason for reason in report.plan.start_reasons)
-        assert_equal(spark, config, new)
+        assert_equal(memory, config, new)
         shop.write(new, 1)
         assert entries_inserted(capture(config, cursors=cursors)) == 1
-        assert_equal(spark, config, new)
+        assert_equal(memory, config, new)
 
 
 @pytest.mark.whole
 @pytest.mark.mysql
 def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(
-    make_config: MakeConfig, spark: Any
+    make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """P6: primary and standby. Without a history all of the interval is applied once more, at one
     cut behind it."""
@@ -169,11 +168,11 @@ def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(
             decision.kind: decision for decision in cut.ddl if "already applied" in decision.reason
         }
         assert already["create_table"].decision == "recorded"
-        assert_equal(spark, config, new)
+        assert_equal(memory, config, new)
         accept = config.accept.model_copy(update={"overlap": ("shop.entry_changelog",)})
         capture(config.model_copy(update={"accept": accept}), cursors=cursors)
         assert (
-            len(lake_rows(spark, config.sink.lake_path, "shop", "entry_changelog", ["id"]))
+            len(lake_rows(memory, config.sink.lake_path, "shop", "entry_changelog", ["id"]))
             == 8 + 10
         )
 
@@ -186,7 +185,7 @@ def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(
     ],
 )
 def test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_before_it(
-    flavor: Flavor, make_config: MakeConfig, spark: Any
+    flavor: Flavor, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """F65: a change of values that needs a snapshot stays one on the server that takes over; a
     change that can be followed is followed there."""
@@ -226,7 +225,7 @@ def test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_b
                 capture(config, cursors=cursors)
         assert set(cursors.cursor.suspended) == {"shop.shift"}
         lake = config.sink.lake_path
-        assert len(lake_rows(spark, lake, "shop", "shift", ["id"])) == 1
+        assert len(lake_rows(memory, lake, "shop", "shift", ["id"])) == 1
         columns = ["id", "n"]
         expected = server_rows(new, "shop", "visit", columns)
-        assert lake_rows(spark, lake, "shop", "visit", columns) == expected
+        assert lake_rows(memory, lake, "shop", "visit", columns) == expected

@@ -14,9 +14,8 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 from tests.support.xa_session import XaSession
-
-pytestmark = [pytest.mark.spark]
 
 MakeConfig = Callable[..., PipelineConfig]
 
@@ -97,7 +96,7 @@ def _xa(server: Server, database: str, first: int, count: int) -> None:
     ],
 )
 def test_k8_rows_that_rollback_to_undid_never_count(
-    start_server: Any, make_config: MakeConfig, spark: Any, flavor: str
+    start_server: Any, make_config: MakeConfig, memory: MemoryLake, flavor: str
 ) -> None:
     # MySQL with GTIDs refuses tables without transactions in a transaction.
     options = {
@@ -124,7 +123,7 @@ def test_k8_rows_that_rollback_to_undid_never_count(
     assert report.interval.xa_committed == 2
     for table in ("t", "m"):
         expected = server_rows(server, "d", table, ["id", "v"])
-        assert lake_rows(spark, config.sink.lake_path, "d", table, ["id", "v"]) == expected, table
+        assert lake_rows(memory, config.sink.lake_path, "d", table, ["id", "v"]) == expected, table
     # What was undone is not counted either: three rows at the start, 13, 150 and 4000, and 4 of XA.
     of_t = report.tables["d.t"]
     assert (of_t.rows_inserted, of_t.rows_updated, of_t.rows_deleted) == (

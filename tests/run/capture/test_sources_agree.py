@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.servers import Server
 from tests.support.live_source import events_of, live_source, position
@@ -30,19 +29,3 @@ def test_live_and_archive_agree(server: Server, fresh_database: str, tmp_path: P
     assert len(live) > 600
     assert {event.journal for event in live} == {start.journal, end.journal}
     assert live == archived
-
-
-def test_both_sources_tell_the_same_end(server: Server, tmp_path: Path) -> None:
-    """A copy of the journals ends where the server said its log ends, with the same set of executed
-    GTIDs."""
-    source = live_source(server)
-    end = source.end_position()
-    source.close()
-    server.copy_journals(tmp_path)
-    archived = ArchiveSource(tmp_path).end_position()
-    assert (archived.journal, archived.offset, archived.gtid_set) == (
-        end.journal,
-        end.offset,
-        end.gtid_set,
-    )
-    assert isinstance(archived, Position)

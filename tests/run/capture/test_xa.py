@@ -11,7 +11,8 @@ import pytest
 
 from cdc_pipeline.cli.common.output import xa_line
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import StagingError, UnknownXaError
+from cdc_pipeline.errors import StagingError, TargetSuspendedError, UnknownXaError
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.inspect.inspect import inspect
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -21,9 +22,8 @@ from cdc_pipeline.run.report import CaptureReport
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 from tests.support.xa_session import XaSession
-
-pytestmark = [pytest.mark.spark]
 
 MakeConfig = Callable[..., PipelineConfig]
 COLUMNS = {"t": ["id", "v", "n"], "u": ["a", "b", "d"]}
@@ -33,9 +33,14 @@ class Way:
     """A server with two tables, and captures of it into one lake."""
 
     def __init__(
-        self, server: Server, database: str, make_config: MakeConfig, spark: Any, **sections: Any
+        self,
+        server: Server,
+        database: str,
+        make_config: MakeConfig,
+        memory: MemoryLake,
+        **sections: Any,
     ) -> None:
-        self.server, self.database, self.spark = server, database, spark
+        self.server, self.database, self.memory = server, database, memory
         self.config = make_config(
             live(server), include=[f"{database}.*"], start=here(server), **sections
         )
@@ -59,7 +64,9 @@ class Way:
     def assert_equal(self) -> None:
         for table, columns in COLUMNS.items():
             expected = server_rows(self.server, self.database, table, columns)
-            found = lake_rows(self.spark, self.config.sink.lake_path, self.database, table, columns)
+            found = lake_rows(
+                self.memory, self.config.sink.lake_path, self.database, table, columns
+            )
             assert found == expected, table
 
     @property
@@ -78,8 +85,8 @@ class Way:
 
 
 @pytest.fixture
-def way(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> Way:
-    return Way(server, fresh_database, make_config, spark, store={"ring_events": 64})
+def way(server: Server, fresh_database: str, make_config: MakeConfig, memory: MemoryLake) -> Way:
+    return Way(server, fresh_database, make_config, memory, store={"ring_events": 64})
 
 
 def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: Path) -> None:
@@ -144,7 +151,7 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
         (xa.xid, 2) for xa in way.cursor.open_xa
     ]
     expected = server_rows(way.server, way.database, "t", COLUMNS["t"])
-    assert lake_rows(way.spark, tmp_path / "side", way.database, "t", COLUMNS["t"]) == expected
+    assert lake_rows(way.memory, tmp_path / "side", way.database, "t", COLUMNS["t"]) == expected
 
     later.commit()
     gone.rollback()
@@ -246,11 +253,11 @@ def test_k8_k19_a_target_is_created_by_the_commit_not_by_the_prepare(way: Way) -
     report = capture(other, cursors=cursors)
     assert report.tables[name].partial
     expected = server_rows(way.server, way.database, "late", ["id"])
-    assert lake_rows(way.spark, other.sink.lake_path, way.database, "late", ["id"]) == expected
+    assert lake_rows(way.memory, other.sink.lake_path, way.database, "late", ["id"]) == expected
 
 
 def test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+    server: Server, fresh_database: str, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     server.execute(f"CREATE TABLE `{fresh_database}`.old (id INT PRIMARY KEY)")
     unseen = (
@@ -261,7 +268,7 @@ def test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name(
     dropped = (
         XaSession(server, fresh_database, "'dropped'").run("INSERT INTO old VALUES (2)").prepare()
     )
-    way = Way(server, fresh_database, make_config, spark)
+    way = Way(server, fresh_database, make_config, memory)
     dropped.rollback()  # of no concern: its rows never counted
     unseen.commit()
     way.execute("INSERT INTO t VALUES (60,'after',0)")
@@ -271,7 +278,11 @@ def test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name(
     assert caught.value.setting == "accept.unknown_xa"
     assert (caught.value.journal, caught.value.next_step) != (None, None)
     lake = way.config.sink.lake_path
-    assert [row[0] for row in lake_rows(spark, lake, fresh_database, "t", ["id"])] == [1, 2, 3]
+    assert [row[0] for row in lake_rows(memory, lake, fresh_database, "t", ["id"])] == [
+        1,
+        2,
+        3,
+    ]
     accept = way.config.accept.model_copy(update={"unknown_xa": ("'unseen','b',3",)})
     way.config = way.config.model_copy(update={"accept": accept})
     report = way.run()
@@ -291,5 +302,44 @@ def test_k8_damaged_parked_rows_stop_before_anything_of_their_commit(way: Way) -
     ) as caught:
         capture(way.config, cursors=way.cursors)
     assert caught.value.journal
-    rows = lake_rows(way.spark, way.config.sink.lake_path, way.database, "t", ["id"])
+    rows = lake_rows(way.memory, way.config.sink.lake_path, way.database, "t", ["id"])
     assert [row[0] for row in rows] == [1, 2, 3, 71]
+
+
+@pytest.mark.whole
+def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_nothing_of_it(
+    way: Way,
+) -> None:
+    way.execute("INSERT INTO u VALUES (1, 'one', 1)")
+    way.run()
+    xa = way.begin("'held'").run(
+        "UPDATE t SET v = 'by xa' WHERE id = 1", "INSERT INTO u VALUES (2, 'by xa', 2)"
+    )
+    xa.prepare()
+    way.run()
+    (prepared,) = way.cursor.open_xa
+    assert len(prepared.files) == 2
+
+    name = f"{way.database}.t"
+    folder = LakePaths(way.config.sink.lake_path, way.config.name).table(name)
+    kept = way.memory.tables.pop(folder)
+    way.execute("INSERT INTO t VALUES (4, 'four', 4)", "INSERT INTO u VALUES (4, 'four', 4)")
+    with pytest.raises(TargetSuspendedError, match="is gone"):
+        capture(way.config, cursors=way.cursors)
+    held = way.cursor.suspended[name]
+    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset), (
+        "before its rows"
+    )
+
+    # The table is back, but what the transaction changes cannot be known before its end.
+    way.memory.tables[folder] = kept
+    way.execute("INSERT INTO t VALUES (5, 'five', 5)")
+    with pytest.raises(TargetSuspendedError, match="waits for the XA transactions"):
+        capture(way.config, cursors=way.cursors)
+    assert way.open_xids() == [prepared.xid]
+
+    xa.commit()
+    way.execute("UPDATE u SET d = d + 1")
+    report = way.run()  # equal to the server's SELECT, both tables
+    assert report.suspended == {}
+    assert way.open_xids() == []

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import (
-    BytesBoundConfig,
     GtidBoundConfig,
     PipelineConfig,
-    PositionConfig,
     SecondsBoundConfig,
     TimeBoundConfig,
     TransactionsBoundConfig,
@@ -113,22 +111,6 @@ def test_a_gtid_ends_a_run_after_its_transaction(
     assert rest.cursor.gtid_set == done[-1][2]
 
 
-def test_a_gtid_that_is_not_in_the_log_yet_is_refused(
-    server: Server, fresh_database: str, config: PipelineConfig
-) -> None:
-    gtid, _, _ = insert(server, fresh_database)
-    head, number = gtid.rsplit("-" if server.flavor == "mariadb" else ":", 1)
-    ahead = f"{head}{gtid[len(head)]}{int(number) + 1}"
-    cursors = MemoryCursorStore()
-    for run in (plan, capture):
-        with pytest.raises(PositionError, match="not in the log yet") as caught:
-            run(config, cursors=cursors, bound=GtidBoundConfig(gtid=ahead))  # type: ignore[operator]
-        assert caught.value.got == ahead
-    assert cursors.cursor is None
-    with pytest.raises(PositionError, match=r"one transaction|is not a GTID|uuid"):
-        plan(config, cursors=cursors, bound=GtidBoundConfig(gtid="no gtid"))
-
-
 def test_a_time_ends_a_run_before_what_was_committed_after_it(
     server: Server, fresh_database: str, config: PipelineConfig
 ) -> None:
@@ -163,84 +145,6 @@ def test_a_time_ends_a_run_before_what_was_committed_after_it(
     assert "the end of the log at planning time" in report.reason
     assert report.cursor is not None
     assert (report.cursor.journal, report.cursor.offset) == done[3][1]
-
-
-def test_bounds_of_every_kind_join_without_a_gap(
-    server: Server, fresh_database: str, config: PipelineConfig
-) -> None:
-    done = [insert(server, fresh_database) for _ in range(9)]
-    ends = [end for _, end, _ in done]
-    cursors = MemoryCursorStore()
-    seen = []
-    for bound in (
-        TransactionsBoundConfig(transactions=2),
-        BytesBoundConfig(bytes=1_100),
-        SecondsBoundConfig(seconds=1e-6),
-        GtidBoundConfig(gtid=done[6][0]),
-        SecondsBoundConfig(seconds=600),
-    ):
-        report = capture(config, cursors=cursors, bound=bound)
-        assert report.cursor is not None
-        assert (report.cursor.journal, report.cursor.offset) in ends
-        seen.append(report.interval.transactions_seen)
-    assert seen == [2, 1, 1, 3, 2]
-    assert "the end of the log at planning time" in report.reason
-
-
-@pytest.mark.mariadb
-def test_a_gtid_of_a_server_that_never_wrote_it_fails_at_the_logs_end(
-    mariadb_server: Server, mariadb_database: str, make_config: MakeConfig
-) -> None:
-    """MariaDB's position counts a domain's numbers whatever the server: only reading tells that it
-    is not there."""
-    mariadb_server.execute(
-        f"CREATE TABLE `{mariadb_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
-    )
-    config = make_config(
-        live(mariadb_server), include=["nothing.here"], start=start_at_rest(mariadb_server)
-    )
-    gtid, _, _ = insert(mariadb_server, mariadb_database)
-    _, end, executed = insert(mariadb_server, mariadb_database)
-    domain, server_id, number = gtid.split("-")
-    cursors = MemoryCursorStore()
-    with pytest.raises(PositionError, match="was not in it") as caught:
-        capture(
-            config,
-            cursors=cursors,
-            bound=GtidBoundConfig(gtid=f"{domain}-{int(server_id) + 1}-{number}"),
-        )
-    assert caught.value.setting == "bound.gtid"
-    assert cursors.cursor is not None
-    assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (
-        *end,
-        executed,
-    )
-
-
-def test_an_offset_inside_a_transaction_ends_a_run_before_it(
-    server: Server, fresh_database: str, config: PipelineConfig
-) -> None:
-    _, before, executed = insert(server, fresh_database)
-    _, after, _ = insert(server, fresh_database)
-    rows = server.query(f"SHOW BINLOG EVENTS IN '{before[0]}' FROM {before[1]}")
-    inside = [int(row[1]) for row in rows if before[1] < int(row[1]) < after[1]]
-    assert len(inside) >= 3
-    for offset in (inside[0], inside[-1]):
-        cursors = MemoryCursorStore()
-        bound = PositionConfig(journal=before[0], offset=offset)
-        report = capture(config, cursors=cursors, bound=bound)
-        assert "the configured bound" in report.reason
-        assert cursors.cursor is not None
-        assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (
-            *before,
-            executed,
-        )
-        # Nothing whole is before it: the cursor stays.
-        assert capture(config, cursors=cursors, bound=bound).interval.transactions_seen == 0
-        assert (cursors.cursor.journal, cursors.cursor.offset) == before
-        rest = capture(config, cursors=cursors)
-        assert rest.interval.transactions_seen == 1
-        assert (cursors.cursor.journal, cursors.cursor.offset) == after
 
 
 # -- a log that is quiet, or that only others write to ---------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,12 +18,10 @@ from cdc_pipeline.config.pipeline_config import (
     TimeBoundConfig,
     TransactionsBoundConfig,
 )
-from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan import limits
 from cdc_pipeline.run.plan.limits import executed_before, make_limit
-from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.run.plan.bounded import FIRST_US, NEVER, SOURCE_UUID, Log, Told, build_log, run_once
 
 KINDS = st.sampled_from(["commit", "commit", "commit", "rollback", "ddl", "mark"])
@@ -190,13 +187,6 @@ def test_t4_a_limit_inside_a_large_transaction_stops_at_its_end(bound: Bound) ->
     assert run.reader.bytes_expected == sum(piece.journal_bytes for piece in run.slices)
 
 
-def test_a_time_before_the_first_transaction_reads_nothing_of_it() -> None:
-    log = build_log(LARGE)
-    run = run_once(log, TimeBoundConfig(time=moment(FIRST_US - 1)), start=log.start, end=log.end)
-    assert run.reader.limit_reached
-    assert not any((piece.events["tx_offset"] >= 0).any() for piece in run.slices)
-
-
 def test_k5_the_gtid_of_an_abandoned_transaction_is_not_the_one() -> None:
     """It was never committed, so that it neither ends the run nor makes the next transaction do
     so."""
@@ -316,37 +306,3 @@ def test_a_gtid_that_the_log_does_not_hold_fails_after_what_was_read() -> None:
 def test_a_fixed_end_has_no_limit() -> None:
     assert make_limit("end_of_log", "mysql") is None
     assert make_limit(PositionConfig(journal="binlog.000001", offset=4), "mysql") is None
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_bounded_runs_over_real_journals_join(seed: int) -> None:
-    """The recorded shop: a transaction larger than a slice, DDL, several journals."""
-    source = ArchiveSource(SHOP_DIRECTORY / "journals")
-    start, end = source.earliest_position(), source.end_position()
-    whole = run_once(source, "end_of_log", start=start, end=end, slice_events_max=64)
-    executed = str(whole.next_start.gtid_set)
-    numbers = int(executed.rpartition("-")[2])
-    chosen = random.Random(seed)
-    delivered = []
-    runs = 0
-    while start.order < end.order:
-        runs += 1
-        bound: Bound = chosen.choice(
-            [
-                TransactionsBoundConfig(transactions=chosen.randint(1, 80)),
-                BytesBoundConfig(bytes=chosen.randint(1, 40_000)),
-                SecondsBoundConfig(seconds=1e-6),
-                GtidBoundConfig(gtid=f"{executed.partition(':')[0]}:{chosen.randint(1, numbers)}"),
-            ]
-        )
-        if isinstance(bound, GtidBoundConfig) and executed_before(
-            bound, start=start, log_end=end, flavor="mysql"
-        ):
-            continue
-        run = run_once(source, bound, start=start, end=end, slice_events_max=64)
-        assert run.next_start.order > start.order
-        delivered += run.delivered
-        start = run.next_start
-    assert runs > 3
-    assert delivered == whole.delivered
-    assert start.gtid_set == executed

@@ -78,20 +78,6 @@ def test_a_dump_by_gtid_set_gives_the_rows_of_the_files(
     assert [event for event in got if place(event) >= log[first].order] == expected
 
 
-def test_the_whole_log_is_read_from_its_earliest_position(
-    server: Server, log: list[Position]
-) -> None:
-    source = live_source(server)
-    start, end = source.earliest_position(), source.end_position()
-    got = events_of(source.chunks(start, end))
-    assert got == archived_events(server.journals(), start, end)
-    assert end.gtid_set == server.gtid_set()
-    assert [info.journal for info in source.journals()] == [path.name for path in server.journals()]
-    assert [info.size_bytes for info in source.journals()] == [
-        path.stat().st_size for path in server.journals()
-    ]
-
-
 def test_chunks_have_the_format_of_their_own_journal(server: Server, log: list[Position]) -> None:
     source = live_source(server)
     for chunk in source.chunks(by_offset(log[1]), by_offset(log[9])):
@@ -186,23 +172,6 @@ def test_events_of_more_than_one_packet(server: Server, fresh_database: str, len
     got = events_of(live_source(server).chunks(start, end))
     assert max(event.fields[5] for event in got) > length
     assert got == archived_events(server.journals(), start, end)
-
-
-def test_many_chunks_keep_their_own_bytes(server: Server, fresh_database: str) -> None:
-    """A chunk's memory is not used again while it is held."""
-    server.execute(
-        f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
-    )
-    start = position(server)
-    for number in range(40):
-        server.execute(
-            f"INSERT INTO {fresh_database}.t (b) VALUES (REPEAT('{number % 10}', 300000))"
-        )
-    end = position(server)
-    chunks = list(live_source(server).chunks(start, end))
-    assert len(chunks) > 4
-    assert max(len(chunk.data) for chunk in chunks) < 4 << 20
-    assert events_of(chunks) == archived_events(server.journals(), start, end)
 
 
 @pytest.mark.mysql

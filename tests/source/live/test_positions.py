@@ -239,18 +239,6 @@ def test_a_set_from_another_server_is_ahead(
 
 
 @FLAVORS
-def test_a_malformed_set_is_a_position_error(
-    start_server: Callable[..., Server], flavor: Flavor
-) -> None:
-    server = start_server(flavor)
-    fill(server)
-    source = live_source(server)
-    end = source.end_position()
-    with pytest.raises(PositionError, match="not"):
-        source.validate_position(dataclasses.replace(end, gtid_set="nonsense"))
-
-
-@FLAVORS
 def test_a_dump_that_starts_inside_an_event_never_delivers_rows_silently(
     start_server: Callable[..., Server], flavor: Flavor
 ) -> None:
