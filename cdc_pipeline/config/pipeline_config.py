@@ -34,7 +34,12 @@ from pydantic import (
 
 from cdc_pipeline.config.dagster_config import DagsterConfig
 from cdc_pipeline.config.references import References
-from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
+from cdc_pipeline.config.schema_policy import (
+    SHADOW_TABLES,
+    SchemaChangePolicy,
+    SchemaChanges,
+    checked_shadows,
+)
 from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
@@ -335,7 +340,7 @@ class PipelineConfig(Section):
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
     targets: tuple[TargetRule, ...] = ()
-    schema_changes: SchemaChangePolicy = SchemaChangePolicy()
+    schema_changes: SchemaChanges = SchemaChangePolicy()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()

@@ -1,19 +1,21 @@
-"""What a pipeline does about each kind of schema change: the section ``schema_changes`` (K13).
+"""What a pipeline does about schema changes: a word, and switches for single kinds (K13).
 
 Rules:
-- Every kind has a default that loses nothing: if the log leaves something uncertain, the table
-  stops and needs a reload.
+- What the log leaves uncertain suspends the table under every policy: it needs a new snapshot.
 - A policy states an intent. If the lake may not do it (`sink.reader_features`), the next best thing
-  is done and its reason recorded, or the table stops and names the setting.
+  is done and its reason recorded, or the table is suspended and the setting named.
+- A switch that is not set has the policy's value, so that readers need the switches alone.
 - These are plain values: `cdc_pipeline.schema` interprets them for a statement.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from cdc_pipeline.config.section import Section
+from pydantic import BeforeValidator, model_validator
+
+from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.text.table_names import NameRule
 
 # Names used by gh-ost and pt-online-schema-change.
@@ -26,22 +28,69 @@ SHADOW_TABLES: Final = (
 )
 
 
-class SchemaChangePolicy(Section):
-    """The policies of a pipeline, or of the targets of one rule; `stop` suspends the table."""
+_Word = Literal["evolve", "careful", "stop"]
+_CAREFUL: Final = dict.fromkeys(("drop_column", "drop_table", "truncate", "rename_table"), "stop")
+_SWITCHES: Final = {"careful": _CAREFUL, "stop": {**_CAREFUL, "change_key": "stop"}}
+_CHANGES: Final = {
+    "drop_column": "dropped columns",
+    "drop_table": "dropped tables",
+    "truncate": "truncated rows",
+    "rename_table": "renamed tables",
+    "change_key": "another key",
+    "incompatible": "rewritten values",
+}
+_SUSPEND: Final = "suspend the table"
+_EFFECTS: Final = {"": "followed", "keep": "kept", "stop": _SUSPEND, "certain": _SUSPEND}
 
+
+class SchemaChangePolicy(Section):
+    """The policy of a pipeline, or of the targets of one rule; `stop` suspends the table."""
+
+    of_unknown: ClassVar = " (policy decides about other changes: evolve, careful or stop)"
+
+    policy: _Word = "evolve"
     drop_column: Literal["keep", "apply", "stop"] = "keep"
-    rename_column: Literal["apply", "new_column", "stop"] = "apply"
-    widen: Literal["apply", "stop"] = "apply"
-    incompatible: Literal["stop", "new_column", "rewrite"] = "stop"
-    generated_columns: Literal["stop", "none"] = "stop"
-    convert_charset: Literal["record", "stop"] = "record"
-    change_key: Literal["certain", "apply", "stop"] = "certain"
-    truncate: Literal["apply", "keep", "stop"] = "apply"
     drop_table: Literal["keep", "apply", "stop"] = "keep"
+    truncate: Literal["apply", "keep", "stop"] = "apply"
     rename_table: Literal["by_name", "follow", "keep", "stop"] = "by_name"
-    swap: Literal["follow", "stop"] = "follow"
-    partition_rows: Literal["stop", "keep"] = "stop"
-    unreadable: Literal["catalog", "stop"] = "catalog"
+    change_key: Literal["certain", "apply", "stop"] = "certain"
+    incompatible: Literal["stop", "new_column", "rewrite"] = "stop"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _switches(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {**_SWITCHES.get(str(value.get("policy")), {}), **value}
+
+    @property
+    def effect(self) -> str:
+        """For people: what becomes of each kind of change."""
+        values = {
+            "added and wider columns": "stop" if self.policy == "stop" else "",
+            "renamed columns": "" if self.policy == "evolve" else "stop",
+            **{change: getattr(self, name) for name, change in _CHANGES.items()},
+        }
+        changes: dict[str, list[str]] = {text: [] for text in ("followed", *_EFFECTS.values())}
+        for change, value in values.items():
+            removes = value == "apply" and change != _CHANGES["change_key"]
+            text = "removed" if removes else _EFFECTS.get(value, "followed")
+            changes[text].append(change)
+        return f"{self.policy}: " + "; ".join(
+            f"{text}: {', '.join(named)}" for text, named in changes.items() if named
+        )
+
+
+def section_of(value: Any) -> Any:
+    """The section that a word stands for; any other value as it is."""
+    return {"policy": value} if value in get_args(_Word) else value
+
+
+SchemaChanges = Annotated[
+    SchemaChangePolicy,
+    BeforeValidator(section_of, json_schema_input_type=_Word | SchemaChangePolicy),
+    Takes("evolve, careful or stop, or a section with one of them as policy, and switches"),
+]
 
 
 class ShadowNames:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
@@ -34,6 +34,7 @@ class Section(FrozenModel):
     """A section of the YAML: nothing unknown in it, and no value shown in an error."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
+    of_unknown: ClassVar[str] = ""  # the end of a mistake about a name that it does not have
 
 
 @dataclass(frozen=True, slots=True)

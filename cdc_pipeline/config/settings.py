@@ -24,6 +24,7 @@ import yaml
 from pydantic import BaseModel, SecretStr
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config, read_document
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy, section_of
 from cdc_pipeline.config.section import sections_in, setting_name
 from cdc_pipeline.config.spark_config import is_secret
 from cdc_pipeline.config.storage_config import StorageConfig
@@ -202,6 +203,8 @@ def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
     elif isinstance(value, dict) and value:
         below = value
     if below is not None:
+        if isinstance(value, SchemaChangePolicy):
+            written = section_of(written)
         of_file = written if isinstance(written, dict) else {}
         tree = {
             name: _effective(

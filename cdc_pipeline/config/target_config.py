@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import MODES, Mode
-from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.config.schema_policy import SchemaChanges
 from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
@@ -170,7 +170,7 @@ class TargetRule(RowPolicies):
     key: tuple[str, ...] = ()
     keyless: Keyless = "changelog"
     track: tuple[str, ...] = ()
-    schema_changes: SchemaChangePolicy | None = None
+    schema_changes: SchemaChanges | None = None
     columns: ColumnsRule = ColumnsRule()
     masks: dict[str, Annotated[Mask, Takes(_MASKS)]] = Field(default_factory=dict)
     computed: dict[str, Computed] = Field(default_factory=dict)

@@ -205,6 +205,7 @@ def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: Y
     kind, path = problem["type"], setting.dotted
     if kind in ("extra_forbidden", "invalid_key"):
         message = "no such setting" + _meant(setting, root, text)
+        message += "".join(getattr(section, "of_unknown", "") for section in setting.section)
         return Mistake(path=path, message=message).at(text.keys.get(path))
     if kind.startswith("union_tag"):
         kinds = one_of([_kind_of(section) for section in kinds_of(setting.annotation)])

@@ -215,13 +215,13 @@ def _partitions(context: Context) -> Iterator[Verdict]:
     names = [table.name for table in context.tables if table.is_partitioned]
     if not names:
         return
-    policy = context.config.schema_changes.partition_rows
+    keeps = context.config.schema_changes.truncate == "keep"
     yield note(
-        "DROP, TRUNCATE and EXCHANGE PARTITION remove rows without row events: such a statement "
-        + ("stops its table" if policy == "stop" else "leaves those rows in the lake"),
+        "DROP and TRUNCATE PARTITION remove rows without row events: such a statement "
+        + ("leaves those rows in the lake" if keeps else "suspends its table"),
         got=f"partitioned: {listed(names)}",
-        mend="delete rows with DELETE before dropping their partition, or choose "
-        "schema_changes.partition_rows (stop, keep)",
+        mend="delete rows with DELETE before dropping their partition, or set "
+        "schema_changes.truncate: keep",
     )
 
 

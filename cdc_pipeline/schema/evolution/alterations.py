@@ -19,9 +19,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.config.section import one_of
 from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
+from cdc_pipeline.schema.ddl.ddl import first_word
 from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement
 from cdc_pipeline.schema.evolution.backfill import NULL, Backfill, backfill
@@ -180,10 +182,16 @@ class _Alter:
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
-        """The policy of a kind of change, noted for the record."""
+        """The switch of a kind of change, noted for the record."""
         value = str(getattr(self._policy, kind))
         self._used[f"{kind}={value}"] = None
         return value
+
+    def _check_policy(self, what: str, *permitting: str) -> None:
+        """Of a kind of change without a switch."""
+        self._used[f"schema_changes={self._policy.policy}"] = None
+        if self._policy.policy not in permitting:
+            raise Refused(what, _setting("schema_changes", one_of(permitting)))
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -240,13 +248,16 @@ class _Alter:
             reading.converts = True
         elif kind is _A.PARTITION_ROWS:
             reading.partition_rows = True
-            if self._use("partition_rows") == "stop":
+            # The log does not say which rows leave, or enter.
+            leave = first_word(action.text) in ("DROP", "TRUNCATE")
+            if not leave or self._use("truncate") != "keep":
                 raise self._refused(
                     action,
                     "partitions of a captured table are added or removed with their rows, "
                     "without row events",
+                    _switch("truncate", "keep") if leave else RELOAD,
                 )
-            reading.notes["rows that were added or removed with partitions are unknown here"] = None
+            reading.notes["the target keeps the rows that left with their partitions"] = None
         elif kind is not _A.RENAME_TABLE:
             self._read_existing(action, reading)
 
@@ -309,12 +320,13 @@ class _Alter:
                 else "ALTER IGNORE drops rows that violate the unique index, without row events",
             )
 
-    def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
+    def _refused(self, action: Action, what: str, next_step: str = RELOAD) -> UnsupportedDdlError:
         context = self._context
         text = without_literals(
             action.text, modes=context.modes, is_mariadb=context.is_mariadb, max_chars=200
         )
-        return context.unsupported(what if text is None else f"{what}: {text}", self._table)
+        what = what if text is None else f"{what}: {text}"
+        return context.unsupported(what, self._table, next_step)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)
@@ -384,9 +396,7 @@ class _Alter:
             what = "a captured table gets another primary key"
         raise Refused(
             what,
-            "take a new snapshot of the table, or set schema_changes.change_key: apply if the new "
-            "key's "
-            "columns already exist",
+            _switch("change_key", "apply (if the new key's columns already exist)"),
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
@@ -423,11 +433,10 @@ class _Alter:
                 if not isinstance(column, Column) or column.type.has_charset
             )
         if self._generated is None:
-            if changed and self._use("generated_columns") == "stop":
+            if changed:
                 raise Refused(
                     f"the type of `{next(iter(changed))}` changes, and it is unknown whether "
-                    "the table has generated columns, whose values would change too",
-                    _setting("generated_columns", "none if the table has none"),
+                    "the table has generated columns, whose values would change too"
                 )
             return
         dropped = {name.lower() for name in reading.dropped}
@@ -454,30 +463,20 @@ class _Alter:
         if policy == "stop":
             raise Refused(
                 f"column `{name}` of a captured table is dropped",
-                _setting("drop_column", "keep or apply"),
+                _switch("drop_column", "keep or apply"),
             )
         edit.drop(name, keep=policy == "keep")
 
     def _rename(self, reading: _Reading, edit: TargetEdit) -> None:
-        policy = self._use("rename_column")
         pairs = ", ".join(f"`{old}` to `{new}`" for old, new in reading.renamed.items())
-        if policy == "stop":
-            raise Refused(
-                f"columns of a captured table are renamed: {pairs}",
-                _setting("rename_column", "apply"),
-            )
+        self._check_policy(f"columns of a captured table are renamed: {pairs}", "evolve")
         if self._shadow:
             raise Refused(
                 f"a copy into a shadow table may not keep the values of renamed columns: {pairs}"
             )
-        edit.rename(reading.renamed, as_new=policy == "new_column")
+        edit.rename(reading.renamed)
 
     def _convert(self, reading: _Reading) -> None:
-        if self._use("convert_charset") == "stop":
-            raise Refused(
-                "a captured table is converted to another charset",
-                _setting("convert_charset", "record"),
-            )
         if self._charset in ("", "binary"):
             raise Refused(
                 f"the conversion to charset {self._charset or 'unknown'} cannot be followed"
@@ -526,12 +525,11 @@ class _Alter:
             if change.effect is ValueEffect.SAME:
                 edit.descriptions.append(f"`{name}` keeps its values and its type")
                 return
-            if edit.holds(name, new_type):
-                edit.retype(name, new_type)
-                return
             value = f"CAST({{c}} AS {new_type})"
-            if edit.could_widen(name, new_type) and self._use("widen") == "apply":
-                if TYPE_WIDENING in self._context.features:
+            holds = edit.holds(name, new_type)
+            if holds or edit.could_widen(name, new_type):
+                self._check_policy(f"`{name}` becomes {definition.sql_type}", "evolve", "careful")
+                if holds or TYPE_WIDENING in self._context.features:
                     edit.retype(name, new_type)
                 else:
                     edit.descriptions.append(
@@ -542,7 +540,7 @@ class _Alter:
                 return
             change = replace(change, effect=ValueEffect.REWRITTEN, value=value, checks=())
         policy = self._use("incompatible")
-        way_out = _setting(
+        way_out = _switch(
             "incompatible",
             "new_column" + (" or rewrite" if change.effect is ValueEffect.REWRITTEN else ""),
         )
@@ -576,6 +574,7 @@ class _Alter:
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
+        self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         column = self._resolved(definition)
         value = backfill(replace(definition, column=column), modes=self._context.modes)
         if value.sql != NULL.sql and not holds_labels(column, is_mariadb=self._context.is_mariadb):
@@ -597,5 +596,9 @@ def _may_recompute(actions: tuple[Action, ...]) -> bool:
     )
 
 
-def _setting(kind: str, value: str) -> str:
-    return f"set schema_changes.{kind}: {value}, or take a new snapshot of the table"
+def _switch(kind: str, value: str) -> str:
+    return _setting(f"schema_changes.{kind}", value)
+
+
+def _setting(name: str, value: str) -> str:
+    return f"set {name}: {value}, or take a new snapshot of the table"

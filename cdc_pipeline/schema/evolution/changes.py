@@ -239,29 +239,16 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
     table = statement.tables[0]
     known = context.known(*table) if context.captured(*table) else None
     changes: list[TableChange] = []
-    reasons: list[str] = []
     arrivals: tuple[Arrival, ...] = ()
-    policy = ""
-    moved = {name for pair in statement.renames for name in pair}
+    named = {table, *(name for pair in statement.renames for name in pair)}
     for other in context.touched(statement):
-        if other == table or other in moved:
-            continue
-        there = context.known(*other)
-        if context.policy_of(other).partition_rows == "stop":
-            raise context.unsupported(
-                "rows enter or leave a captured table without row events", other
-            )
-        reasons.append(f"rows enter or leave {'.'.join(other)} without row events")
-        policy = "partition_rows=keep"
-        if there is not None:
-            changes.append(TableChange(other, there, inexact=True))
+        if other not in named:
+            what = "rows enter or leave a captured table without row events"
+            raise context.unsupported(what, other)
     if known is None:
         if statement.renames:
             return renamed(context, statement)
-        decision = context.decided(
-            statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy
-        )
-        return replace(decision, changes=tuple(changes))
+        return context.decided(statement, "recorded", _NO_TARGET)
     try:
         alteration = read_alteration(context, statement, known)
     except (Unreadable, UnsupportedDdlError) as error:
@@ -279,8 +266,8 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
             return _by_catalog(context, statement, known, error)
         raise
     change = alteration.change
-    reasons.insert(0, alteration.reason)
-    policies = [part for part in (alteration.policy, policy) if part]
+    reasons = [alteration.reason]
+    policies = [alteration.policy]
     if statement.renames:
         moved_to = renamed(context, statement)
         reasons.append(moved_to.ddl.reason)
@@ -317,8 +304,6 @@ def _by_catalog(
     and no word of it can change row values.
     """
     table = statement.tables[0]
-    if context.policy_of(table).unreadable == "stop":
-        raise unreadable.error
     before, after = context.before(*table), context.catalog_after(*table)
     if before is None or after is None or statement.renames or _REWRITING.search(context.sql):
         raise unreadable.error
@@ -333,7 +318,6 @@ def _by_catalog(
         "recorded",
         "it cannot be parsed; according to the server's catalog, columns and key are "
         "unchanged, but rows may have changed",
-        policy="unreadable=catalog",
     )
     return replace(decision, changes=(TableChange(table, known, inexact=True),))
 

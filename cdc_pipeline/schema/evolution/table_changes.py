@@ -241,7 +241,6 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
             continue
         arriving = came_from.get(table)
         if arriving is not None and _is_shadow_of(context, arriving, table):
-            used[f"swap={context.policy_of(table).swap}"] = None
             change = _swapped(context, table, arriving, known)
             swapped.add(table)
             said.append(f"{arriving[1]} replaces {table[1]}, with {len(change.steps)} steps")
@@ -374,9 +373,7 @@ def _swapped(
     """
     shadow = context.shadow(*name)
     why = ""
-    if context.policy_of(table).swap == "stop":
-        why = "schema_changes.swap: stop"
-    elif shadow is None:
+    if shadow is None:
         why = "its CREATE TABLE was not seen"
     elif shadow.of != table_name(*table):
         why = f"it belongs to {shadow.of}"

@@ -188,14 +188,8 @@ class TargetEdit:
 
     # -- names -------------------------------------------------------------------------------------
 
-    def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
+    def rename(self, renamed: Mapping[str, str]) -> None:
         """All at once."""
-        if not as_new and COLUMN_MAPPING not in self._features:
-            self.descriptions.append(
-                f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns "
-                "become new columns"
-            )
-            as_new = True
         moves = {self._name(old): (old, new) for old, new in renamed.items()}
         kinds = {old: self._type(old) for old in renamed}
         for old in renamed:
@@ -204,7 +198,11 @@ class TargetEdit:
             c.model_copy(update={"name": renamed.get(c.name, c.name)}) for c in self.columns
         ]
         self.key = tuple(renamed.get(name, name) for name in self.key)
-        if as_new:
+        if COLUMN_MAPPING not in self._features:
+            self.descriptions.append(
+                f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns "
+                "become new columns"
+            )
             for target, (old, new) in moves.items():
                 name = new if new.lower() not in self._taken else self._version(new)
                 self._names[new] = name

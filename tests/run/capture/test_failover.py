@@ -199,7 +199,7 @@ def test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_b
             "INSERT INTO shop.visit VALUES (1, 1)",
         )
         source = source_of(pair.primary, address)
-        stop = {"tables": ["shop.visit"], "schema_changes": {"widen": "stop"}}
+        stop = {"tables": ["shop.visit"], "schema_changes": "stop"}
         careful = make_config(source, include=["shop.*"], start="earliest", targets=[stop])
         cursors = MemoryCursorStore()
         capture(careful, cursors=cursors)
