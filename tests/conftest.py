@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from cdc_pipeline.collector import modules_kept
 from tests.servers import Flavor, Server, crashes
@@ -16,6 +17,12 @@ from tests.servers.crashes import watched
 
 pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
 
+
+# The same examples in each run, on a machine of any speed: campaigns look for others.
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
 
 _kept = ExitStack()
 

@@ -19,7 +19,7 @@ def digests(values: list[bytes], key: bytes) -> list[str]:
     return hashed(pa.array(values, pa.binary()), key).to_pylist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=300), max_size=8), st.binary(max_size=150))
 def test_k14_hashes_are_hmac_sha_256(values: list[bytes], key: bytes) -> None:
     assert digests(values, key) == [
@@ -35,7 +35,7 @@ def test_k14_every_length_around_the_blocks() -> None:
         ]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 12), st.lists(st.integers(-(10**18), 10**18) | st.none(), max_size=6))
 def test_text_of_decimals(scale: int, numbers: list[int | None]) -> None:
     values = [None if number is None else Decimal(number).scaleb(-scale) for number in numbers]
@@ -49,7 +49,7 @@ def test_text_of_decimals(scale: int, numbers: list[int | None]) -> None:
             assert "." not in text or not text.endswith(("0", "."))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.datetimes(), st.integers(0, 6))
 def test_text_of_moments(moment: dt.datetime, digits: int) -> None:
     array = pa.array([moment, None], pa.timestamp("us"))

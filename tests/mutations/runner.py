@@ -110,9 +110,10 @@ def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
     from hypothesis import Phase, settings
 
     # That a test fails is all that is asked: no example is made smaller.
-    settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate))
-    settings.load_profile("mutations")
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)])
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("mutations", phases=phases, derandomize=True, deadline=None)
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutations"]
+    code = pytest.main([*options, *(f"tests/{test}" for test in tests)])
     sys.stdout.flush()
     os._exit(int(code))
 

@@ -32,4 +32,4 @@ class MemoryMachine(StoreMachine):
 
 
 TestMemoryMachine = MemoryMachine.TestCase
-TestMemoryMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryMachine.settings = settings(max_examples=60, stateful_step_count=40)

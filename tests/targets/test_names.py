@@ -71,7 +71,7 @@ class Names:
         assert len(found) == len(self.columns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(STEPS, max_size=14))
 def test_k13_each_table_has_its_own_target_whatever_names_it_goes_through(
     steps: list[tuple[str, str, str]],

@@ -76,7 +76,7 @@ def begun(**sections: Any) -> Names:
     return model
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["keep", "apply"]))
 def test_k28_each_name_shows_its_table_after_any_statements(
     steps: list[tuple[str, str, str, str]], drops: str
@@ -88,7 +88,7 @@ def test_k28_each_name_shows_its_table_after_any_statements(
     model.end()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(STEPS, max_size=14).map(lambda steps: [step for step in steps if "d.u1" not in step])
 )
@@ -104,7 +104,7 @@ def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(
         assert all(model.held[name].is_whole for name in model.tables)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["soft_delete", "history", "changelog"]))
 def test_k28_in_the_modes_that_keep_the_past_too(
     steps: list[tuple[str, str, str, str]], mode: str

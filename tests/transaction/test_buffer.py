@@ -303,7 +303,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     pieces=st.lists(PIECES, max_size=25),
     sizes=st.lists(st.integers(1, 12), max_size=12),

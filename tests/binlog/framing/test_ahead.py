@@ -93,7 +93,7 @@ def read(
     return table, data, framer.ignored_events, framer.offset, error
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([8, 0, 30, 700]), max_size=60),
     st.integers(-1, 60),

@@ -88,7 +88,7 @@ def test_rows_equal_the_slow_twin(checksum: bool) -> None:
     assert {row["table_id"] for row in rows} == {-1, 77, 100, 100 + (1 << 40)}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 600), max_size=12))
 def test_any_split_of_the_bytes_gives_the_same_rows(cuts: list[int]) -> None:
     data = bytes(small_journal().data[4:])

@@ -79,7 +79,7 @@ def deframe(
     return b"".join(view.tobytes() for view in views), end
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.lists(st.binary(min_size=1, max_size=40), max_size=20),
     st.lists(st.integers(0, 1000), max_size=30),

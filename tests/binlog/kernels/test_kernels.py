@@ -27,7 +27,7 @@ from tests.support.rows_events import (
     text_column,
 )
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=60)
 
 
 # Year, month, day, hour, minute, second, microsecond, as far as the wire formats can hold them.
@@ -138,7 +138,7 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, list[Decimal]]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(decimals())
 def test_decimals(case: tuple[int, int, list[Decimal]]) -> None:
     precision, scale, values = case
@@ -177,7 +177,7 @@ def test_dates(packed: list[int]) -> None:
         assert got == wanted
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 6), MOMENTS)
 def test_datetimes(digits: int, moments: list[tuple[int, ...]]) -> None:
     size = (digits + 1) // 2
@@ -222,7 +222,7 @@ def test_timestamps(digits: int, moments: list[tuple[int, int]]) -> None:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 6), st.lists(st.integers(-3_020_399_999_999, 3_020_399_999_999), min_size=1))
 def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -> None:
     """The fraction of a negative TIME is part of one signed number."""
@@ -280,7 +280,7 @@ def python_text(raw: bytes, charset: str) -> str | None:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(["utf8mb4", "utf8mb3", "ascii", "ucs2", "utf16", "utf16le", "utf32"]),
     st.lists(
@@ -328,7 +328,7 @@ TABLES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(TABLES), st.booleans(), st.lists(st.binary(max_size=12), min_size=1))
 def test_table_charsets(name: str, is_mariadb: bool, raw: list[bytes]) -> None:
     charset = charsets.find_charset(name, is_mariadb=is_mariadb)
@@ -345,7 +345,7 @@ def test_facts_a10_and_a14_charsets_map_as_the_server_does() -> None:
     assert charsets.decode_text(b"\x90\x30\x81\x30\x81\x30\x81\x30", "gb18030") == "\U00010000\x80"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.floats(allow_nan=False, allow_infinity=False)
     | st.decimals(-(10**6), 10**6, places=3).map(float)

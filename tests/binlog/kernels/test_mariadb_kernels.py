@@ -19,7 +19,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 from tests.binlog.kernels.test_kernels import MOMENTS, decode, invalid_texts, values_of
 from tests.support.rows_events import prefixed
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=60)
 
 
 def packed(plain: bytes, *, raw: bool, length_bytes: int) -> bytes:
@@ -40,7 +40,7 @@ def compressed_values(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return packed(plain, raw=draw(st.booleans()), length_bytes=draw(st.integers(2, 4))), plain
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.none() | compressed_values(), min_size=1), st.sampled_from([2, 3, 4]))
 def test_compressed_values(values: list[tuple[bytes, bytes] | None], length_bytes: int) -> None:
     column = Column("c", Kind.BINARY, 140, length_bytes, True)
@@ -142,7 +142,7 @@ MAPPED = sparse_bytes(4).map(lambda tail: bytes(10) + b"\xff\xff" + tail)
 COMPATIBLE = sparse_bytes(4).map(lambda tail: bytes(12) + tail)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.none() | INET6 | MAPPED | COMPATIBLE, min_size=1))
 def test_inet6(values: list[bytes | None]) -> None:
     stored = [None if value is None else prefixed(value.rstrip(b"\0"), 1) for value in values]
@@ -186,7 +186,7 @@ TIME_BYTES = [3, 4, 4, 5, 5, 5, 6]
 DIGITS = st.integers(1, 6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(DIGITS, MOMENTS)
 def test_old_datetimes_with_a_fraction(digits: int, moments: list[tuple[int, ...]]) -> None:
     raw, wanted, texts = [], [], {}
@@ -225,7 +225,7 @@ def test_old_timestamps_with_a_fraction(digits: int, moments: list[tuple[int, in
     assert invalid_texts(rows) == texts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(DIGITS, st.lists(st.integers(-3_020_399_999_999, 3_020_399_999_999), min_size=1))
 def test_old_times_with_a_fraction(digits: int, moments: list[int]) -> None:
     raw, wanted = [], []

@@ -195,7 +195,7 @@ def rewritten(column: Column, values: list[bytes | None]) -> list[bytes | None]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.none() | DATES, min_size=1, max_size=20), FRACTIONS)
 def test_datetimes(values: list[tuple[int, ...] | None], digits: int) -> None:
     column = Column("c", Kind.DATETIME, -1, 0, True, fraction_digits=digits)
@@ -206,7 +206,7 @@ def test_datetimes(values: list[tuple[int, ...] | None], digits: int) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.none() | st.integers(-MAX_TIME_US, MAX_TIME_US), min_size=1, max_size=20), FRACTIONS
 )
@@ -223,7 +223,7 @@ def test_times(values: list[int | None], digits: int) -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_decimals(data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 65))
@@ -245,7 +245,7 @@ def test_decimals(data: st.DataObject) -> None:
     assert rewritten(column, values) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_numbers(data: st.DataObject) -> None:
     """Integers of every width, reals, ENUM, SET, BIT and YEAR: the log's bytes are the first of
@@ -294,7 +294,7 @@ NUMBERS: list[tuple[Kind, int, int, dict[str, Any]]] = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.none() | DATES, min_size=1, max_size=20))
 def test_dates(values: list[tuple[int, ...] | None]) -> None:
     days = [value and (*value[:3], 0, 0, 0, 0) for value in values]
@@ -310,7 +310,7 @@ def test_dates(values: list[tuple[int, ...] | None]) -> None:
 MOMENTS = st.tuples(st.integers(0, (1 << 32) - 1), st.integers(0, 999_999))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(MOMENTS, max_size=20), FRACTIONS)
 @example([(951_868_799, 999_999), (0, 500_000), ((1 << 32) - 1, 0)], 6)
 def test_timestamps(values: list[tuple[int, int]], digits: int) -> None:
@@ -329,7 +329,7 @@ def test_timestamps(values: list[tuple[int, int]], digits: int) -> None:
     assert rewritten(column, sent) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.none() | st.binary(max_size=300), min_size=1, max_size=20))
 @example([b"", b"x" * 250, b"x" * 251, b"y" * 65_535, b"z" * 65_536, None])
 def test_bytes(values: list[bytes | None]) -> None:
@@ -354,7 +354,7 @@ def two(number: int, content: bytes | None) -> list[bytes | None]:
     return [struct.pack("<i", number), None if content is None else lenenc(content)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.none() | st.binary(max_size=40)),
         max_size=300),

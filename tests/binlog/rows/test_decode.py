@@ -186,7 +186,7 @@ def test_a_cut_event_never_reads_beyond_its_end(cut: int) -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damaged_bytes_end_in_an_error_or_in_rows(data: st.DataObject) -> None:
     schema = schema_of(

@@ -94,7 +94,7 @@ def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(nested(exact), min_size=1, max_size=4), st.booleans())
 def test_documents_of_every_shape(values: list[Any], large: bool) -> None:
     """The layout is that of json.dumps: ", " and ": ", the same escapes."""
@@ -102,7 +102,7 @@ def test_documents_of_every_shape(values: list[Any], large: bool) -> None:
     assert got == [json.dumps(value, ensure_ascii=False) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nested(exact | doubles), st.booleans())
 def test_documents_with_doubles_read_back(value: Any, large: bool) -> None:
     (text,) = texts([document(value, large)])
@@ -147,7 +147,7 @@ def test_entries_that_share_bytes_cannot_blow_up() -> None:
     assert rows.invalid[0].reason == "not a JSON document in the server's binary form"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(nested(exact | doubles), st.booleans(), st.data())
 def test_damaged_documents_are_text_or_invalid(
     value: Any, large: bool, data: st.DataObject

@@ -118,7 +118,7 @@ def test_values_at_their_edges_agree_with_the_twin(of: Column, values: list[Any]
     assert all(text == "null" or json.loads(text) is not None for text in texts(of, array))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=20))
 def test_floats_are_the_shortest_that_read_back(bits: list[int]) -> None:
     values = [value for value in map(float_of, bits) if np.isfinite(value)]
@@ -128,7 +128,7 @@ def test_floats_are_the_shortest_that_read_back(bits: list[int]) -> None:
     assert [np.float32(text) for text in got] == [np.float32(value) for value in values]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=20))
 def test_doubles_are_the_shortest_that_read_back(bits: list[int]) -> None:
     values = [value for value in map(double_of, bits) if np.isfinite(value)]
@@ -136,7 +136,7 @@ def test_doubles_are_the_shortest_that_read_back(bits: list[int]) -> None:
     assert got == [twin.real_text(value, single=False) for value in values]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, min(p, 30)))),
     st.data(),
@@ -155,7 +155,7 @@ def test_decimals_of_any_size_agree_with_the_twin(
     assert texts(of, array) == twin.texts(of, array)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]))),
@@ -169,7 +169,7 @@ def test_texts_are_escaped_as_json_demands_and_no_further(values: list[str | Non
     assert texts(of, array) == twin.texts(of, array)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.datetimes(wall(1), wall(9999, 12, 31)), min_size=1, max_size=8), st.integers(0, 6)
 )

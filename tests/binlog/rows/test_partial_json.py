@@ -154,7 +154,7 @@ def path_of(legs: list[Any], *, escape: bool) -> str:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(documents, st.booleans(), st.booleans(), st.data())
 def test_differences_are_applied_in_order(
     value: Any, large: bool, escape: bool, data: st.DataObject
@@ -327,7 +327,7 @@ def test_unknown_options_are_refused() -> None:
     assert caught.value.offset is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(documents, st.data())
 def test_damaged_events_are_values_or_errors(value: Any, data: st.DataObject) -> None:
     number = b"\1\0\0\0"

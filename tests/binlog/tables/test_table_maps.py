@@ -86,7 +86,7 @@ event = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.lists(event, max_size=8), max_size=6), st.lists(st.integers(0, 60), max_size=8))
 def test_c1_rows_refer_to_the_latest_map_of_their_transaction(
     transactions: list[list[tuple[str, int, str]]], cuts: list[int]

@@ -294,7 +294,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pieces=st.lists(PIECES, max_size=25), sizes=st.lists(st.integers(1, 7), max_size=8))
 def test_the_kernel_agrees_with_its_twin_whatever_the_chunk_borders(pieces, sizes) -> None:
     builder = JournalBuilder(journal_format=MARIADB)

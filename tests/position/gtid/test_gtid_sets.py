@@ -48,7 +48,7 @@ def members(found: MysqlGtidSet) -> set[tuple[str, int]]:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(MODEL, MODEL)
 def test_mysql_sets_agree_with_python_sets(
     one: dict[str, set[int]], two: dict[str, set[int]]
@@ -65,7 +65,7 @@ def test_mysql_sets_agree_with_python_sets(
     assert (left == right) == (flat(one) == flat(two))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(MODEL)
 def test_mysql_text_and_binary_read_back_the_same(model: dict[str, set[int]]) -> None:
     found = built(model)
@@ -215,7 +215,7 @@ def reach(model: dict[int, tuple[int, int]]) -> dict[int, int]:
     return {domain: number for domain, (_, number) in model.items()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(POSITION, POSITION)
 def test_mariadb_positions_agree_with_their_domains_numbers(
     one: dict[int, tuple[int, int]], two: dict[int, tuple[int, int]]
@@ -241,7 +241,7 @@ def test_mariadb_positions_agree_with_their_domains_numbers(
     assert (str(left), str(right)) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STATE)
 def test_mariadb_a_states_position_is_the_last_number_of_each_domain(
     model: dict[int, list[int]],

@@ -70,7 +70,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
     return journals
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(logs(), st.data())
 def test_k6_it_finds_what_the_slow_twin_finds(
     journals: list[tuple[int, list[int]]], data: st.DataObject
@@ -103,7 +103,7 @@ def test_k6_it_finds_the_first_around_every_moment_of_a_small_log() -> None:
             assert place(log, search_by_time(log, t_us=t_us)) == twin(journals, t_us), t_us
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(1, 192),
     st.dictionaries(

@@ -89,7 +89,7 @@ def bounds(log: Log) -> st.SearchStrategy[Bound]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(JOURNALS, SIZES, st.data())
 def test_every_limit_stops_where_a_twin_by_hand_says(
     shape: list[list[tuple[str, int, int]]], sizes: tuple[int, int], data: st.DataObject
@@ -114,7 +114,7 @@ def test_every_limit_stops_where_a_twin_by_hand_says(
         assert (run.next_start.journal, run.next_start.offset) == log.told[expected - 1].end
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(TORN_JOURNALS, SIZES, st.data())
 def test_bounded_runs_deliver_what_one_run_delivers(
     shape: list[list[tuple[str, int, int]]], sizes: tuple[int, int], data: st.DataObject

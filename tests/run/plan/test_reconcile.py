@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import LakeStateError
@@ -208,7 +208,6 @@ def _cut_of(cursor: CursorState) -> Cut:
     return _cut(cursor.batch_number, cursor.offset).model_copy(update={"cursor": cursor})
 
 
-@settings(deadline=None)
 @given(_states(), _states())
 def test_k3_a_short_cursor_is_decided_like_the_whole_one(
     cursor: CursorState, at_cut: CursorState
@@ -221,7 +220,6 @@ def test_k3_a_short_cursor_is_decided_like_the_whole_one(
     assert stored.identity == cursor.identity
 
 
-@settings(deadline=None)
 @given(_states((3,)), _states((3,)), _states())
 def test_k3_a_short_cursor_never_takes_its_parts_from_another_cut(
     cursor: CursorState, at_cut: CursorState, of_now: CursorState

@@ -75,7 +75,7 @@ class FileMachine(StoreMachine):
 
 
 TestFileMachine = FileMachine.TestCase
-TestFileMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestFileMachine.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 # -- what is stored --------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class MixedMachine(StoreMachine):
 
 
 TestMixedMachine = MixedMachine.TestCase
-TestMixedMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestMixedMachine.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_s15_memory_until_its_budget_is_used_then_files_then_memory_again(directory: Path) -> None:
