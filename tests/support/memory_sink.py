@@ -363,8 +363,8 @@ class MemoryTables:
         assert content is not None
         side = self._lake.tables[self._paths.lake / content.path]
         loaded = list(side.commits[content.version].rows)
-        by_key = {tuple(row[name] for name in target.spec.key): row for row in there}
         if content.carried:
+            by_key = {_key(target, row): row for row in there}
             loaded = [
                 {
                     **row,
