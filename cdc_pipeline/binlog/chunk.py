@@ -23,6 +23,7 @@ Source: event header of the MySQL binlog format, version 4 (MySQL internals, "Bi
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
@@ -142,6 +143,9 @@ class SliceKind(IntEnum):
         # dropped.
         4
     )
+
+
+Chunks = Generator[Chunk, None, None]  # closing them ends the dump
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.text.table_names import NameRule
 
 Flavor = Literal["mysql", "mariadb"]
+
+FIRST_OFFSET: Final = 4  # of a journal's first event
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class LoggedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A byte position between two events.
+    """A place in the log: between two events, at a journal's beginning by default.
 
     Attributes:
         offset: at least 4.
@@ -91,12 +93,12 @@ class Position:
         included: the event at the position is still to be delivered (SPEC S6).
         journal_created_s: timestamp of the journal's format description event; 0 if unknown. Two
             journals of the same name with different creation times are different journals.
-        last_event, last_transaction: what was read last before it, if known (`start.same_log`,
-            `start.last_transaction`). They verify the position; comparisons ignore them.
+        last_event, last_transaction: what was read last before it, if known (`start.same_log`).
+            They verify the position; comparisons ignore them.
     """
 
     journal: str
-    offset: int
+    offset: int = FIRST_OFFSET
     timestamp_s: int = 0
     server_id: int = 0
     gtid_set: str = ""
@@ -108,6 +110,11 @@ class Position:
     @property
     def order(self) -> tuple[int, int]:
         return (journal_number(self.journal), self.offset)
+
+    @property
+    def by_offset(self) -> Position:
+        """Without its GTID set, so that a source reads by journal and offset."""
+        return replace(self, gtid_set="") if self.gtid_set else self
 
     def __str__(self) -> str:
         return f"{self.journal}:{self.offset}"

@@ -11,21 +11,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.context import Log
 from cdc_pipeline.schema.catalog import Catalog
 from cdc_pipeline.schema.programs import StoredPrograms
-
-
-@dataclass(frozen=True, slots=True)
-class JournalInfo:
-    journal: str
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +41,12 @@ class ArchivedPart:
     end: Position
 
 
-class Source(Protocol):
+class Source(Log, Protocol):
     """A log that can be read from a position to an end fixed in advance."""
-
-    @property
-    def identity(self) -> ServerIdentity:
-        """The server that wrote the journals."""
-
-    @property
-    def uses_gtids(self) -> bool:
-        """Whether every new transaction of the log has a GTID."""
-
-    @property
-    def is_archive(self) -> bool:
-        """Whether all is read from files: no server knows the tables or skips transactions."""
-
-    def journal_created_s(self, journal: str) -> int:
-        """Seconds since 1970. Raises JournalMissingError: purged, deleted or never there."""
 
     def check(self) -> None:
         """Check settings and grants, or the directory and its journals. Raises
         ServerUnreachableError, ServerSettingError, MissingGrantError, JournalMissingError.
-        """
-
-    def journals(self) -> list[JournalInfo]:
-        """All that can be read, oldest first."""
-
-    def end_position(self) -> Position:
-        """With the executed GTIDs; of an archive the end of its last whole transaction."""
-
-    def earliest_position(self) -> Position:
-        """The start of the oldest journal, with the GTID set that precedes it."""
-
-    def validate_position(self, position: Position) -> None:
-        """Check that `position` is an event boundary of a journal that still exists. Raises
-        JournalMissingError: purged, deleted or never there; PositionError: inside an event, or past
-        the end; SourceIdentityError: the log was reset, its journal is another one.
         """
 
     def reasons(self, start: Position) -> tuple[str, ...]:
@@ -109,14 +73,6 @@ class Source(Protocol):
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Changes of the captured `tables` (``schema.table``) that the log does not show, and
         settings that would help: a sentence each.
-        """
-
-    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Yield all events from `start` up to `end`.
-
-        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set,
-        else by journal and offset. Raises BinlogError, SourceError: with journal and offset;
-        everything before was delivered.
         """
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:

@@ -39,7 +39,7 @@ from cdc_pipeline.operations.backfill.lake import (
     fill_in_parallel,
 )
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.lookup import search_by_time
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.summary import RunSummary, batches_text

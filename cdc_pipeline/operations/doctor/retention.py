@@ -20,8 +20,8 @@ from cdc_pipeline.operations.doctor.context import Context, checks, duration, li
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.live.retention import JournalRetention, journal_retention
-from cdc_pipeline.source.protocol import JournalInfo
 
 _DAY_S: Final = 86_400.0
 _WARN_RUNS: Final = 3

@@ -1,14 +1,143 @@
-"""The facts for the decision table of a start, each queried from the source only when needed."""
+"""What decides a start, each fact queried from the source only when needed, and the decision (SPEC
+P3-P8).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, Protocol
 
+from cdc_pipeline.binlog.chunk import Chunks
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import GtidConfig, Start
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.types import Overlap, StartRules, StartSource
+
+SECOND_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JournalInfo:
+    journal: str
+    size_bytes: int
+
+
+class Log(Protocol):
+    """The part of `source.protocol.Source` that is read to find a start."""
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """The server that wrote the journals."""
+
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether every new transaction has a GTID, so that reading can continue after a set."""
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether all is read from files: no server knows the tables or skips transactions."""
+
+    def journals(self) -> list[JournalInfo]:
+        """All that can be read, oldest first."""
+
+    def journal_created_s(self, journal: str) -> int:
+        """Of its format description, in seconds since 1970. Raises JournalMissingError: purged,
+        deleted or never there.
+        """
+
+    def end_position(self) -> Position:
+        """With the executed GTIDs; of an archive the end of its last whole transaction."""
+
+    def earliest_position(self) -> Position:
+        """The start of the oldest journal, with the GTID set that precedes it."""
+
+    def validate_position(self, position: Position) -> None:
+        """Check that `position` is an event boundary of a journal that still exists. Raises
+        JournalMissingError: purged, deleted or never there; PositionError: inside an event, or past
+        the end; SourceIdentityError: the log was reset, its journal is another one.
+        """
+
+    def chunks(self, start: Position, end: Position) -> Chunks:
+        """Yield all events from `start` up to `end`.
+
+        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set,
+        else by journal and offset. Raises BinlogError, SourceError: with journal and offset;
+        everything before was delivered.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """Further facts from the configuration and earlier runs.
+
+    Attributes:
+        addresses: ``host:port`` of the primary and of the standby, if configured, in this order;
+            empty for an archive. They are compared with the addresses of the cursor and of the
+            source (P5, P6).
+        standby_start: the standby's own configured start (P4).
+        fallback_interval_us: how long before the last commit a search after a switch begins.
+        dump_errors_max: after more consecutive errors another server at the same address counts as
+            moved (P5).
+        dump_errors: dump errors of earlier runs.
+        last_commit_us: commit time of the last applied transaction, microseconds since 1970; -1 if
+            unknown.
+    """
+
+    addresses: tuple[str, ...] = ()
+    standby_start: Start | None = None
+    fallback_interval_us: int = 60 * SECOND_US
+    dump_errors_max: int = 2
+    dump_errors: DumpErrors = field(default_factory=DumpErrors)
+    last_commit_us: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapResult:
+    """Where reading continues after a switch by time, found by comparing the new server's log with
+    the applied transactions (K7: none is applied twice).
+
+    Attributes:
+        position: begin of the first transaction that is not known to be applied.
+        until_us: commit time (microseconds since 1970 UTC) up to which transactions may already be
+            applied, so that no cut is published before reading has passed it; None if nothing is in
+            doubt.
+        reason: one sentence for the chain of reasons.
+    """
+
+    position: Position
+    until_us: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision:
+    """Where a run starts, and the chain of reasons, first reason first.
+
+    Attributes:
+        position: with the full set of executed GTIDs if reading can continue after that set.
+        reasons: the first names the row of the table, with its clause.
+        by_offset: read by journal and offset even if the position has a GTID set.
+        epoch_grows: the source's identity or numbering has changed, so that a new epoch begins
+            (K1: order spans servers).
+        overlap_until_us: no cut may be published before a transaction with a later commit time,
+            microseconds since 1970 (K7); None if nothing is read twice.
+        resets_dump_errors: the decision used the count of dump errors (P5).
+    """
+
+    position: Position
+    reasons: tuple[str, ...]
+    by_offset: bool = True
+    epoch_grows: bool = False
+    overlap_until_us: int | None = None
+    resets_dump_errors: bool = False
+
+    @property
+    def read_from(self) -> Position:
+        """The position for `Source.chunks`: without its GTID set if reading is by offset."""
+        return self.position.by_offset if self.by_offset else self.position
 
 
 class StartContext:
@@ -19,9 +148,9 @@ class StartContext:
         *,
         cursor: CursorState | None,
         start: Start,
-        source: StartSource,
+        source: Log,
         rules: StartRules,
-        overlap: Overlap | None,
+        overlap: Callable[[Position], OverlapResult] | None,
     ) -> None:
         self.history = cursor
         self.primary_start = start

@@ -15,7 +15,19 @@ Rules:
   payload's length.
 - A cursor without a recorded event (set by a person, or before anything was read) is checked by
   length and creation time. The next read records one.
-- A purged journal cannot be compared; then GTID sets decide (`source.server_positions`).
+- A purged journal cannot be compared; then GTID sets decide (`source.live.log_positions`).
+
+Rules of a log in which reading goes on by GTID set (a GTID can be used twice):
+- A set says which numbers were executed, and not what they did. A server that was reset or set back
+  gives the same numbers to other transactions, and its replicas have these. With another server's
+  log, or when the cursor's journal was purged, `same_log` has no journal to compare.
+- A cursor therefore records the GTID of the last transaction that was read and its commit time at
+  the server that committed it first, which replicas keep: microseconds on MySQL, seconds on
+  MariaDB. The transaction of that GTID must have that time.
+- On MariaDB a number belongs to one transaction of its domain: the number of another server in its
+  place shows another history as well.
+- It is searched in the one journal that can hold it; that journal is read up to it. If it was
+  purged, there is nothing to compare, and the sets decide alone.
 """
 
 from __future__ import annotations
@@ -23,15 +35,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.event_types import GTID_TYPES, EventType
-from cdc_pipeline.errors import BinlogError, JournalMissingError, PositionError, SourceIdentityError
-from cdc_pipeline.position.position import LoggedEvent, Position
-from cdc_pipeline.position.start.types import StartSource
+from cdc_pipeline.errors import (
+    BinlogError,
+    JournalMissingError,
+    PositionError,
+    ServerSettingError,
+    SourceIdentityError,
+)
+from cdc_pipeline.position.position import LoggedEvent, LoggedTransaction, Position
+from cdc_pipeline.position.start.context import Log
+from cdc_pipeline.position.start.lookup import journal_chunks, journals_before
 
 LOGGED_BYTES_MAX: Final = 64 << 10
 _LOGGED_EVENTS_MAX: Final = 64
@@ -82,7 +101,7 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
     return None
 
 
-def check_same_log(source: StartSource, position: Position, *, pipeline_name: str = "") -> None:
+def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") -> None:
     """Raise unless the journal of `position` is the one that was read up to it.
 
     Args:
@@ -135,7 +154,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
     expected = f"events of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
     found = None
     try:
-        with closing(cast(Any, source.chunks(begin, end))) as chunks:
+        with closing(source.chunks(begin, end)) as chunks:
             for chunk in chunks:
                 if chunk.journal != position.journal or not len(chunk.events):
                     break
@@ -164,7 +183,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
 
 
 def other_log(
-    source: StartSource,
+    source: Log,
     position: Position,
     *,
     expected: str,
@@ -202,9 +221,7 @@ def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
     )
 
 
-def _check_created(
-    source: StartSource, position: Position, created_s: int, pipeline_name: str
-) -> None:
+def _check_created(source: Log, position: Position, created_s: int, pipeline_name: str) -> None:
     if position.journal_created_s not in (0, created_s):
         raise other_log(
             source,
@@ -235,3 +252,93 @@ def _crc32(chunk: Chunk, rows: Iterable[int], crc32: int = 0) -> int:
         start = int(event["start"])
         crc32 = zlib.crc32(data[start : start + int(event["event_length"]) - checksum_bytes], crc32)
     return crc32
+
+
+def last_gtid(piece: EventSlice) -> str:
+    """The GTID of the last transaction that begins in `piece`; "" if none with a GTID does."""
+    rows = np.flatnonzero(np.isin(piece.events["event_type"], GTID_TYPES))
+    return _gtid(piece.chunk, piece.first + int(rows[-1])) if len(rows) else ""
+
+
+def check_last_transaction(source: Log, position: Position, *, pipeline_name: str = "") -> None:
+    """Raise unless the source's transaction of the GTID that was read last is the one that was
+    read.
+
+    Args:
+        source: a source with GTIDs, which has executed the position's set.
+        position: with the last transaction that was read, if it is known.
+        pipeline_name: name for the commands in the error.
+
+    Raises:
+        SourceIdentityError: it was committed at another time.
+        SourceError, BinlogError: the log cannot be read.
+    """
+    known = position.last_transaction
+    if known is None:
+        return
+    try:
+        journal = _journal_of(source, known.gtid)
+        logged = _find(source, journal, known) if journal else None
+    except ServerSettingError:
+        return  # MySQL with GTIDs sends no journal of a time without them
+    if logged is None or logged == known:
+        return
+    raise other_log(
+        source,
+        position,
+        expected=f"{known.gtid} committed at {known.committed_us / 1e6:.6f} (seconds since 1970)",
+        got=f"{logged.gtid} committed at {logged.committed_us / 1e6:.6f}, in {journal}",
+        pipeline_name=pipeline_name,
+    )
+
+
+def _journal_of(source: Log, gtid: str) -> str:
+    """The newest journal before which `gtid` was not executed; "" if it was purged."""
+    names = [info.journal for info in source.journals()]
+    before = journals_before(source, names, gtid)
+    return names[before - 1] if before else ""
+
+
+def _find(source: Log, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
+    """The journal's transaction of the GTID of `known`, or else of its number in its domain; None
+    if there is neither.
+    """
+    from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+
+    grouping = TransactionPass()
+    other: LoggedTransaction | None = None
+    with closing(journal_chunks(source, journal)) as chunks:
+        for chunk in chunks:
+            grouping.apply(chunk)
+            for row in _rows_of_number(chunk, known.gtid):
+                gtid, committed_us = _gtid(chunk, row), int(chunk.events["commit_ts_us"][row])
+                if gtid == known.gtid:
+                    return LoggedTransaction(gtid, committed_us)
+                if chunk.journal_format.is_mariadb and _place(gtid) == _place(known.gtid):
+                    other = LoggedTransaction(gtid, committed_us)
+    return other
+
+
+def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
+    """The rows of the GTID events of a chunk that may have the number of `gtid`."""
+    from cdc_pipeline.binlog.events.gtid import executed
+
+    number = int(gtid.replace(":", "-").rpartition("-")[2])
+    there = executed(chunk, 0, len(chunk.events)).values()
+    if not any(number in numbers for numbers in there):
+        return []
+    return np.flatnonzero(np.isin(chunk.events["event_type"], GTID_TYPES)).tolist()
+
+
+def _place(gtid: str) -> tuple[str, str]:
+    return gtid.partition("-")[0], gtid.rpartition("-")[2]
+
+
+def _gtid(chunk: Chunk, row: int) -> str:
+    """The GTID of an event as text; "" if it executes nothing of its own."""
+    from cdc_pipeline.binlog.events.gtid import executed
+
+    separator = "-" if chunk.journal_format.is_mariadb else ":"
+    for key, numbers in executed(chunk, row, row + 1).items():
+        return f"{key}{separator}{int(numbers[-1])}"
+    return ""

@@ -19,28 +19,16 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.start import configured, history
-from cdc_pipeline.position.start.context import StartContext
-from cdc_pipeline.position.start.executed import complete
-from cdc_pipeline.position.start.locate import locate_gtid_set
-from cdc_pipeline.position.start.types import (
-    Overlap,
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start import decisions
+from cdc_pipeline.position.start.context import (
+    Log,
+    OverlapResult,
+    StartContext,
     StartDecision,
     StartRules,
-    StartSource,
-    read_by_offset,
 )
-
-__all__ = [
-    "WITHOUT_HISTORY",
-    "WITH_HISTORY",
-    "Row",
-    "StartDecision",
-    "StartRules",
-    "StartSource",
-    "locate_gtid_set",
-    "resolve_start",
-]
+from cdc_pipeline.position.start.lookup import complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +46,51 @@ WITH_HISTORY: Final = (
         "P5",
         "the source is not the same kind of server as the cursor's",
         lambda q: not q.same_flavor,
-        history.refuse,
+        decisions.refuse,
     ),
     Row(
         "P3",
         "another server, which uses GTIDs: read its log after the cursor's GTID set",
         lambda q: q.goes_by_gtid and not q.same_server,
-        history.fail_over,
+        decisions.fail_over,
     ),
     Row(
         "P3",
         "the cursor's journal was purged: its GTID set shows whether anything was lost",
         lambda q: q.goes_by_gtid and q.is_purged and not q.source.is_archive,
-        history.by_set_after_purge,
+        decisions.by_set_after_purge,
     ),
     Row(
         "P3",
         "the server has begun to use GTIDs: continue by offset, with the executed set completed",
         lambda q: q.same_server and q.uses_gtids and not q.goes_by_gtid and bool(q.end.gtid_set),
-        history.complete_cursor,
+        decisions.complete_cursor,
     ),
     Row(
         "P5",
         "the cursor's own server: continue at the last position",
         lambda q: q.same_server,
-        history.stay,
+        decisions.stay,
     ),
     Row(
         "P6",
         "primary and standby were switched, and there is no GTID set to compare: search by time",
         lambda q: q.switched,
-        history.switch_by_time,
+        decisions.switch_by_time,
     ),
     Row(
         "P5",
         "another server at the source's only address, after too many dump errors: search by time",
         lambda q: q.is_only_address and q.rules.dump_errors.count > q.rules.dump_errors_max,
-        history.switch_virtual_ip,
+        decisions.switch_virtual_ip,
     ),
     Row(
         "P5",
         "another server at the source's only address",
         lambda q: q.is_only_address,
-        history.await_virtual_ip,
+        decisions.await_virtual_ip,
     ),
-    Row("P5", "a server that is unrelated to the cursor", lambda _: True, history.refuse),
+    Row("P5", "a server that is unrelated to the cursor", lambda _: True, decisions.refuse),
 )
 
 WITHOUT_HISTORY: Final = (
@@ -110,43 +98,43 @@ WITHOUT_HISTORY: Final = (
         "P3",
         "there is no cursor: the configured GTID set",
         lambda q: isinstance(q.configured, GtidConfig),
-        configured.gtid_set,
+        decisions.configured_gtid_set,
     ),
     Row(
         "P4",
         "there is no cursor: the standby without a configured start",
         lambda q: q.configured is None,
-        configured.standby_end,
+        decisions.standby_end,
     ),
     Row(
         "P4",
         "there is no cursor: the configured journal and offset",
         lambda q: isinstance(q.configured, PositionConfig),
-        configured.journal_and_offset,
+        decisions.configured_offset,
     ),
     Row(
         "P4",
         "there is no cursor: the configured time in one journal",
         lambda q: isinstance(q.configured, TimeConfig) and q.configured.journal is not None,
-        configured.journal_and_time,
+        decisions.configured_time_in_journal,
     ),
     Row(
         "P8",
         "there is no cursor: the configured time",
         lambda q: isinstance(q.configured, TimeConfig),
-        configured.time,
+        decisions.configured_time,
     ),
     Row(
         "P4",
         "there is no cursor: the oldest journal",
         lambda q: q.configured == "earliest",
-        configured.earliest,
+        decisions.configured_earliest,
     ),
     Row(
         "P4",
         "there is no cursor: the end of the log",
         lambda q: q.configured == "latest",
-        configured.latest,
+        decisions.configured_latest,
     ),
 )
 
@@ -155,9 +143,9 @@ def resolve_start(
     *,
     cursor: CursorState | None,
     start: Start,
-    source: StartSource,
+    source: Log,
     rules: StartRules | None = None,
-    overlap: Overlap | None = None,
+    overlap: Callable[[Position], OverlapResult] | None = None,
 ) -> StartDecision:
     """Decide the position that a run starts from.
 
@@ -198,7 +186,7 @@ def _after_unknown_table(context: StartContext, decision: StartDecision) -> Star
         or not decision.by_offset
     ):
         return decision
-    position, notes = complete(context.source, read_by_offset(decision.position))
+    position, notes = complete(context.source, decision.position.by_offset)
     back = (
         "P7: the last run found rows without a table map: back to the beginning of the "
         "transaction before them"

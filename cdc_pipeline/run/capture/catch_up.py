@@ -41,7 +41,8 @@ from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.position.start.context import StartDecision
+from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
     CaptureSession,

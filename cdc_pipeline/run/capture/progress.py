@@ -16,8 +16,7 @@ from cdc_pipeline.binlog.framing.framing import unknown_types
 from cdc_pipeline.lake.records import Interval
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor, LoggedEvent, LoggedTransaction, Position
-from cdc_pipeline.position.start.last_transaction import last_gtid
-from cdc_pipeline.position.start.same_log import last_logged_event
+from cdc_pipeline.position.start.same_log import last_gtid, last_logged_event
 
 
 class Progress:

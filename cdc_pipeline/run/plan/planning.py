@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     GtidBoundConfig,
@@ -24,8 +26,8 @@ from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.context import OverlapResult
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.position.start.types import Overlap
 from cdc_pipeline.run.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.run.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.run.plan.needs_load import needing
@@ -99,7 +101,7 @@ def resolve(
     unfinished: BatchRecord | None = None,
     server: ChosenServer | None = None,
     dump_errors: DumpErrors | None = None,
-    overlap: Overlap | None = None,
+    overlap: Callable[[Position], OverlapResult] | None = None,
 ) -> ResolvedRun:
     """Start, end and tables of a run over `source`, which has passed its check.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.start import StartDecision
+from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.run.plan.limits import Limit
 from cdc_pipeline.run.report import CapturePlan
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,10 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths, replace_file
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.overlap import Transactions, match_overlap
-from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.start.context import OverlapResult
 from cdc_pipeline.run.plan.limits import transaction_end_rows
 from cdc_pipeline.source.protocol import Source
-
-if TYPE_CHECKING:
-    pass
 
 ENTRY_DTYPE: Final = np.dtype(
     [("commit_us", "<i8"), ("journal", "<i8"), ("offset", "<i8"), ("high", "<u8"), ("low", "<u8")]
@@ -261,7 +258,7 @@ def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transacti
     transactions, hasher, places = TransactionPass(), ContentHasher(), _Positions()
     hashes: list[NDArray[np.uint64]] = []
     times: list[NDArray[np.int64]] = []
-    with closing(cast(Any, source.chunks(found, source.end_position()))) as chunks:
+    with closing(source.chunks(found, source.end_position())) as chunks:
         for chunk in chunks:
             was_abandoned = transactions.abandoned
             bounds = transactions.apply(chunk)

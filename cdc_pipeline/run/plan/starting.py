@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineCon
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
-from cdc_pipeline.position.start.types import SECOND_US, StartRules
+from cdc_pipeline.position.start.context import SECOND_US, StartRules
 
 
 class ChosenServer(NamedTuple):

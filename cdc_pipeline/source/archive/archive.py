@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.chunk import Chunk, Chunks
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
@@ -29,6 +29,7 @@ from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.files import (
     JournalHead,
@@ -41,7 +42,7 @@ from cdc_pipeline.source.archive.files import (
     read_head,
     read_journal,
 )
-from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo
+from cdc_pipeline.source.protocol import ArchivedPart
 from cdc_pipeline.text.table_names import NameRule
 
 __all__ = ["ArchiveSource", "journal_files", "read_journal"]
@@ -171,7 +172,7 @@ class ArchiveSource:
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         return ()
 
-    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+    def chunks(self, start: Position, end: Position) -> Chunks:
         assert not self._closed.is_set(), "a closed archive would look like an empty one"
         first, last = journal_number(start.journal), journal_number(end.journal)
         base = start.journal.rpartition(".")[0]

@@ -18,27 +18,27 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.chunk import Chunks, JournalFormat
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
-from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.position import FIRST_OFFSET, Position, ServerIdentity
+from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.position.start.lookup import locate_gtid_set
 from cdc_pipeline.position.start.same_log import begin_again
-from cdc_pipeline.position.start.start import locate_gtid_set
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
-from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo, PlacedCatalog, Source
+from cdc_pipeline.source.protocol import ArchivedPart, PlacedCatalog, Source
 
 _SETTING: Final = "source.archive_directory"
-_FIRST_OFFSET: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ArchiveThenLive:
         created_s = head.journal_format.created_s
         return Position(
             numbers[first].name,
-            _FIRST_OFFSET,
+            FIRST_OFFSET,
             gtid_set=preceding_set(head),
             journal_created_s=created_s,
         )
@@ -166,7 +166,7 @@ class ArchiveThenLive:
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         return self.live.warnings(tables)
 
-    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+    def chunks(self, start: Position, end: Position) -> Chunks:
         if not self._needs_archive(start):
             yield from self.live.chunks(start, end)
             return
@@ -176,7 +176,7 @@ class ArchiveThenLive:
             listed = {journal_number(info.journal): info.journal for info in self.live.journals()}
             if number in listed:
                 head = self._live_format(listed[number])
-                at = Position(listed[number], _FIRST_OFFSET, journal_created_s=head.created_s)
+                at = Position(listed[number], journal_created_s=head.created_s)
                 yield from self.live.chunks(at, replace(end, gtid_set=""))
                 return
             # The journal may have been purged since the run began: then it must now be in the
@@ -185,7 +185,7 @@ class ArchiveThenLive:
             self._check_server(file, read_head(file).journal_format)
             stop = end.offset if number == end.order[0] else file.stat().st_size
             yield from self._archive.chunks(Position(file.name, offset), Position(file.name, stop))
-            offset = _FIRST_OFFSET
+            offset = FIRST_OFFSET
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
         if not self._needs_archive(start):
@@ -270,11 +270,11 @@ class ArchiveThenLive:
         head = read_head(file)
         created_s = head.journal_format.created_s
         begin = Position(
-            file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s
+            file.name, FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s
         )
         end = Position(file.name, file.stat().st_size, journal_created_s=created_s)
         flavor = self.identity.flavor
-        with closing(cast(Any, self._archive.chunks(begin, end))) as chunks:
+        with closing(self._archive.chunks(begin, end)) as chunks:
             return locate_gtid_set(chunks, wanted=gtid_set, earliest=begin, end=end, flavor=flavor)
 
     # -- the join ----------------------------------------------------------------------------------
@@ -375,10 +375,10 @@ class ArchiveThenLive:
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
-        begin = Position(journal, _FIRST_OFFSET)
+        begin = Position(journal)
         sizes = {info.journal: info.size_bytes for info in self.live.journals()}
-        end = Position(journal, max(sizes.get(journal, 0), _FIRST_OFFSET + 1))
-        with closing(cast(Any, self.live.chunks(begin, end))) as chunks:
+        end = Position(journal, max(sizes.get(journal, 0), FIRST_OFFSET + 1))
+        with closing(self.live.chunks(begin, end)) as chunks:
             live_format: JournalFormat = next(chunks).journal_format
             return live_format
 

@@ -20,7 +20,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
@@ -218,7 +218,7 @@ def _scan(
 ) -> None:
     """Add the DDL of captured tables, keeping the last of each table."""
     transactions = TransactionPass()
-    with closing(cast(Any, source.chunks(start, end))) as chunks:
+    with closing(source.chunks(start, end)) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
             _add_ddl(chunk, seen, captured, is_mariadb=is_mariadb, names=source.identity.names)

@@ -37,6 +37,7 @@ from cdc_pipeline.errors import (
     StatementError,
 )
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.catalog import TABLE_TYPES
 from cdc_pipeline.source.live import server_errors, session
 from cdc_pipeline.source.live.answers import (
@@ -48,7 +49,6 @@ from cdc_pipeline.source.live.answers import (
     unexpected,
 )
 from cdc_pipeline.source.live.login import LoginPlugins, tls_arguments
-from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.text.table_names import NameRule, table_name
 
 Row = tuple[Any, ...]

@@ -30,7 +30,7 @@ from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.chunk import Chunk, Chunks
 from cdc_pipeline.binlog.event_types import IN_TRANSACTIONS, EventType
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
@@ -48,6 +48,7 @@ from cdc_pipeline.errors import (
     SourceError,
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.live import log_positions, server_errors
 from cdc_pipeline.source.live.cascades import cascade_warnings
@@ -58,7 +59,7 @@ from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
-from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
+from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 # at once: what the processor's cache holds beside the kernel's copy of it
@@ -203,7 +204,7 @@ class LiveSource:
             self.server, self.captured_tables
         )
 
-    def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
+    def chunks(self, start: Position, end: Position) -> Chunks:
         """See the protocol. Raises JournalMissingError, PositionError, SourceIdentityError,
         ServerUnreachableError, MissingGrantError, BinlogError: with journal and offset; everything
         before was delivered.

@@ -26,11 +26,10 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
-from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.position import FIRST_OFFSET, Flavor, Position
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.live.connection import ServerConnection
 
-_FIRST_OFFSET = 4
 _HEADER_BYTES = 19
 
 
@@ -46,10 +45,10 @@ def earliest(server: ServerConnection) -> Position:
     journal = journals[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
-        gtid_set = server.mariadb_gtid_position(journal, _FIRST_OFFSET) or ""
+        gtid_set = server.mariadb_gtid_position(journal, FIRST_OFFSET) or ""
     elif server.uses_gtids:
         gtid_set = server.gtid_purged()
-    return Position(journal, _FIRST_OFFSET, gtid_set=gtid_set)
+    return Position(journal, gtid_set=gtid_set)
 
 
 def validate_offset(
@@ -78,7 +77,7 @@ def validate_offset(
     if inside or position.journal_created_s:
         # At the end there is no event: the journal's first one shows whether it is the right
         # journal.
-        probe = dataclasses.replace(position, offset=position.offset if inside else _FIRST_OFFSET)
+        probe = dataclasses.replace(position, offset=position.offset if inside else FIRST_OFFSET)
         end = Position(position.journal, max(size_bytes, probe.offset + 1))
         try:
             event_offset = first_offset(probe, end)
@@ -178,7 +177,7 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
     for length in sorted({_HEADER_BYTES, *rotate_bytes}):
         for checksum_bytes in (4, 0):
             offset = position.offset - length - checksum_bytes
-            if offset < _FIRST_OFFSET:
+            if offset < FIRST_OFFSET:
                 continue
             try:
                 rows = server.rows(

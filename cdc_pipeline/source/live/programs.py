@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def _sees_all(server: ServerConnection) -> bool:
 def _disturbances(source: Source, since: Position, end: Position) -> list[Disturbance]:
     transactions = TransactionPass()
     disturbances: list[Disturbance] = []
-    with closing(cast(Any, source.chunks(since, end))) as chunks:
+    with closing(source.chunks(since, end)) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
             disturbances += _of_chunk(chunk)

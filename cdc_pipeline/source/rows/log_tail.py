@@ -37,7 +37,6 @@ _AS_ANY: Final = NameRule.LOWER
 EVENTS_MAX: Final = 200_000  # of one lookup
 _READABLE_WITHIN_S: Final = 1.0
 _POLL_S: Final = 0.005
-_FIRST_OFFSET: Final = 4
 _GTID: Final = re.compile(r"GTID_NEXT\s*=\s*'([0-9A-Fa-f-]{36}:[^'\s]+)'")
 _STATEMENT: Final = re.compile(
     r"(BEGIN|COMMIT|(ROLLBACK TO |RELEASE )?SAVEPOINT\b.*)", re.IGNORECASE | re.DOTALL
@@ -101,7 +100,7 @@ class LogTail:
         if self._next is not None and self._is_in(self._next.gtid_set, executed):
             self._base, self._next, self._is_proved = self._next, None, True
         if self._base.journal != place.journal:
-            self._base = Position(place.journal, _FIRST_OFFSET)
+            self._base = Position(place.journal)
             self._next = None
             self._is_proved = True
             return False

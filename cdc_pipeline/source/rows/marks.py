@@ -73,7 +73,6 @@ from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 _POLL_S: Final = 0.05
-_FIRST_OFFSET: Final = 4
 _PAUSE_S: Final = 0.0007
 _PAUSES: Final = 23
 _PAUSE_MAX_S: Final = 0.02
@@ -155,7 +154,7 @@ def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
 
 
 def _newest_journal(server: ServerConnection) -> Position:
-    return Position(server.journals()[-1].journal, _FIRST_OFFSET)
+    return Position(server.journals()[-1].journal)
 
 
 def _proved_without_gtids(

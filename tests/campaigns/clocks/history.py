@@ -29,14 +29,14 @@ from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import search_by_time
-from cdc_pipeline.position.start.types import FIRST_OFFSET
+from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.position.start.lookup import search_by_time
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.telemetry.measures import distance
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read.cuts import find_cut
-from cdc_pipeline.source.protocol import JournalInfo, Source
+from cdc_pipeline.source.protocol import Source
 from tests.campaigns.clocks.faketime import FakeClock
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -103,7 +103,7 @@ class History:
             }
         )
         self._paths = LakePaths(self._config.sink.lake_path, "shop")
-        self._start = Position(server.end_position()[0], FIRST_OFFSET)
+        self._start = Position(server.end_position()[0])
         self._is_ordered = True
 
     def play(self) -> None:

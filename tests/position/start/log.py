@@ -13,8 +13,8 @@ from cdc_pipeline.errors import CdcError, UnsupportedEventError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.source.protocol import JournalInfo
 from tests.support.event_builder import MYSQL, JournalBuilder, cut, gtid_body
 
 UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"

@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import ServerSettingError, SourceIdentityError
 from cdc_pipeline.position.cursor import parse_cursor
 from cdc_pipeline.position.position import LoggedTransaction, Position, ServerIdentity
-from cdc_pipeline.position.start.last_transaction import check_last_transaction
+from cdc_pipeline.position.start.same_log import check_last_transaction
 from cdc_pipeline.position.start.start import resolve_start
 from tests.position.start.log import ME, UUID, ListSource, cursor, journal, source
 from tests.support.event_builder import COMMIT_US, MARIADB, JournalBuilder, gtid_body

@@ -11,8 +11,8 @@ from benchmarks.backlog.planning import ways
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, PositionError
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.position.start import executed, history
-from cdc_pipeline.position.start.history import after_gtid_set
+from cdc_pipeline.position.start import decisions, lookup
+from cdc_pipeline.position.start.decisions import after_gtid_set
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.source.archive.archive import ArchiveSource
 
@@ -61,11 +61,11 @@ def test_a_gtid_set_is_found_by_few_heads(
 ) -> None:
     asked: list[str] = []
 
-    def counted(source: history.StartSource, journal: str) -> str:
+    def counted(source: decisions.Log, journal: str) -> str:
         asked.append(journal)
-        return executed.head_set(source, journal)
+        return lookup.head_set(source, journal)
 
-    monkeypatch.setattr(history, "head_set", counted)
+    monkeypatch.setattr(decisions, "head_set", counted)
     found = after_gtid_set(ArchiveSource(archive.folder), archive.gtid_set, setting="start")
     assert (found.journal, found.offset, found.gtid_set) == (
         archive.journal,

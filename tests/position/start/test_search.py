@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import journals_to_scan, search_by_time
+from cdc_pipeline.position.start.lookup import journals_to_scan, search_by_time
 from tests.position.start.log import ListSource, timed_journal
 from tests.support.event_builder import MARIADB, JournalBuilder, cut, mariadb_gtid_body
 

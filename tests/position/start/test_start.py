@@ -21,9 +21,9 @@ from cdc_pipeline.errors import (
     UnsupportedDdlError,
 )
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.start import StartDecision, StartRules, resolve_start
+from cdc_pipeline.position.start.context import OverlapResult, StartDecision, StartRules
+from cdc_pipeline.position.start.start import resolve_start
 from tests.position.start.log import ME, UUID, ListSource, cursor, refusal, source, timed_journal
 
 STANDBY = ServerIdentity("mysql", 2, "3f0c-b", "db2:3306")

@@ -20,8 +20,9 @@ from cdc_pipeline.errors import ServerSettingError, ServerUnreachableError, Sour
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import add_executed
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import search_by_time
-from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.position.start.context import StartDecision
+from cdc_pipeline.position.start.lookup import search_by_time
+from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.live.live import LiveSource

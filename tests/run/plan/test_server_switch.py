@@ -16,7 +16,7 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.position.overlap_result import OverlapResult
+from cdc_pipeline.position.start.context import OverlapResult
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.server_switch import build_overlap, history_path, read_history
 from cdc_pipeline.source.live.live import LiveSource

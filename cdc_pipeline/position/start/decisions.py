@@ -1,7 +1,13 @@
-"""A start with a cursor: the same server, one with its transactions, or a search by time (P3, P5,
-P6).
+"""The decisions of the table in `start`: by the configuration, on the cursor's own server, on one
+with its transactions, or by a search by time (SPEC P3-P6).
 
-Rules:
+Rules without a cursor:
+- A position in a journal is completed (see `lookup`): moved between two transactions, with all
+  GTIDs executed before it.
+- A time means exactly the first commit at or after it: the fallback interval applies to switches
+  only.
+
+Rules with a cursor:
 - A GTID set is exact if every transaction has a GTID, even if another server has them in another
   order, so it is used if there is one. Journal and offset are exact only on their own server.
 - A dump by GTID set begins at the newest journal before which the set has everything. If MySQL ran
@@ -18,9 +24,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
 from cdc_pipeline.errors import (
     JournalMissingError,
     PositionError,
@@ -29,24 +36,127 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
-from cdc_pipeline.position.start.context import StartContext
-from cdc_pipeline.position.start.executed import (
+from cdc_pipeline.position.start.context import (
+    SECOND_US,
+    Log,
+    StartContext,
+    StartDecision,
+)
+from cdc_pipeline.position.start.lookup import (
     complete,
     head_set,
     journals_before,
+    locate_gtid_set,
+    search_by_time,
     with_created,
 )
-from cdc_pipeline.position.start.last_transaction import check_last_transaction
-from cdc_pipeline.position.start.locate import locate_gtid_set
-from cdc_pipeline.position.start.same_log import begin_again, check_same_log, other_log
-from cdc_pipeline.position.start.search import search_by_time
-from cdc_pipeline.position.start.types import (
-    FIRST_OFFSET,
-    SECOND_US,
-    StartDecision,
-    StartSource,
-    read_by_offset,
+from cdc_pipeline.position.start.same_log import (
+    begin_again,
+    check_last_transaction,
+    check_same_log,
+    other_log,
 )
+
+
+def configured_gtid_set(context: StartContext) -> StartDecision:
+    """Start after the configured GTID set (P3)."""
+    start = context.configured
+    assert isinstance(start, GtidConfig)
+    position = after_gtid_set(context.source, start.gtid_set, setting="start.gtid_set")
+    return StartDecision(
+        position,
+        (f"the configuration starts after the GTID set {position.gtid_set}",),
+        by_offset=False,
+    )
+
+
+def configured_offset(context: StartContext) -> StartDecision:
+    """Start at the configured journal and offset (P4)."""
+    start = context.configured
+    assert isinstance(start, PositionConfig)
+    wanted = Position(start.journal, start.offset)
+    return _completed(context, wanted, f"the configuration starts at {wanted}")
+
+
+def configured_time_in_journal(context: StartContext) -> StartDecision:
+    """Search for the time in that journal only; start at its begin if nothing is found (P4)."""
+    start = context.configured
+    assert isinstance(start, TimeConfig)
+    assert start.journal is not None
+    head = Position(start.journal)
+    context.source.validate_position(head)
+    position = search_by_time(
+        context.source, t_us=_us(start.time), end=context.end, journal=start.journal
+    )
+    what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
+    if position is None:
+        return _completed(
+            context,
+            head,
+            f"{what}: the journal has no commit at or after it, so all of the journal is read",
+        )
+    return _completed(context, position, f"{what}: found at {position}")
+
+
+def configured_time(context: StartContext) -> StartDecision:
+    """Search for the time; start at the current end if nothing is found (P4, P8)."""
+    start = context.configured
+    assert isinstance(start, TimeConfig)
+    position = search_by_time(context.source, t_us=_us(start.time), end=context.end)
+    what = f"the configuration starts at {start.time.isoformat()}"
+    if position is None:
+        return _at_end(
+            context,
+            f"{what}: there is no commit at or after it, so reading starts at the end of the log",
+        )
+    decision = _completed(context, position, f"{what}: found at {position}")
+    oldest = context.source.journals()[0].journal
+    if position.journal == oldest and context.source.journal_created_s(oldest) * SECOND_US > _us(
+        start.time
+    ):
+        late = (
+            f"the oldest journal, {oldest}, was created after that time: the log lacks "
+            "what happened before"
+        )
+        return StartDecision(decision.position, (*decision.reasons, late))
+    return decision
+
+
+def configured_earliest(context: StartContext) -> StartDecision:
+    """Start at the oldest journal (P4)."""
+    position = with_created(context.source, context.source.earliest_position())
+    return StartDecision(
+        position, (f"the configuration starts at the earliest journal: {position}",)
+    )
+
+
+def configured_latest(context: StartContext) -> StartDecision:
+    """Start at the current end (P4)."""
+    return _at_end(context, "the configuration starts at the end of the log")
+
+
+def standby_end(context: StartContext) -> StartDecision:
+    """Start at the current end, because nothing is configured for the standby (P4)."""
+    return _at_end(
+        context,
+        "the primary's start is meaningless on the standby, and source.standby.start is not set: "
+        "the end of its log",
+    )
+
+
+def _at_end(context: StartContext, reason: str) -> StartDecision:
+    position = with_created(context.source, context.end)
+    return StartDecision(position, (f"{reason}: {position}",))
+
+
+def _completed(context: StartContext, wanted: Position, reason: str) -> StartDecision:
+    context.source.validate_position(wanted)
+    position, notes = complete(context.source, wanted)
+    return StartDecision(position, (reason, *notes))
+
+
+def _us(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def stay(context: StartContext) -> StartDecision:
@@ -57,7 +167,7 @@ def stay(context: StartContext) -> StartDecision:
     by_offset = not context.goes_by_gtid
     notes: tuple[str, ...] = ()
     if position.gtid_set and not context.uses_gtids:
-        position = read_by_offset(position)
+        position = position.by_offset
         notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
     check_same_log(source, position, pipeline_name=cursor.source)
     source.validate_position(position)
@@ -72,7 +182,7 @@ def complete_cursor(context: StartContext) -> StartDecision:
     """Continue by offset with a completed executed set, because the server has begun to use
     GTIDs.
     """
-    source, wanted = context.source, read_by_offset(context.cursor.position)
+    source, wanted = context.source, context.cursor.position.by_offset
     _check_not_ahead(context)
     check_same_log(source, wanted, pipeline_name=context.cursor.source)
     source.validate_position(wanted)
@@ -150,10 +260,10 @@ def switch_by_time(context: StartContext) -> StartDecision:
         position, reasons = overlap.position, [*reasons, overlap.reason]
         until_us = overlap.until_us
     if context.uses_gtids:
-        position, notes = complete(source, read_by_offset(position))
+        position, notes = complete(source, position.by_offset)
         reasons += notes
     else:
-        position = read_by_offset(position)
+        position = position.by_offset
     return StartDecision(position, tuple(reasons), epoch_grows=True, overlap_until_us=until_us)
 
 
@@ -226,7 +336,7 @@ def _check_not_ahead(context: StartContext) -> None:
     )
 
 
-def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
+def after_gtid_set(source: Log, text: str, *, setting: str) -> Position:
     """Where reading after the GTID set `text` begins: the oldest journal of a server, which skips
     the set itself, or the position in an archive that separates the set from the rest.
 
@@ -251,7 +361,7 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
         )
     if source.is_archive:  # no server skips executed transactions of an archive
         begin = _newest_within(source, wanted=text, earliest=earliest)
-        with closing(cast(Any, source.chunks(begin, end))) as chunks:
+        with closing(source.chunks(begin, end)) as chunks:
             position = locate_gtid_set(chunks, wanted=text, earliest=begin, end=end, flavor=flavor)
     else:
         position = replace(earliest, gtid_set=text)
@@ -259,7 +369,7 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
     return position
 
 
-def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> Position:
+def _newest_within(source: Log, *, wanted: str, earliest: Position) -> Position:
     """The begin of the newest journal that only transactions of `wanted` precede, with their set;
     `earliest` if there is none.
 
@@ -275,7 +385,7 @@ def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> P
         if _difference(preceding, wanted, flavor):
             high = middle
         else:
-            newest = Position(names[middle], FIRST_OFFSET, gtid_set=preceding)
+            newest = Position(names[middle], gtid_set=preceding)
             low = middle + 1
     return with_created(source, newest)
 
@@ -345,11 +455,11 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
     if context.identity.flavor != "mysql" or source.is_archive:
         return  # MariaDB has a GTID for each transaction; files are read by offset
     names = [info.journal for info in source.journals()]
-    begin = read_by_offset(cursor.position)
+    begin = cursor.position.by_offset
     if not context.same_server or cursor.journal not in names:
         # The journal in which the set became complete: what it had before that is no longer known.
         before = journals_before(source, names, cursor.gtid_set)
-        begin = Position(names[max(0, before - 1)], FIRST_OFFSET)
+        begin = Position(names[max(0, before - 1)])
     later = names[names.index(begin.journal) + 1 :]
     low, high = 0, len(later)
     while low < high:
@@ -360,8 +470,7 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
             low = middle + 1
     if not low:
         return
-    passed_over = source.chunks(begin, Position(later[low - 1], FIRST_OFFSET))
-    with closing(cast(Any, passed_over)) as chunks:
+    with closing(source.chunks(begin, Position(later[low - 1]))) as chunks:
         for _ in chunks:
             pass
 
