@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.report import Figure, report
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.lookup import search_by_time
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.support.event_builder import gtid_body, query_body
 from tests.support.journal_builder import JournalBuilder

@@ -5,7 +5,7 @@ Rules:
   table, setting), what was expected, what was found instead, and what to do next.
 - `retryable` is a property of the class: True if the same run, started again unchanged, can
   succeed. Only for suspended targets does it depend on the causes.
-- `needs_reload` is one as well: True if reading the log again cannot help and only a snapshot of
+- `needs_snapshot` is one as well: True if reading the log again cannot help and only a snapshot of
   the table can.
 - Messages never contain secrets: no passwords, no connection strings, no row values of masked
   columns.
@@ -39,7 +39,7 @@ class CdcError(Exception):
     """
 
     retryable: bool = False
-    needs_reload: bool = False
+    needs_snapshot: bool = False
     setting_word: str = "setting"  # what `setting` is, before its name
 
     def __init__(
@@ -592,7 +592,7 @@ class ContentUnknownError(SchemaError):
         targets: names of the targets that do not hold its rows; None for all of the table's.
     """
 
-    needs_reload = True
+    needs_snapshot = True
 
     def __init__(self, what: str, *, targets: tuple[str, ...] | None = None, **rest: Any) -> None:
         super().__init__(what, **rest)
@@ -744,7 +744,7 @@ class TargetSuspendedError(SinkError):
     """
 
 
-class LoadError(CdcError):
+class SnapshotError(CdcError):
     """Snapshots of tables cannot be taken, or not by the one in progress (K17).
 
     Cause: Another snapshot of the table is unfinished, or what it needs is gone.

@@ -37,18 +37,18 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_cut": "All targets are merged and on the disk; the cut comes next.",
         "before_cursor": "The cut; the cursor comes next.",
         "before_ack": "The cursor; the store still retains what it covers.",
-        # A load or a rebuild, around batches of the main lake and of the side lake.
-        "load_begun": "The snapshot's own file: its tables, and the place of the log where it "
+        # A snapshot or a rebuild, around batches of the main lake and of the side lake.
+        "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",
-        "load_created": "The side lake's empty tables.",
-        "load_view_part": "A part of a table that is read in one view; not counted as read yet.",
-        "load_chunks": "A batch of rows in the side lake, and the progress up to it.",
-        "load_passed_ddl": "Main and side lake, both captured past a DDL of a table of the load.",
-        "load_read": "All rows of the load, in the side lake.",
-        "load_caught_up": "The side lake, captured to the main lake's cursor.",
-        "load_swapping": "The same; the main lake is locked, and the swap's batch comes next.",
-        "load_swapped": "The cut that has the new tables.",
-        "load_removed": "The same, and the side lake is gone.",
+        "snapshot_created": "The side lake's empty tables.",
+        "snapshot_view_part": "A part of a table read in one view; not counted as read yet.",
+        "snapshot_chunks": "A batch of rows in the side lake, and the progress up to it.",
+        "snapshot_passed_ddl": "Main and side lake, both captured past a DDL of one of its tables.",
+        "snapshot_read": "All rows of the snapshot, in the side lake.",
+        "snapshot_caught_up": "The side lake, captured to the main lake's cursor.",
+        "snapshot_swapping": "The same; the main lake is locked, and the swap's batch comes next.",
+        "snapshot_swapped": "The cut that has the new tables.",
+        "snapshot_removed": "The same, and the side lake is gone.",
     }
 )
 

@@ -94,7 +94,7 @@ OwnBatches(t) ==
 Fails(t) ==
     LET commits == log[t]  from == LastCut.version[t] IN
     /\ Rule("tables are compared with the cut")
-    /\ ~(HasPending /\ Pending.kind = "load" /\ t \in Pending.targets)
+    /\ ~(HasPending /\ Pending.kind = "snapshot" /\ t \in Pending.targets)
     /\ \/ AppOf(commits) # LastCut.app[t]
        \/ Len(commits) < from
        \/ \E i \in from + 1 .. Len(commits) : commits[i].batch \notin OwnBatches(t)
@@ -137,7 +137,7 @@ Init ==
     /\ holder = NoRun
     /\ run = [r \in Runs |-> Idle]
     /\ side = [t \in Tables |-> [place |-> -1, app |-> 0]]
-    /\ used = [kind \in {"crash", "power", "failure", "loss", "person", "load"} |-> 0]
+    /\ used = [kind \in {"crash", "power", "failure", "loss", "person", "snapshot"} |-> 0]
     /\ exempt = {} /\ replaced = FALSE
 
 -----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ StageSwap(r, t) ==
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ side[t].place >= 0 /\ LastCut.app[t] # side[t].app
     /\ Rule("a load is swapped in at its own place") => side[t].place = cursor.place
-    /\ Stages(r, [NoRecord EXCEPT !.kind = "load", !.targets = {t}, !.high = side[t].place,
+    /\ Stages(r, [NoRecord EXCEPT !.kind = "snapshot", !.targets = {t}, !.high = side[t].place,
                   !.place = cursor.place, !.app = side[t].app,
                   !.held = [LastCut.held EXCEPT ![t] = Following]])
     /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
@@ -323,7 +323,7 @@ SyncRecord(r) ==
 
 \* The batch is in the table already, so that nothing is done.
 IsThere(rec, t) ==
-    IF rec.kind = "load" THEN AppOf(log[t]) = rec.app /\ IdOf(log[t]) >= rec.number
+    IF rec.kind = "snapshot" THEN AppOf(log[t]) = rec.app /\ IdOf(log[t]) >= rec.number
     ELSE IF rec.kind = "restore"
     THEN /\ Len(log[t]) > rec.version
          /\ log[t][Len(log[t])].batch = rec.number
@@ -332,7 +332,7 @@ IsThere(rec, t) ==
 
 \* The target's table is another one, or has batches that come after this one.
 IsOther(rec, t) ==
-    /\ rec.kind # "load"
+    /\ rec.kind # "snapshot"
     /\ \/ AppOf(log[t]) # CutAt(rec.number - 1).app[t]
        \/ /\ Rule("a later transaction id is refused")
           /\ \/ IdOf(log[t]) > rec.number
@@ -349,7 +349,7 @@ IsChangedSince(t) ==
 
 RowsAfter(rec, t) ==
     LET rows == RowsAt(t, Len(log[t]))  places == Changes(t, rec.low, rec.high) IN
-    CASE rec.kind = "load" -> Whole(t, rec.high)
+    CASE rec.kind = "snapshot" -> Whole(t, rec.high)
       [] rec.kind = "restore" -> RowsAt(t, rec.version)
       [] OTHER -> Plus(rows, places)
 
@@ -372,7 +372,7 @@ Apply(r, t) ==
        ELSE /\ log' = [log EXCEPT ![t] = Append(@,
                   [batch |-> rec.number, to |-> IF rec.kind = "restore" THEN rec.version ELSE -1,
                    id |-> IF rec.kind = "restore" THEN 0 ELSE rec.number,
-                   app |-> IF rec.kind = "load" THEN rec.app ELSE AppOf(@),
+                   app |-> IF rec.kind = "snapshot" THEN rec.app ELSE AppOf(@),
                    rows |-> RowsAfter(rec, t), whole |-> TRUE])]
             /\ run' = [run EXCEPT ![r].done[t] = Len(log[t]) + 1]
     /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,
@@ -384,7 +384,7 @@ FailTarget(r, t) ==
     \* is not given up.
     /\ run[r].pc = "apply" /\ Holds(r)
     /\ t \in run[r].rec.targets \ run[r].failed
-    /\ run[r].rec.kind = "load" => run[r].done[t] = 0
+    /\ run[r].rec.kind = "snapshot" => run[r].done[t] = 0
     /\ Use("failure", Failures)
     /\ run' = [run EXCEPT ![r].failed = @ \cup {t}]
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, exempt,
@@ -422,10 +422,10 @@ NextCut(rec, done, failed) ==
     [place |-> rec.place,
      version |-> [t \in Tables |-> IF has(t) THEN done[t] ELSE before.version[t]],
      id |-> [t \in Tables |-> IF has(t) THEN IdOf(SubSeq(log[t], 1, done[t])) ELSE before.id[t]],
-     app |-> [t \in Tables |-> IF has(t) /\ rec.kind = "load" THEN rec.app ELSE before.app[t]],
+     app |-> [t \in Tables |-> IF has(t) /\ rec.kind = "snapshot" THEN rec.app ELSE before.app[t]],
      held |-> [t \in Tables |->
                   IF t \notin failed THEN rec.held[t]
-                  ELSE IF rec.kind \in {"load", "restore"} \/ before.held[t].at >= 0
+                  ELSE IF rec.kind \in {"snapshot", "restore"} \/ before.held[t].at >= 0
                   THEN before.held[t]
                   ELSE [at |-> rec.start, batch |-> rec.number]]]
 
@@ -471,16 +471,16 @@ WriteCursor(r) ==
 (* Loads. A side lake is an ordinary lake; what counts is its place.        *)
 
 BeginLoad(t) ==
-    \* operations/snapshot/snapshot.py::load  operations/snapshot/chunks.py::ChunkLoad
+    \* operations/snapshot/snapshot.py::take_snapshot  operations/snapshot/chunks.py::SnapshotChunks
     /\ side[t].place < 0
-    /\ Use("load", Loads)
+    /\ Use("snapshot", Loads)
     /\ \E place \in cursor.place .. LogLen :
-       side' = [side EXCEPT ![t] = [place |-> place, app |-> used["load"] + 1]]
+       side' = [side EXCEPT ![t] = [place |-> place, app |-> used["snapshot"] + 1]]
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, exempt,
                    replaced>>
 
 CaptureSide(t) ==
-    \* operations/snapshot/side.py::LoadLake.capture_to
+    \* operations/snapshot/side.py::SnapshotLake.capture_to
     /\ side[t].place >= 0 /\ side[t].place < cursor.place
     /\ side' = [side EXCEPT ![t].place = cursor.place]
     /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, used, exempt,

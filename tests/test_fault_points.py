@@ -56,9 +56,9 @@ def test_listeners_hear_every_thread_until_their_context_ends_even_by_an_error()
 
 
 def test_a_path_of_points_is_passed_in_its_order() -> None:
-    with killed_at("load_chunks/staging/staging"):
+    with killed_at("snapshot_chunks/staging/staging"):
         reach("staging")
-        reach("load_chunks")
-        reach("load_chunks")
+        reach("snapshot_chunks")
+        reach("snapshot_chunks")
         reach("staging")
         reach("staging")

@@ -252,7 +252,7 @@ def connectorx(work: Work) -> Spent:
 def whole(work: Work) -> Spent:
     """Ours, the whole way: marks, chunks, a side lake, its Delta table swapped into the lake."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.operations.snapshot.snapshot import load
+    from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     config = PipelineConfig.model_validate(
@@ -264,7 +264,7 @@ def whole(work: Work) -> Spent:
             "sink": {"lake_path": work.folder / "lake", "spark": _SPARK},
         }
     )
-    report = load(config, cursors=MemoryCursorStore(), tables=[f"{DATABASE}.{TABLE}"])
+    report = take_snapshot(config, cursors=MemoryCursorStore(), tables=[f"{DATABASE}.{TABLE}"])
     return Spent(report.targets[f"{DATABASE}.{TABLE}"].rows, tree_cpu_s(), peak_mib())
 
 

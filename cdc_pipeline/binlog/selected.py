@@ -26,8 +26,8 @@ from cdc_pipeline.binlog.seq import EVENT_BITS, ROW_BITS
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
 
-LOAD_EVENTS: Final = 2  # event ordinals below those of any rows event
-LOAD_SEQS: Final = LOAD_EVENTS << ROW_BITS
+SNAPSHOT_EVENTS: Final = 2  # event ordinals below those of any rows event
+SNAPSHOT_SEQS: Final = SNAPSHOT_EVENTS << ROW_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SelectedRows:
         # Event and row ordinal are adjacent in the seq: count them as one number, but not into
         # another event.
         row_numbers = np.minimum(
-            np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1)
+            np.arange(start, start + count, dtype=np.uint64), np.uint64(SNAPSHOT_SEQS - 1)
         )
         words = np.empty((count, 2), np.uint64)
         words[:, 0] = np.uint64((seq_first - 2 * start) & (1 << 64) - 1) + (
@@ -93,15 +93,15 @@ def next_seq(seq_first: int, rows: int) -> int:
     not a seq that is reserved for loads.
     """
     start = _row_number(seq_first)
-    return seq_first + 2 * (min(start + rows, LOAD_SEQS - 1) - start)
+    return seq_first + 2 * (min(start + rows, SNAPSHOT_SEQS - 1) - start)
 
 
 def _row_number(seq_first: int) -> int:
     """Which row of a load the seq means."""
     number = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
-    if seq_first & 1 or number >= LOAD_SEQS:
+    if seq_first & 1 or number >= SNAPSHOT_SEQS:
         raise ValueError(
             f"{seq_first} is not the seq of a loaded row: its event ordinal is not "
-            f"below {LOAD_EVENTS}"
+            f"below {SNAPSHOT_EVENTS}"
         )
     return number

@@ -171,15 +171,15 @@ def _rebuild(
     parallel: Parallel | None,
     restart: bool,
 ) -> RebuildReport:
-    from cdc_pipeline.cli.common.progress import LoadProgress
+    from cdc_pipeline.cli.common.progress import OperationProgress
     from cdc_pipeline.operations.backfill.rebuild import rebuild
 
     with (
         open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
-        LoadProgress(stream) as progress,
+        OperationProgress(stream) as progress,
     ):
-        runs = access.runs("load", on_waiting=progress.waiting)
+        runs = access.runs("snapshot", on_waiting=progress.waiting)
         return rebuild(
             config,
             tables=tables,
@@ -202,13 +202,13 @@ def _fill_gap(
     end: Bound,
     archive: Path | None,
 ) -> GapReport:
-    from cdc_pipeline.cli.common.progress import LoadProgress
+    from cdc_pipeline.cli.common.progress import OperationProgress
     from cdc_pipeline.operations.backfill.gap import fill_gap
 
     with (
         open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
-        LoadProgress(stream) as progress,
+        OperationProgress(stream) as progress,
     ):
         runs = access.runs("replay", on_waiting=progress.waiting)
         return fill_gap(

@@ -12,7 +12,7 @@ from cdc_pipeline.cli.common.output import (
     count_of,
     emit_json,
     listed,
-    load_line,
+    operation_line,
     results,
     table,
     xa_line,
@@ -103,8 +103,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         rows.add_row("needs a snapshot", f"{listed(names)}: {why}")
     if plan.needs_snapshot:
         rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
-    for load in plan.snapshots:
-        rows.add_row("snapshot", load_line(load))
+    for operation in plan.snapshots:
+        rows.add_row("snapshot", operation_line(operation))
     for name, suspension in sorted(plan.suspended.items()):
         rows.add_row("suspended", sentence(name, suspension))
         rows.add_row("", way_out(name, suspension, source=plan.source))

@@ -18,7 +18,7 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
-    from cdc_pipeline.operations.snapshot.report import LoadReport
+    from cdc_pipeline.operations.snapshot.report import SnapshotReport
     from cdc_pipeline.operations.verify.reread import RepairReport
 
 
@@ -61,23 +61,23 @@ def command(
         raise click.UsageError(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
-    from cdc_pipeline.cli.common.progress import LoadProgress
-    from cdc_pipeline.operations.snapshot.snapshot import load
+    from cdc_pipeline.cli.common.progress import OperationProgress
+    from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
     from cdc_pipeline.operations.verify.reread import repair
 
     with (
         open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
-        LoadProgress(stream) as progress,
+        OperationProgress(stream) as progress,
     ):
-        runs = access.runs("load" if where is None else "repair", on_waiting=progress.waiting)
+        runs = access.runs("snapshot" if where is None else "repair", on_waiting=progress.waiting)
         cursors = access.cursors
         if where is not None:
             done = repair(
                 config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs
             )
         else:
-            report = load(
+            report = take_snapshot(
                 config,
                 cursors=cursors,
                 tables=tables or None,
@@ -91,14 +91,14 @@ def command(
         _show(settings, report)
 
 
-def _show(settings: Settings, report: LoadReport) -> None:
+def _show(settings: Settings, report: SnapshotReport) -> None:
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
         return
     out = results()
     out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
-    for load_id in report.resumed:
-        out.print(f"  the snapshot {load_id} continued where it was stopped")
+    for operation_id in report.resumed:
+        out.print(f"  the snapshot {operation_id} continued where it was stopped")
     for name, why in report.restarted.items():
         for one in why:
             out.print(f"  {name} was read from scratch: {one}", soft_wrap=True)

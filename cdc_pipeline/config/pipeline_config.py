@@ -309,7 +309,7 @@ class BatchConfig(Section):
 
 
 class SnapshotConfig(Section):
-    """How a load reads tables."""
+    """How a snapshot reads tables."""
 
     chunk_rows: int = Field(default=500_000, ge=1)
     chunk_bytes: Bytes = Field(default=128 << 20, ge=1)

@@ -6,8 +6,8 @@ filled in (`sink/verify/sides.py`).
 
 Rules:
 - The list follows the columns: renamed, widened and dropped with them.
-- A table that starts empty (TRUNCATE, a recreated table, a load that restarts it) has no earlier
-  rows, and so no list.
+- A table that starts empty (TRUNCATE, a recreated table, a snapshot that restarts it) has no
+  earlier rows, and so no list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def column_defaults_after(
     if not MODES[target.spec.mode].rows_are_changes:
         return ()
     if target.content is None and (target.create or target.replaces):
-        return ()  # a table created from scratch; what a load replaces may keep its rows
+        return ()  # a table created from scratch; what a snapshot replaces may keep its rows
     defaults = () if before is None else before.column_defaults
     content = target.content
     if content is not None:

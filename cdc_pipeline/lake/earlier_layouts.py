@@ -7,8 +7,8 @@ leave can be derived only with both (`sink/verify/sides.py`).
 Rules:
 - Each DDL that renames or drops columns, computes new ones from them, or changes the primary key
   adds one entry. Names of keys follow later DDL; names of columns lead from one entry to the next.
-- A table that starts empty (TRUNCATE, a recreated table, a load that restarts it) has no earlier
-  rows, and so no list.
+- A table that starts empty (TRUNCATE, a recreated table, a snapshot that restarts it) has no
+  earlier rows, and so no list.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ __all__ = [
 
 OTHER_FORMAT_STEP = (
     "use the version of the program that wrote it, or restore the file from a backup of the lake; "
-    "a lake of an older format is loaded again: remove it and its cursor, then run and snapshot"
+    "a lake of an older format is made again: remove it and its cursor, then run and snapshot"
 )
 
 
@@ -78,7 +78,7 @@ class Interval(FrozenModel):
     ignorable_events: dict[str, int] = Field(default_factory=dict)
 
 
-BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "load", "repair"]
+BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "snapshot", "repair"]
 
 
 class Note(FrozenModel):
@@ -169,7 +169,8 @@ class RecordedContent(FrozenModel):
         rows: living rows; -1 unknown.
         files, size_bytes: of its data files; -1 files: not counted, because the version determines
             them.
-        seq: the place of the side table's first rows, as text (K1): rows that a load has read have
+        seq: the place of the side table's first rows, as text (K1): rows that a snapshot has read
+        have
             this seq, except for ordinals and image; "" if nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
         keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
@@ -263,8 +264,8 @@ class RecordedTarget(_HasSpec):
     restores: int = -1
 
     @property
-    def is_of_load(self) -> bool:
-        """Whether a batch brings loaded rows to a target.
+    def is_of_snapshot(self) -> bool:
+        """Whether a batch brings rows of a snapshot to a target.
 
         If that fails, the target stays as it was, and continues.
         """
@@ -278,7 +279,7 @@ class BatchRecord(FrozenModel):
     """All that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone (K4), ``cursor_set`` if a
-    person has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``load``
+    person has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``snapshot``
     brings rows that were read from the source's tables, or swaps a loaded table into its
     target's place. A ``repair`` brings rows that a comparison with the source found, or restores
     a table's own rows. Of these only ``cursor_set`` moves the cursor. `start_...` is the

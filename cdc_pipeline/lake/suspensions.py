@@ -18,12 +18,12 @@ from cdc_pipeline.position.position import Position
 
 SUSPENDED_NOTE: Final = "suspended"
 # of a loaded table that could not be swapped in: the target is as it was
-LOAD_FAILED_NOTE: Final = "load_failed"
+SNAPSHOT_FAILED_NOTE: Final = "snapshot_failed"
 UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog rejects
 
 
 def suspension(
-    error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_reload: bool = False
+    error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_snapshot: bool = False
 ) -> Suspension:
     return Suspension(
         batch_number=batch_number,
@@ -34,7 +34,7 @@ def suspension(
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
         epoch=epoch,
-        needs_reload=needs_reload or error.needs_reload,
+        needs_snapshot=needs_snapshot or error.needs_snapshot,
         next_step=error.next_step or "",
     )
 
@@ -51,7 +51,7 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
         batch_number=record.batch_number,
         at=record.start,
         epoch=record.cursor_after.epoch,
-        needs_reload=isinstance(error, LakeStateError),
+        needs_snapshot=isinstance(error, LakeStateError),
     )
     return left if held is None else restated(held, left)
 
@@ -59,7 +59,7 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 def restated(before: Suspension, made: Suspension) -> Suspension:
     return before.model_copy(
         update={
-            name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")
+            name: getattr(made, name) for name in ("error", "what", "needs_snapshot", "next_step")
         }
     )
 
@@ -82,7 +82,7 @@ def is_retryable(suspended: Suspension) -> bool:
         isinstance(kind, type)
         and issubclass(kind, CdcError)
         and kind.retryable
-        and not suspended.needs_reload
+        and not suspended.needs_snapshot
     )
 
 
@@ -92,19 +92,19 @@ def sentence(table: str, suspended: Suspension) -> str:
 
 
 def new_snapshot(source: str, table: str) -> str:
-    """The command that loads a table again, whatever has become of it."""
+    """The command that takes a table's snapshot again, whatever has become of it."""
     return f"`cdc-pipeline snapshot {source} --table {quote(table)}`"
 
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
-    reload = f"to take a new snapshot of it: {new_snapshot(source, table)}"
-    reload += (
+    command = f"to take a new snapshot of it: {new_snapshot(source, table)}"
+    command += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     )
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
-    if suspended.needs_reload:
-        return f"{own}catching up cannot repair it; {reload}"
-    return f"{own}each run tries to catch it up from {suspended.position}; {reload}"
+    if suspended.needs_snapshot:
+        return f"{own}catching up cannot repair it; {command}"
+    return f"{own}each run tries to catch it up from {suspended.position}; {command}"
 
 
 def note_of(table: str, suspended: Suspension) -> Note:

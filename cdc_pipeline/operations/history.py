@@ -19,7 +19,7 @@ _WHAT: Final[dict[BatchKind, str]] = {
     "catch_up": "state or catch-up",
     "cursor_set": "cursor moved",
     "replay": "quarantine replayed",
-    "load": "snapshot",
+    "snapshot": "snapshot",
     "repair": "repair",
 }
 

@@ -17,11 +17,11 @@ from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.loads import LoadStatus, loads_of
+from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
-from cdc_pipeline.run.plan.needs_load import load_command, why_needed, why_parted
+from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_needed, why_parted
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.run.report import NeededPosition, needed_position, quarantined
 
@@ -75,7 +75,7 @@ class SourceStatus(FrozenModel):
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+    snapshots: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
 
     @property
     def suspended(self) -> list[str]:
@@ -105,7 +105,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             reason=reconciled.reason,
             position_of="cut" if cursors is None else "cursor",
             unfinished_batch=None if pending is None else pending.batch_number,
-            snapshots=tuple(loads_of(config, cut)),
+            snapshots=tuple(operations_of(config, cut)),
         )
     tables = {
         name: TableStatus(
@@ -160,7 +160,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         open_xa=cursor.open_xa,
         quarantine=quarantined(cut),
         tables=tables,
-        snapshots=tuple(loads_of(config, cut)),
+        snapshots=tuple(operations_of(config, cut)),
     )
 
 
@@ -175,8 +175,8 @@ def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
     state = cut.cursor.targets[name]
     parted = why_parted(config, state)
     if parted and state.origin is not None:
-        return parted, load_command(config.name, state.origin[0])
+        return parted, snapshot_command(config.name, state.origin[0])
     if all(source.gone for source in cut.tables[name].spec.sources_of(name).values()):
         return "", ""
     why = why_needed(state)
-    return why, load_command(config.name, name) if why else ""
+    return why, snapshot_command(config.name, name) if why else ""

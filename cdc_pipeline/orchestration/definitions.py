@@ -43,7 +43,11 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
     step_name,
 )
 from cdc_pipeline.orchestration.assets.check_assets import build_checks
-from cdc_pipeline.orchestration.assets.load_asset import Load, build_load, load_description
+from cdc_pipeline.orchestration.assets.snapshot_asset import (
+    TakeSnapshot,
+    build_snapshot,
+    snapshot_description,
+)
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.events.recorder import RowCounter
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
@@ -91,7 +95,7 @@ def build_definitions(
     resource: CdcResource | None = None,
     observer_factory: ObserverFactory | None = None,
     capture: Capture | None = None,
-    load: Load | None = None,
+    take_snapshot: TakeSnapshot | None = None,
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> dg.Definitions:
@@ -102,7 +106,7 @@ def build_definitions(
         resource: captures the pipelines, and may have variables of their YAML.
         observer_factory: makes one more observer for each run.
         capture: runs a capture; the pipeline's own by default.
-        load: loads tables; the pipeline's own by default.
+        take_snapshot: takes snapshots; the pipeline's own by default.
         row_counter: counts a table's rows without a JVM; the sink's own by default.
         retry_wait_s: pause before a retry.
 
@@ -125,8 +129,8 @@ def build_definitions(
                 file=file,
                 translator=translator,
                 cdc=cdc,
-                load=load,
                 capture=capture,
+                take_snapshot=take_snapshot,
                 observer_factory=observer_factory,
                 row_counter=row_counter,
                 retry_wait_s=retry_wait_s,
@@ -142,7 +146,7 @@ def build_source(
     file: Path,
     translator: CdcTranslator,
     cdc: CdcResource,
-    load: Load | None = None,
+    take_snapshot: TakeSnapshot | None = None,
     **runtime: Any,
 ) -> dg.Definitions:
     """Build the definitions of one pipeline; a stand-in that shows the error if that fails.
@@ -166,7 +170,9 @@ def build_source(
             loading.config = config
             loading.built = dg.Definitions(assets=[assets], jobs=[job])
             return loading.built
-        return _of_source(config, assets, upstream, translator=translator, load=load)
+        return _of_source(
+            config, assets, upstream, translator=translator, take_snapshot=take_snapshot
+        )
     except Exception as error:
         if loading is not None:
             raise
@@ -197,22 +203,22 @@ def _of_source(
     upstream: list[dg.AssetSpec],
     *,
     translator: CdcTranslator,
-    load: Load | None,
+    take_snapshot: TakeSnapshot | None,
 ) -> dg.Definitions:
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
     jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
     schedules = [_schedule(config, translator=translator)]
-    load_asset = build_load(config, translator=translator, load=load)
-    if load_asset is not None:
-        assets.append(load_asset)
-        load_job = dg.define_asset_job(
+    snapshot_asset = build_snapshot(config, translator=translator, take_snapshot=take_snapshot)
+    if snapshot_asset is not None:
+        assets.append(snapshot_asset)
+        snapshot_job = dg.define_asset_job(
             translator.snapshot_job_name(config.name),
-            selection=dg.AssetSelection.assets(load_asset),
-            description=load_description(config.name),
+            selection=dg.AssetSelection.assets(snapshot_asset),
+            description=snapshot_description(config.name),
             executor_def=dg.in_process_executor,
             tags={SOURCE_TAG: config.name},
         )
-        jobs.append(load_job)
+        jobs.append(snapshot_job)
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
     schedules.append(upkeep_schedule)

@@ -63,7 +63,7 @@ class CdcTranslator:
         return dg.AssetKey([source, "cursor"])
 
     def snapshot_key(self, source: str) -> dg.AssetKey:
-        """Return the key of the asset whose partitions are loads of the source's tables."""
+        """Return the key of the asset whose partitions are snapshots of the source's tables."""
         return dg.AssetKey([source, "snapshot"])
 
     def group_name(self, source: str) -> str:
@@ -79,7 +79,7 @@ class CdcTranslator:
         return f"{source}_capture"
 
     def snapshot_job_name(self, source: str) -> str:
-        """Return the name of the job that loads tables of a source."""
+        """Return the name of the job that takes snapshots of a source's tables."""
         return f"{source}_snapshot"
 
     def description(
@@ -139,8 +139,8 @@ class CdcTranslator:
         if automation is None:
             return None
         if automation == "eager":
-            # Captures themselves observe the tables of the database, and loads bring their tables
-            # up to date: nothing waits for either, or starts because of it.
+            # Captures themselves observe the tables of the database, and snapshots bring their
+            # tables up to date: nothing waits for either, or starts because of it.
             return dg.AutomationCondition.eager().ignore(
                 dg.AssetSelection.tag(ROLE_TAG, "source_table")
                 | dg.AssetSelection.tag(ROLE_TAG, "snapshot")

@@ -42,7 +42,7 @@ class Suspension(FrozenModel):
         error: class name of the error.
         journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that
             the target contains; catching up begins there.
-        needs_reload: catching up cannot help; the table must be loaded again.
+        needs_snapshot: catching up cannot help; the table must be read again by a snapshot.
         next_step: the advice of the error; "" if it has none.
     """
 
@@ -54,7 +54,7 @@ class Suspension(FrozenModel):
     gtid_set: str = ""
     journal_created_s: int = 0
     epoch: int = 1
-    needs_reload: bool = False
+    needs_snapshot: bool = False
     next_step: str = ""
 
     @property
@@ -72,14 +72,12 @@ class TargetState(FrozenModel):
     """The state of one target's table.
 
     Attributes:
-        table: the target's name in the lake.
-        app_id: the table's transaction application id.
-        table_version: in this cut, -1 before it was made.
-        applied_batch: the last batch that changed it.
-        partial: it was neither created in the log nor loaded, so that it lacks older rows (K19).
-        suspended: set while the table does not follow the source (K4).
-        sources: names of its source tables; () for one table with the target's name.
-        exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
+        table: the target's name in the lake. app_id: the table's transaction application id.
+        table_version: in this cut, -1 before it was made. applied_batch: the last batch that
+        changed it. partial: it was neither created in the log nor read by a snapshot, so that it
+        lacks older rows (K19). suspended: set while the table does not follow the source (K4).
+        sources: names of its source tables; () for one table with the target's name. exact: the
+        table has equalled the source, key by key, since its CREATE TABLE, and every
             change came as a row event that was applied once (K12: only then may a batch append
             without MERGE). Once lost, it does not return.
         origin: (source table, target) of the configuration that leads to it, if a rename has
@@ -425,7 +423,7 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Store
             expected=f"format {_FORMAT}",
             got=f"format {_document(text)['version']}",
             next_step="use the version of the program that wrote it, or remove the cursor and the "
-            "lake and load the tables again",
+            "lake and take their snapshots again",
         )
     # A short document that lost what it leaves to the cut must not be read as a whole one.
     is_whole = "of_cut" not in _document(text) and _document(text).keys() >= set(CURSOR_PARTS)

@@ -52,8 +52,8 @@ def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Co
     consumers = [Consumer(name, cursor.epoch, cursor.position)]
     for table, target in sorted((cursor.targets or {}).items()):
         at = target.suspended
-        if at is None or at.needs_reload:
-            continue  # a table that must be loaded again needs no journal
+        if at is None or at.needs_snapshot:
+            continue  # a table that must be read again by a snapshot needs no journal
         position = Position(
             at.journal, at.offset, gtid_set=at.gtid_set, journal_created_s=at.journal_created_s
         )

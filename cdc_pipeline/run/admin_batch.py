@@ -3,8 +3,8 @@
     lock -> discard what is not recorded -> reconcile -> stage -> record -> merge -> cut -> cursor
 
 Rules:
-- Suspensions, loads, repairs, replays and restores are such batches. They have the numbers of the
-  source's one counter and are finished by the next run where they were killed.
+- Suspensions, snapshots, repairs, replays and restores are such batches. They have the numbers of
+  the source's one counter and are finished by the next run where they were killed.
 - It begins only if no other batch waits to be finished. A person who moves the cursor (kind
   ``cursor_set``) makes one as well: its cursor is the new one.
 """

@@ -1,8 +1,8 @@
-"""Observers of a run: of a capture's progress, and of a load around captures."""
+"""Observers of a run: of a capture's progress, and of a snapshot around captures."""
 
 from __future__ import annotations
 
-from cdc_pipeline.lake.loads import LoadState, Progress
+from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
 
@@ -33,13 +33,13 @@ class RunObserver:
     def failed(self, error: BaseException) -> None:
         """The capture has failed, whatever it published before."""
 
-    def load_began(self, state: LoadState, *, resumed: bool) -> None:
-        """A load begins, or resumes."""
+    def operation_began(self, state: Operation, *, resumed: bool) -> None:
+        """A snapshot begins, or resumes."""
 
-    def load_stepped(self, text: str) -> None:
-        """What the load does now, or waits for, in words."""
+    def step(self, text: str) -> None:
+        """What the snapshot does now, or waits for, in words."""
 
-    def load_progressed(self, state: LoadState, progress: Progress) -> None:
+    def operation_progressed(self, state: Operation, progress: Progress) -> None:
         """Rows which were read are in the side lake."""
 
 

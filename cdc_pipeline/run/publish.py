@@ -1,7 +1,7 @@
 """Publish a cut: tell the observer, write the cursor, ack, clean up (K2, K3).
 
 Rules:
-- Every batch ends here: of a capture, a catch-up, a load, a repair, a person.
+- Every batch ends here: of a capture, a catch-up, a snapshot, a repair, a person.
 - The cursor follows the cut, the ack follows the cursor. If a run crashes in between, the next one
   compares cursor and cut and repairs the difference (`plan/reconcile.py`).
 """

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.loads import LoadStatus
+from cdc_pipeline.lake.long_operations import OperationStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
 from cdc_pipeline.position.failback import consumers_of, oldest
@@ -108,7 +108,7 @@ class CapturePlan(FrozenModel):
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
     # why, by target: `cdc-pipeline snapshot` reads them
     needs_snapshot: dict[str, str] = Field(default_factory=dict)
-    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+    snapshots: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
     # changes of captured tables that the source does not log: cascades
     warnings: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 
 Rules:
 - A server recomputes generated columns when a column of their expression changes, and does not log
-  that. Only the server can compute the new values: such a statement needs a reload.
+  that. Only the server can compute the new values: such a statement needs a new snapshot.
 - A name counts as a column of an expression if it stands anywhere in its text, in a literal too. A
   name that can be written in several ways (quotes, other scripts) counts in every expression.
 - STORED values are computed again by any ALTER TABLE that copies the table, in that statement's

@@ -233,8 +233,8 @@ class Sink:
             if file.table not in _sources_of(record, previous)
         ]
         for name, error in failures.items():
-            if name in unregistered and _is_loaded(record, name):
-                # What a load has put in place can no longer be given up.
+            if name in unregistered and _is_of_snapshot(record, name):
+                # What a snapshot has put in place can no longer be given up.
                 notes.append(Note(kind=UNREGISTERED_NOTE, text=cause_of(error), table=name))
             else:
                 failing[name] = error
@@ -255,7 +255,7 @@ class Sink:
             return self.read_cut(number)
         self._tables.published(previous, applied.there)
         for target in record.targets:
-            if target.is_of_load and target.table in failing:
+            if target.is_of_snapshot and target.table in failing:
                 with suppress(CdcError, OSError):  # a vacuum removes the rest
                     self._tables.forget(target)
         return cut
@@ -316,7 +316,7 @@ class Sink:
         self._lock_check()
 
 
-def _is_loaded(record: BatchRecord, name: str) -> bool:
+def _is_of_snapshot(record: BatchRecord, name: str) -> bool:
     return any(target.table == name and target.content is not None for target in record.targets)
 
 

@@ -16,7 +16,7 @@ from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.cut_order import with_order
 from cdc_pipeline.lake.earlier_layouts import earlier_layouts_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
-from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
+from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.sink.modes.rescue import summed
 from cdc_pipeline.sink.protocol import TableVersion
@@ -49,15 +49,15 @@ def next_cut(
         if name not in failing:
             tables[name] = _table_after(record, target, there[name], previous)
             states[name] = _state_after(record, target, there[name], states.get(name))
-        elif target.is_of_load:
-            notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(failing[name]), table=name))
+        elif target.is_of_snapshot:
+            notes.append(Note(kind=SNAPSHOT_FAILED_NOTE, text=cause_of(failing[name]), table=name))
         else:
             last = (None if previous is None else previous.cursor.targets.get(name)) or _unmade(
                 target
             )
             left = left_behind(record, failing[name], held=last.suspended)
             if target.content is not None:  # it holds the rows of a table with another name (K28)
-                left = left.model_copy(update={"needs_reload": True})
+                left = left.model_copy(update={"needs_snapshot": True})
             states[name] = _suspended(last, left)
             notes.append(note_of(name, left))
     new = Cut(
@@ -104,7 +104,9 @@ def _states_before(
     for name in record.dropped:
         states.pop(name, None)
     kept = {
-        target.table for target in record.targets if target.is_of_load and target.table in failing
+        target.table
+        for target in record.targets
+        if target.is_of_snapshot and target.table in failing
     }
     for name, after in record.cursor_after.targets.items():
         if name in kept:

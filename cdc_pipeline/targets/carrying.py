@@ -6,8 +6,8 @@ Rules:
 - A target that several tables share takes over nothing, and gives nothing away: its rows are
   identified by their names.
 - A history or a changelog of another table never becomes that of this one. It goes to a name that
-  has none; else the name needs a load, which ends the one and begins the other by the rules of the
-  mode (`SinkMode.replaced_sql`).
+  has none; else the name needs a snapshot, which ends the one and begins the other by the rules of
+  the mode (`SinkMode.replaced_sql`).
 """
 
 from __future__ import annotations

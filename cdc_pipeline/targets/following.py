@@ -136,7 +136,7 @@ class FollowedTargets:
                 )
         return names
 
-    def awaits_load(self, database: str, table: str) -> bool:
+    def awaits_snapshot(self, database: str, table: str) -> bool:
         """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
         routes = self.routes_of(database, table)
         return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)

@@ -3,8 +3,8 @@
 Rules:
 - All mistakes are reported at once, each with its path in the file.
 - A target's mode and shape are fixed by its existing rows. A rule that differs now needs a new
-  target, or a reload of the old one. Only `cluster_by`, which affects the layout of files, may
-  change; it applies to tables created afterwards.
+  target, or a new snapshot of the old one. Only `cluster_by`, which affects the layout of files,
+  may change; it applies to tables created afterwards.
 - Columns are checked if they are known: those of recorded tables. The rest is checked at a table's
   first rows.
 """
@@ -93,7 +93,7 @@ def _not_merged(route: Route, others: list[str]) -> ConfigError:
 
 
 def check_recorded(routes: Routes, cut: Cut) -> None:
-    """ConfigError: mode or shape of targets that go on without a load have changed."""
+    """ConfigError: mode or shape of targets that go on without a snapshot have changed."""
     _raise_all(_changed(routes, cut))
 
 
@@ -188,8 +188,8 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
     errors: list[CdcError] = []
     for name, table in sorted(cut.tables.items()):
         suspension = cut.cursor.targets[name].suspended
-        if suspension is not None and suspension.needs_reload:
-            continue  # it gets no row before it is reloaded, by the present rule
+        if suspension is not None and suspension.needs_snapshot:
+            continue  # it gets no row before its new snapshot, by the present rule
         # A renamed table's target is still that of the rule under which it began.
         origin = cut.cursor.targets[name].origin
         leads_to, sources = (

@@ -326,6 +326,6 @@ def _stop(route: Route, what: str, setting: str) -> SchemaError:
         f"a statement and the rule of target {route.target} contradict each other: {what} ({at})",
         table=route.source,
         setting=at,
-        next_step="load the target again under a rule for the new columns: give the rule "
+        next_step="take a new snapshot under a rule for the new columns: give the rule "
         "another `name`, and start a capture after this statement",
     )

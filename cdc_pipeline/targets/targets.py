@@ -11,7 +11,7 @@ Rules:
   events.
 - A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose
   table has the name now, if both are kept by the same rule (`carrying.heir`). If it cannot, it
-  holds rows of another table, and is suspended until it is loaded; a name without a target gets a
+  holds rows of another table, and is suspended until its snapshot; a name without a target gets a
   partial one.
 - A suspended target is not known here: its rows and statements pass it by (K4). A table can be
   suspended even before it has a target. A source table is suspended if all of its targets are.

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
-from cdc_pipeline.lake.loads import LOADS_FOLDER
+from cdc_pipeline.lake.long_operations import OPERATIONS_FOLDER
 from cdc_pipeline.operations.cursor.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.orchestration.runs.execute import load_source
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -97,9 +97,9 @@ def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: Memor
     rebuild = named(suspended, "backfill")
     asked = run(*named(suspended, "snapshot"), exit_code=None)
     assert named(asked, "backfill", "shop")
-    damaged = shop.paths.state / LOADS_FOLDER / "20260101T000000-00000000.json"
+    damaged = shop.paths.state / OPERATIONS_FOLDER / "20260101T000000-00000000.json"
     damaged.parent.mkdir()
-    damaged.write_text('{"load_id"')
+    damaged.write_text('{"operation_id"')
     assert "20260101T000000-00000000" in run("status", "shop", exit_code=None).output
     refused = run(*rebuild, exit_code=1)
     restart = [word.replace("SCHEMA.TABLE", "shop.pair") for word in named(refused, "backfill")]

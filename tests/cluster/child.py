@@ -21,7 +21,7 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.lake import Parallel
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
@@ -57,8 +57,8 @@ def main(
 
 def _run(command: str, config: PipelineConfig, cursors: FileCursorStore, archive: Path) -> Any:
     match command:
-        case "load":
-            return load(config, cursors=cursors).outcome
+        case "snapshot":
+            return take_snapshot(config, cursors=cursors).outcome
         case "capture":
             return capture(config, cursors=cursors).outcome
         case "verify":

@@ -42,12 +42,12 @@ CAPTURE_POINTS = (
     "before_cursor",
     "before_ack",
 )
-LOAD_POINTS = (
-    "load_begun",
-    "load_created",
-    "load_chunks/after_record",
-    "load_read/load_caught_up",
-    "load_swapping/before_replaced",
+SNAPSHOT_POINTS = (
+    "snapshot_begun",
+    "snapshot_created",
+    "snapshot_chunks/after_record",
+    "snapshot_read/snapshot_caught_up",
+    "snapshot_swapping/before_replaced",
     "between_merges",
 )
 
@@ -163,7 +163,7 @@ def project(
 def test_k2_k16_k17_every_command_on_a_cluster_over_a_bucket(project: Project) -> None:
     project.end_journal()
     project.workload.run(40)
-    assert project.told("load")["load"] == "loaded"
+    assert project.told("snapshot")["snapshot"] == "taken"
     project.end_journal()
     project.workload.run(40)
     project.workload.rolled_back_transaction()
@@ -196,8 +196,8 @@ def test_k2_the_driver_is_killed_in_captures_and_the_next_one_goes_on(project: P
 def test_k2_k17_the_driver_is_killed_in_a_load_and_the_next_one_goes_on(project: Project) -> None:
     """The last kill is that of the run that finishes the swap."""
     project.workload.run(20)
-    for point in LOAD_POINTS:
-        project.killed_at("load", point)
+    for point in SNAPSHOT_POINTS:
+        project.killed_at("snapshot", point)
         project.workload.run(3)
     project.told("load,capture")
     project.assert_equal()

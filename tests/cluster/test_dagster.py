@@ -261,7 +261,7 @@ def test_k3_k16_cursor_limits_retries_and_backfills_with_dagsters_state_in_postg
             return found.status is BulkActionStatus.COMPLETED_SUCCESS
 
         project.wait("the backfill does not end", is_filled)
-        assert {"load"} <= {cut.kind for cut in cuts_of(project.lake, "bank")[began:]}
+        assert {"snapshot"} <= {cut.kind for cut in cuts_of(project.lake, "bank")[began:]}
 
         # The database goes away between two runs, and comes back.
         postgres.daemon.stop()

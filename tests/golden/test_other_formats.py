@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, Progress
 from cdc_pipeline.lake.state import _cut
 from cdc_pipeline.lake.table_facts import _read as _read_facts
 from cdc_pipeline.operations.status import status
@@ -116,9 +116,9 @@ def test_k3_the_facts_of_tables_of_another_version_are_refused(
 
 
 def test_k3_a_snapshot_of_another_version_is_refused(shop: MemoryShop, tmp_path: Path) -> None:
-    folder = LoadFolder(shop.config, "20261123T000000-01234567")
-    state = LoadState(
-        load_id=folder.load_id,
+    folder = OperationFolder(shop.config, "20261123T000000-01234567")
+    state = Operation(
+        operation_id=folder.operation_id,
         source="shop",
         sources=("shop.a",),
         targets=("shop.a",),
@@ -130,7 +130,7 @@ def test_k3_a_snapshot_of_another_version_is_refused(shop: MemoryShop, tmp_path:
     folder.write_progress(0, Progress())
     assert folder.read() == state
     for file, read in (
-        (folder.lake.parent / f"{folder.load_id}.json", folder.read),
+        (folder.lake.parent / f"{folder.operation_id}.json", folder.read),
         (next(folder.lake.rglob("progress/*")), folder.read_progress),
     ):
         _change(file, lambda document: document.update(version=2))

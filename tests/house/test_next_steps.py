@@ -41,17 +41,17 @@ TRIED: Final[dict[str, str]] = {
     "operations/cursor/cursor_change.py::_check_unmoved": (
         "cli/test_cursor.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),
-    "operations/snapshot/snapshot.py::load": _REBUILT,
+    "operations/snapshot/snapshot.py::take_snapshot": _REBUILT,
     "operations/snapshot/side.py::log_is_gone": (
         "operations/snapshot/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
-    "lake/loads.py::_parsed": _REBUILT,
+    "lake/long_operations.py::_parsed": _REBUILT,
     "lake/suspensions.py::new_snapshot": (
         "cli/test_damaged_tables.py::"
         "test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"
     ),
-    "run/plan/needs_load.py::load_command": (
-        "operations/snapshot/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
+    "run/plan/needs_snapshot.py::snapshot_command": (
+        "operations/snapshot/test_snapshot.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
     "operations/discover.py::discover": ("cli/test_discover.py::test_an_archive_has_no_catalog"),
     "operations/quarantine_replay.py::_selected_entries": _LISTS,
@@ -90,7 +90,7 @@ SEEN: Final[dict[str, str]] = {
     ),
     "operations/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "operations/cursor/cursor_change.py::apply_rebuild": "a look at the cursor",
-    "operations/snapshot/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
+    "operations/snapshot/begin.py::SnapshotBegin._cursor": "a run, on the server that it stands in",
     "operations/snapshot/main.py::MainLake.capture": "a run: there is no cursor yet",
     "operations/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
     "targets/targets.py::Targets._arrive": (

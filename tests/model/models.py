@@ -77,8 +77,8 @@ MODELS: Final = (
         is_progress=True,
     ),
     Model(
-        "load",
-        "a load: a kill, a target that fails, and a person",
+        "snapshot",
+        "a snapshot: a kill, a target that fails, and a person",
         _disk(4, Crashes=1, Failures=1, Interventions=1, Loads=1),
     ),
     Model(
@@ -88,7 +88,7 @@ MODELS: Final = (
     ),
     Model(
         "leases",
-        "two runs: a kill, two lost leases and a load",
+        "two runs: a kill, two lost leases and a snapshot",
         _store(4, Crashes=1, Losses=2, Loads=1),
     ),
     Model(

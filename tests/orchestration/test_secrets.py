@@ -158,15 +158,15 @@ def test_a_variable_that_is_set_later_is_seen_by_the_next_run(
     assert capture.passwords == ["first", "rotated"]
 
 
-def test_a_resources_variables_are_for_captures_loads_and_checks(
+def test_a_resources_variables_are_for_captures_snapshots_and_checks(
     project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live(project.jobs, extra="maintenance: {}\n")
-    loads: list[str] = []
+    passwords: list[str] = []
 
-    def load(config: PipelineConfig, **_given: Any) -> Any:
+    def take_snapshot(config: PipelineConfig, **_given: Any) -> Any:
         assert isinstance(config.source, LiveSourceConfig)
-        loads.append(config.source.password.get_secret_value())
+        passwords.append(config.source.password.get_secret_value())
         raise CdcError("that is enough")
 
     capture = Given()
@@ -174,7 +174,7 @@ def test_a_resources_variables_are_for_captures_loads_and_checks(
         project.jobs,
         resource=CdcResource(environment={"DB_PASSWORD": dg.EnvVar("SALES_PASSWORD")}),
         capture=capture,
-        load=load,
+        take_snapshot=take_snapshot,
     )
 
     def failure(job: dg.JobDefinition, **given: Any) -> str:
@@ -210,7 +210,7 @@ def test_a_resources_variables_are_for_captures_loads_and_checks(
     )
     for job in ("check_lag", "check_count"):
         assert "db.invalid" in failure(checks.resolve_job_def(job))
-    assert (capture.passwords, loads) == ([SECRET], [SECRET])
+    assert (capture.passwords, passwords) == ([SECRET], [SECRET])
 
 
 @pytest.mark.parametrize("resource", ["process", "EnvVar"])

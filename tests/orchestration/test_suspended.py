@@ -277,5 +277,5 @@ def test_k4_the_error_of_a_run_is_retryable_where_its_causes_are() -> None:
     both = suspended_error({"shop.orders": gone, "shop.items": HELD}, cursor=cursor)
     assert not both.retryable
     assert "shop.items is suspended at binlog.000003:500: " in str(both)
-    reload = HELD.model_copy(update={"needs_reload": True})
+    reload = HELD.model_copy(update={"needs_snapshot": True})
     assert "catching up cannot repair it" in way_out("shop.items", reload)

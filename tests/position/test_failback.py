@@ -42,7 +42,7 @@ def _suspended(
         journal="binlog.000003",
         offset=offset,
         epoch=epoch,
-        needs_reload=reload,
+        needs_snapshot=reload,
     )
     target = TargetState(
         table=table, app_id=table, table_version=1, applied_batch=1, suspended=suspension

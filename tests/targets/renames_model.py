@@ -141,7 +141,7 @@ class Names:
         for error in errors:
             assert error.table is not None
             made = suspension(error, batch_number=1, at=AT, epoch=1)
-            assert made.needs_reload
+            assert made.needs_snapshot
             for name in self.targets.suspend(error.table, made, only=error.targets):
                 self.stopped[name] = error
         for name in list(self.stopped):

@@ -380,7 +380,7 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     cut = next_cut(record, previous, {}, {"d.b": MergeError("it failed")})
     state = cut.cursor.targets["d.b"]
     assert state.suspended is not None
-    assert (state.app_id, state.table_version, state.suspended.needs_reload) == ("old", 3, True)
+    assert (state.app_id, state.table_version, state.suspended.needs_snapshot) == ("old", 3, True)
     assert state.suspended.offset == 400
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
     cut = next_cut(

@@ -96,8 +96,8 @@ def test_k14_a_target_that_waits_for_its_load_is_made_by_the_rule_of_then() -> N
     held = Suspension(
         batch_number=1, error="LakeStateError", what="gone", journal="binlog.000004", offset=40
     )
-    for needs_reload in (False, True):
-        held = held.model_copy(update={"needs_reload": needs_reload})
+    for needs_snapshot in (False, True):
+        held = held.model_copy(update={"needs_snapshot": needs_snapshot})
         states = {
             name: state.model_copy(update={"suspended": held})
             for name, state in there.cursor.targets.items()
@@ -105,7 +105,7 @@ def test_k14_a_target_that_waits_for_its_load_is_made_by_the_rule_of_then() -> N
         cut = there.model_copy(
             update={"cursor": there.cursor.model_copy(update={"targets": states})}
         )
-        with nullcontext() if needs_reload else pytest.raises(ConfigError):
+        with nullcontext() if needs_snapshot else pytest.raises(ConfigError):
             check_recorded(other, cut)
 
 

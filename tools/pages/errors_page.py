@@ -43,7 +43,7 @@ def _described(error: type[CdcError]) -> Iterator[str]:
     facts = [f"`{error.__name__}`"]
     if error.retryable:
         facts.append("*retryable*")
-    if error.needs_reload:
+    if error.needs_snapshot:
         facts.append("*needs a snapshot*")
     if issubclass(error, ConfigError):
         facts.append("*exit code 2*")

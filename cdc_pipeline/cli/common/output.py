@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from cdc_pipeline.lake.loads import LoadStatus
+    from cdc_pipeline.lake.long_operations import OperationStatus
     from cdc_pipeline.position.cursor import OpenXa
 
 
@@ -145,26 +145,21 @@ def xa_line(xa: OpenXa) -> str:
     )
 
 
-def load_line(load: LoadStatus) -> str:
+def operation_line(operation: OperationStatus) -> str:
     """An unfinished snapshot on one line: its step and progress."""
-    if load.damaged:
-        return f"{load.load_id}: {load.damaged}"
-    percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
-    command = "cdc-pipeline snapshot" if load.kind == "load" else "cdc-pipeline backfill --rebuild"
-    state = (
-        "under way"
-        if load.is_running
-        else f"stopped; run the same `{command}` again to continue it"
-    )
-    if load.kind == "rebuild":
-        return (
-            f"{load.load_id} of {', '.join(load.tables)}: rebuilt from "
-            f"{load.journal}:{load.offset}; {state}"
-        )
-    return (
-        f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in "
-        f"{count_of(load.chunks, 'chunk')}{percent}, from {load.journal}:{load.offset}; {state}"
-    )
+    if operation.damaged:
+        return f"{operation.operation_id}: {operation.damaged}"
+    percent = f", {operation.percent:.0f} %" if operation.percent >= 0 else ""
+    is_rebuild = operation.kind == "rebuild"
+    command = "cdc-pipeline backfill --rebuild" if is_rebuild else "cdc-pipeline snapshot"
+    stopped = f"stopped; run the same `{command}` again to continue it"
+    state = "under way" if operation.is_running else stopped
+    what = f"{operation.operation_id} of {', '.join(operation.tables)}"
+    place = f"from {operation.journal}:{operation.offset}"
+    if is_rebuild:
+        return f"{what}: rebuilt {place}; {state}"
+    read = f"{count_of(operation.rows, 'row')} in {count_of(operation.chunks, 'chunk')}"
+    return f"{what}: {read}{percent}, {place}; {state}"
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:

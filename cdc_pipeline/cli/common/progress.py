@@ -16,8 +16,8 @@ from rich.progress import (
 )
 
 from cdc_pipeline.cli.common.output import count_of, notes, print_log_with
-from cdc_pipeline.lake.loads import LoadState
-from cdc_pipeline.lake.loads import Progress as LoadedSoFar
+from cdc_pipeline.lake.long_operations import Operation
+from cdc_pipeline.lake.long_operations import Progress as ReadSoFar
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan
@@ -102,7 +102,7 @@ class ProgressObserver(Bars, RunObserver):
         )
 
 
-class LoadProgress(Bars, RunObserver):
+class OperationProgress(Bars, RunObserver):
     """Shows steps as lines, and rows as bars relative to the catalog's estimate."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -112,23 +112,23 @@ class LoadProgress(Bars, RunObserver):
         self._last_step = ""
 
     def waiting(self, run_ids: list[str]) -> None:
-        self.load_stepped(f"waiting for another run of this source ({holders_text(run_ids)})")
+        self.step(f"waiting for another run of this source ({holders_text(run_ids)})")
 
-    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+    def operation_began(self, state: Operation, *, resumed: bool) -> None:
         for task in self._tasks.values():
             self._progress.remove_task(task)
         self._tasks, self._first = {}, {}
         goes_on = "continues" if resumed else "begins"
         self._console.print(
-            f"snapshot {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
+            f"snapshot {state.operation_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
         )
 
-    def load_stepped(self, text: str) -> None:
+    def step(self, text: str) -> None:
         if text != self._last_step:
             self._console.print(f"  {text}", soft_wrap=True)
         self._last_step = text
 
-    def load_progressed(self, state: LoadState, progress: LoadedSoFar) -> None:
+    def operation_progressed(self, state: Operation, progress: ReadSoFar) -> None:
         for name in state.sources:
             table = progress.tables.get(name)
             rows = 0 if table is None else table.rows

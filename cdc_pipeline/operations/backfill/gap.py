@@ -21,7 +21,7 @@ from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
-from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
+from cdc_pipeline.errors import ConfigError, SnapshotError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
@@ -96,7 +96,7 @@ def fill_gap(
 
     Raises:
         ConfigError: no changelog of such a table, or a range that is not between two places.
-        LoadError: the changelog has changes of the range, or does not fit them.
+        SnapshotError: the changelog has changes of the range, or does not fit them.
         CdcError: everything else; nothing was appended, or the next run of the source finishes it.
     """
     observer = observer or RunObserver()
@@ -165,7 +165,7 @@ class _Gap:
             )
         for name in names:
             if cut.cursor.targets[name].suspended is not None:
-                raise LoadError(
+                raise SnapshotError(
                     "a suspended changelog catches up by itself",
                     table=name,
                     next_step="if its journals are gone, set source.archive_directory; then "
@@ -178,7 +178,7 @@ class _Gap:
         low, high = (seq_of_place(epoch, at.journal, at.offset) for at in (first, last))
         rows = self._sink.rows_within(name, low=low, high=high - 1).rows
         if rows:
-            raise LoadError(
+            raise SnapshotError(
                 "the changelog already has changes of the range, which would be duplicated",
                 journal=first.journal,
                 offset=first.offset,
@@ -221,7 +221,7 @@ class _Gap:
         try:
             Drain(context, session, committer).run()
         except TransactionError as error:
-            raise LoadError(
+            raise SnapshotError(
                 "the range cannot be appended as it is",
                 journal=first.journal,
                 offset=first.offset,
@@ -243,7 +243,7 @@ class _Gap:
         if part is None or not targets:
             return None
         if part.quarantine or any(target.create for target in targets):
-            raise LoadError(
+            raise SnapshotError(
                 "changes of the range do not fit the changelog",
                 table=self._table,
                 expected="rows that can be applied, with the changelog's columns",

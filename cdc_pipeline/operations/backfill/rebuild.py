@@ -8,12 +8,12 @@ Rules:
   that would be partial is refused, with what to do. The range ends at the main cursor: nothing is
   missing, and nothing comes twice.
 - Until the swap only its own captures change the main lake, and old rows stay readable. The swap is
-  that of a load (`operations/snapshot/swap.py`): one recorded batch under the lock, which does not
-  move the cursor. Histories and changelogs are replaced as a whole as well, because the log
+  that of a snapshot (`operations/snapshot/swap.py`): one recorded batch under the lock, which does
+  not move the cursor. Histories and changelogs are replaced as a whole as well, because the log
   contains all of them.
-- The side lake is in ``_cdc/<source>/loads/<id>``. A killed rebuild resumes where it stopped. The
-  table's application id shows from which range it was rebuilt; it is not rebuilt from that again
-  unless requested.
+- The side lake is in ``_cdc/<source>/operations/<id>``. A killed rebuild resumes where it stopped.
+  The table's application id shows from which range it was rebuilt; it is not rebuilt from that
+  again unless requested.
 - Rows of another numbering of the log (K1) belong to another server: the range uses the numbering
   of the main cursor.
 """
@@ -36,17 +36,17 @@ from cdc_pipeline.config.pipeline_config import (
     PositionConfig,
     Start,
 )
-from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.loads import (
-    LoadFolder,
-    LoadState,
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
     is_finished,
     is_needed,
-    load_ids,
-    loads_lock,
-    new_load_id,
+    new_operation_id,
+    operation_ids,
+    operations_lock,
     remove_damaged,
 )
 from cdc_pipeline.lake.records import Cut, Note
@@ -61,13 +61,13 @@ from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.operations.snapshot.finish import Finish
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.snapshot.side import LoadLake, side_config
+from cdc_pipeline.operations.snapshot.side import SnapshotLake, side_config
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_load import LoadSelection, choose
+from cdc_pipeline.run.plan.needs_snapshot import TableChoice, choose
 from cdc_pipeline.run.report import ParallelReport, ReportPosition
 from cdc_pipeline.run.wiring import build_sink, build_source
 
@@ -121,7 +121,7 @@ def rebuild(
     Raises:
         ConfigError: tables that are not captured, or an archive that cannot be read with this
             source.
-        LoadError: a table would be partial, or cannot be followed from its creation on.
+        SnapshotError: a table would be partial, or cannot be followed from its creation on.
         LockError: another process is rebuilding it, or the source's lock is held for too long.
         CdcError: everything else; the same call resumes where this one stopped.
     """
@@ -168,10 +168,10 @@ class _Rebuild:
 
     def run(self, *, restart: bool) -> RebuildReport:
         chosen = self._selected_tables(self._main.state()[1])
-        self._main.capture(loading=chosen.targets)
+        self._main.capture(snapshot_of=chosen.targets)
         cursor, cut = self._main.state()
         assert cursor is not None  # a capture leaves one
-        with loads_lock(self._config):
+        with operations_lock(self._config):
             if restart:
                 remove_damaged(self._config)
             self._tidy(cut)
@@ -184,16 +184,16 @@ class _Rebuild:
                 tables=chosen.sources,
             )
         with ExitStack() as stack:
-            with loads_lock(self._config):
+            with operations_lock(self._config):
                 folder, state, resumed = self._begun(chosen, cursor, cut, restart=restart)
                 stack.enter_context(folder.locked())
                 if not resumed:
                     folder.create(state)
-            self._observer.load_began(state, resumed=resumed)
-            reach("load_begun")
+            self._observer.operation_began(state, resumed=resumed)
+            reach("snapshot_begun")
             return self._replay(folder, state, chosen, resumed=resumed)
 
-    def _selected_tables(self, cut: Cut | None) -> LoadSelection:
+    def _selected_tables(self, cut: Cut | None) -> TableChoice:
         """With the tables that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
         source = build_source(self._config)
@@ -208,11 +208,11 @@ class _Rebuild:
 
     @property
     def _mark(self) -> str:
-        """The end of a load's id."""
+        """The end of a snapshot's id."""
         text = "\n".join((*self._tables, as_text(self._start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def _is_done(self, cut: Cut | None, chosen: LoadSelection) -> bool:
+    def _is_done(self, cut: Cut | None, chosen: TableChoice) -> bool:
         states = {} if cut is None else cut.cursor.targets
         target_states = [states.get(name) for name in chosen.targets]
         return bool(target_states) and all(
@@ -224,24 +224,28 @@ class _Rebuild:
         )
 
     def _begun(
-        self, chosen: LoadSelection, cursor: CursorState, cut: Cut | None, *, restart: bool
-    ) -> tuple[LoadFolder, LoadState, bool]:
+        self, chosen: TableChoice, cursor: CursorState, cut: Cut | None, *, restart: bool
+    ) -> tuple[OperationFolder, Operation, bool]:
         for folder, state in self._rebuilds():
             if not set(state.targets) & set(chosen.targets):
                 continue
             with folder.locked():  # raises if another process works on it
                 if restart or is_finished(state, cut):
                     folder.remove()
-                elif state.load_id.endswith(self._mark) and state.targets == chosen.targets:
+                elif state.operation_id.endswith(self._mark) and state.targets == chosen.targets:
                     return folder, state, True
-        load_id = f"{new_load_id()[:-8]}{self._mark}"
-        return LoadFolder(self._config, load_id), self._new_state(load_id, chosen, cursor), False
+        operation_id = f"{new_operation_id()[:-8]}{self._mark}"
+        return (
+            OperationFolder(self._config, operation_id),
+            self._new_state(operation_id, chosen, cursor),
+            False,
+        )
 
-    def _rebuilds(self) -> Iterator[tuple[LoadFolder, LoadState]]:
+    def _rebuilds(self) -> Iterator[tuple[OperationFolder, Operation]]:
         """Except one that a recorded batch still takes its rows from."""
         pending = self._main.pending()
-        for load_id in load_ids(self._config):
-            folder = LoadFolder(self._config, load_id)
+        for operation_id in operation_ids(self._config):
+            folder = OperationFolder(self._config, operation_id)
             state = folder.read()
             if state is not None and state.kind == "rebuild" and not is_needed(state, pending):
                 yield folder, state
@@ -251,7 +255,7 @@ class _Rebuild:
             if is_finished(state, cut) and not folder.is_locked():
                 folder.remove()
 
-    def _new_state(self, load_id: str, chosen: LoadSelection, cursor: CursorState) -> LoadState:
+    def _new_state(self, operation_id: str, chosen: TableChoice, cursor: CursorState) -> Operation:
         source = build_source(self._config)
         try:
             source.check()
@@ -260,7 +264,7 @@ class _Rebuild:
         finally:
             source.close()
         if begin.order >= cursor.position.order:
-            raise LoadError(
+            raise SnapshotError(
                 "the range would end before it begins: a rebuild ends at the cursor",
                 journal=begin.journal,
                 offset=begin.offset,
@@ -268,8 +272,8 @@ class _Rebuild:
                 next_step="give an earlier --from",
             )
         at = cursor_state(self._config.name, identity, begin, epoch=cursor.epoch)
-        return LoadState(
-            load_id=load_id,
+        return Operation(
+            operation_id=operation_id,
             source=self._config.name,
             sources=chosen.sources,
             targets=chosen.targets,
@@ -282,11 +286,11 @@ class _Rebuild:
     # -- replaying it ------------------------------------------------------------------------------
 
     def _replay(
-        self, folder: LoadFolder, state: LoadState, chosen: LoadSelection, *, resumed: bool
+        self, folder: OperationFolder, state: Operation, chosen: TableChoice, *, resumed: bool
     ) -> RebuildReport:
         if self._parallel is not None:
             self._fill(folder, state, chosen)
-        side = LoadLake(self._config, folder, state, run_id=self._run_id)
+        side = SnapshotLake(self._config, folder, state, run_id=self._run_id)
         side.open()
         finish = Finish(
             self._config,
@@ -299,14 +303,14 @@ class _Rebuild:
             is_whole=True,
         )
         swapped = finish.run()
-        reach("load_swapped")
+        reach("snapshot_swapped")
         folder.remove()
-        reach("load_removed")
+        reach("snapshot_removed")
         cut = swapped.cut if swapped is not None else self._main.state()[1]
         assert cut is not None
         return self._report(state, chosen, cut, resumed=resumed)
 
-    def _fill(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection) -> None:
+    def _fill(self, folder: OperationFolder, state: Operation, chosen: TableChoice) -> None:
         assert self._parallel is not None
         assert self._archive is not None
         config = side_config(self._config, folder, state)
@@ -336,8 +340,8 @@ class _Rebuild:
         )
         self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
 
-    def _check(self, folder: LoadFolder, side: LoadLake, chosen: LoadSelection) -> None:
-        """Remove the rebuild and raise LoadError if a table is not whole."""
+    def _check(self, folder: OperationFolder, side: SnapshotLake, chosen: TableChoice) -> None:
+        """Remove the rebuild and raise SnapshotError if a table is not whole."""
         cut = side.cut
         states = {} if cut is None else cut.cursor.targets
         for name in chosen.targets:
@@ -360,13 +364,13 @@ class _Rebuild:
                     "is not created in the range, which has neither its CREATE TABLE "
                     "nor a change of it"
                 )
-            raise LoadError(
+            raise SnapshotError(
                 f"{name} {what}",
                 journal=low.journal,
                 offset=low.offset,
                 table=name,
                 expected=f"the table's creation after {low}",
-                next_step="load it from the server's rows: `cdc-pipeline snapshot "
+                next_step="read it from the server's rows: `cdc-pipeline snapshot "
                 f"{self._config.name} --table {quote(chosen.sources[0])}`; or add older "
                 "journals with --archive",
             )
@@ -375,7 +379,7 @@ class _Rebuild:
             raise next(iter(side.left.values()))
 
     def _report(
-        self, state: LoadState, chosen: LoadSelection, cut: Cut, *, resumed: bool
+        self, state: Operation, chosen: TableChoice, cut: Cut, *, resumed: bool
     ) -> RebuildReport:
         end = cut.cursor.position
         return RebuildReport(

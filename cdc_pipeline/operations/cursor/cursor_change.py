@@ -242,7 +242,7 @@ def _target_after(
     at = target.suspended
     if at is not None and is_renumbered:
         # its journals are of the old numbering
-        update["suspended"] = at.model_copy(update={"needs_reload": True})
+        update["suspended"] = at.model_copy(update={"needs_snapshot": True})
     elif (
         at is not None and move.is_back and (journal_number(at.journal), at.offset) > position.order
     ):

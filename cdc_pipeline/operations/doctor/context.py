@@ -13,7 +13,7 @@ from cdc_pipeline.config.pipeline_config import (
     LiveSourceConfig,
     PipelineConfig,
 )
-from cdc_pipeline.lake.loads import LoadFolder, LoadState, is_finished, load_ids
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, is_finished, operation_ids
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.operations.doctor.diagnosis import Area, Verdict
@@ -175,16 +175,16 @@ class Context:
     def pending(self) -> BatchRecord | None:
         return self.sink.pending_record()
 
-    def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
-        """Unfinished loads (K17), oldest first."""
+    def open_operations(self) -> list[tuple[OperationFolder, Operation]]:
+        """Unfinished operations (K17), oldest first."""
         self.sink  # noqa: B018  (the lake can be read)
-        loads = []
-        for load_id in load_ids(self.config):
-            folder = LoadFolder(self.config, load_id)
+        operations = []
+        for operation_id in operation_ids(self.config):
+            folder = OperationFolder(self.config, operation_id)
             state = folder.read()
             if state is not None and not is_finished(state, self.cut):
-                loads.append((folder, state))
-        return loads
+                operations.append((folder, state))
+        return operations
 
     @property
     def cursor(self) -> CursorState | None:

@@ -53,7 +53,7 @@ def _select(context: Context) -> Iterator[Verdict]:
             denied.append((name, refused.number))
     for name, number in denied:
         yield error(
-            f"{account} cannot read {name}: it cannot be loaded or compared, and the catalog does "
+            f"{account} cannot read {name}: no snapshot or comparison of it, and the catalog does "
             "not show its columns",
             expected=f"SELECT on {name}",
             got=f"error {number}",

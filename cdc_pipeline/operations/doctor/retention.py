@@ -3,7 +3,7 @@
 Rules:
 - A journal's last write is taken from the beginning of the next one. The journal being written is
   kept for the whole expiry after its end, so that "at the earliest" is meant literally.
-- All consumers of the log count: the cursor, suspended tables, loads that are under way.
+- All consumers of the log count: the cursor, suspended tables, snapshots that are under way.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ def _consumers(context: Context) -> Iterator[Consumer]:
     # time.
     if cursor is not None and cursor.identity.same_server(context.server.identity):
         yield from consumers_of(cursor)
-    for folder, load in context.open_loads():
+    for folder, operation in context.open_operations():
         cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
-        at = load.cursor if cut is None else cut.cursor
-        yield Consumer(f"the snapshot of {listed(list(load.sources))}", at.epoch, at.position)
+        at = operation.cursor if cut is None else cut.cursor
+        yield Consumer(f"the snapshot of {listed(list(operation.sources))}", at.epoch, at.position)
 
 
 def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Verdict:
@@ -192,18 +192,18 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:
     except CdcError as failure:
         name = context.config.name
         suspended = context.cursor.suspended if context.cursor is not None else {}
-        reload = f"cdc-pipeline snapshot {name}"
+        command = f"cdc-pipeline snapshot {name}"
         if consumer.name in suspended:
-            reload += f" --table {quote(consumer.name)}"
+            command += f" --table {quote(consumer.name)}"
         elif consumer.name != "cursor":
-            reload += " --restart"
+            command += " --restart"
         return error(
             f"{journal}, which {who} needs, is no longer on the server",
             expected=str(position),
             got=f"{failure.what}; the server has {log.journals[0].journal} and later journals"
             if log.journals
             else failure.what,
-            mend=f"copy the journals into source.archive_directory, or load from scratch: {reload}",
+            mend=f"copy the journals into source.archive_directory, or take a snapshot: {command}",
         )
     return ok(
         f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in "

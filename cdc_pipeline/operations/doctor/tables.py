@@ -262,7 +262,7 @@ def _partial(context: Context) -> Iterator[Verdict]:
     new = [name for name in context.base_tables if name not in known]
     if new:
         yield note(
-            "some tables are not in the lake yet: their existing rows are loaded, and later "
+            "some tables are not in the lake yet: a snapshot reads their existing rows, and later "
             "changes come from the log",
             got=listed(new),
             mend=_load(source, new),

@@ -1,1 +1,1 @@
-"""First loads and reloads of captured tables."""
+"""Snapshots of captured tables."""

@@ -1,4 +1,4 @@
-"""Find where a load begins: its low mark, and its tables' columns there (K17).
+"""Find where a snapshot begins: its low mark, and its tables' columns there (K17).
 
 Rules:
 - The low mark is the main cursor after a capture, once everything before it is proved to be
@@ -22,14 +22,14 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError, LoadError, SourceIdentityError
-from cdc_pipeline.lake.loads import LoadState, new_load_id, rows_time_us
+from cdc_pipeline.errors import CdcError, SnapshotError, SourceIdentityError
+from cdc_pipeline.lake.long_operations import Operation, new_operation_id, rows_time_us
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_load import LoadSelection
+from cdc_pipeline.run.plan.needs_snapshot import TableChoice
 from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.targets.keys import identity_of
@@ -44,16 +44,21 @@ _POLL_S: Final = 0.5
 class Started:
     """`view`: open, at exactly the low mark; None if no table needs it."""
 
-    state: LoadState
+    state: Operation
     schemas: Mapping[str, TableSchema]
     view: TableReader | None
 
 
-class LoadBegin:
-    """Search for the place where a load begins; `refused`: tables because of which it failed."""
+class SnapshotBegin:
+    """Search where a snapshot begins; `refused`: tables because of which it failed."""
 
     def __init__(
-        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver
+        self,
+        config: PipelineConfig,
+        *,
+        main: MainLake,
+        source: SnapshotSource,
+        observer: RunObserver,
     ) -> None:
         self.refused: tuple[str, ...] = ()
         self._config = config
@@ -62,14 +67,14 @@ class LoadBegin:
         self._observer = observer
 
     @contextmanager
-    def start(self, chosen: LoadSelection) -> Iterator[Started]:
-        """Its view is open inside; LoadError if the tables change, or XA stays open, all the
+    def start(self, chosen: TableChoice) -> Iterator[Started]:
+        """Its view is open inside; SnapshotError if the tables change, or XA stays open, all the
         time.
         """
         with ExitStack() as stack:
             yield self._start(chosen, stack)
 
-    def _start(self, chosen: LoadSelection, stack: ExitStack) -> Started:
+    def _start(self, chosen: TableChoice, stack: ExitStack) -> Started:
         for _ in range(TRIES_MAX):
             cursor = self._cursor(chosen)
             exact = self._exact(self._source.schemas(chosen.sources))
@@ -84,8 +89,8 @@ class LoadBegin:
                 return Started(self._state(chosen, cursor, low, time_us, exact), schemas, view)
             if view is not None:
                 view.close()
-        raise LoadError(
-            "DDL changes the tables so often that no position to load them from can be found",
+        raise SnapshotError(
+            "DDL changes the tables so often that no position for a snapshot can be found",
             table=", ".join(chosen.sources),
             expected="no DDL of these tables between the end of the capture and the reading "
             "of their columns",
@@ -94,17 +99,17 @@ class LoadBegin:
         )
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
-        self._observer.load_stepped(f"opening a view at an exact position for {', '.join(exact)}")
+        self._observer.step(f"opening a view at an exact position for {', '.join(exact)}")
         tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
         self.refused = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
         self.refused = ()
         return mark.position
 
-    def _cursor(self, chosen: LoadSelection) -> CursorState:
+    def _cursor(self, chosen: TableChoice) -> CursorState:
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
-            cursor = self._main.capture(loading=chosen.targets)
+            cursor = self._main.capture(snapshot_of=chosen.targets)
             identity = self._source.live.identity
             if not cursor.identity.same_server(identity):
                 raise SourceIdentityError(
@@ -119,7 +124,7 @@ class LoadBegin:
                 return cursor
             xids = ", ".join(xa.xid for xa in cursor.open_xa)
             if time.monotonic() >= until_s:
-                raise LoadError(
+                raise SnapshotError(
                     "prepared XA transactions are open: no view shows their rows, and their "
                     "changes come before the snapshot",
                     setting="snapshot.lock_wait_s",
@@ -127,10 +132,10 @@ class LoadBegin:
                     next_step="commit or roll back these XA transactions at the source, then run "
                     "the command again",
                 )
-            self._observer.load_stepped(f"waiting for the prepared XA transactions {xids} to end")
+            self._observer.step(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
 
-    def _schemas_at(self, low: Position, chosen: LoadSelection) -> dict[str, TableSchema] | None:
+    def _schemas_at(self, low: Position, chosen: TableChoice) -> dict[str, TableSchema] | None:
         """None if a DDL lies behind the low mark."""
         names = set(chosen.sources)
         placed = self._source.live.catalog(
@@ -144,7 +149,7 @@ class LoadBegin:
         missing = tuple(sorted(names - schemas.keys()))
         if missing:
             self.refused = missing
-            raise LoadError(
+            raise SnapshotError(
                 f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or "
                 "were just dropped",
                 table=missing[0],
@@ -180,12 +185,12 @@ class LoadBegin:
 
     def _state(
         self,
-        chosen: LoadSelection,
+        chosen: TableChoice,
         cursor: CursorState,
         low: Position,
         time_us: int,
         exact: tuple[str, ...],
-    ) -> LoadState:
+    ) -> Operation:
         at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
         if low.order != cursor.position.order:
             at |= {"journal": low.journal, "offset": low.offset, "gtid_set": low.gtid_set}
@@ -195,8 +200,8 @@ class LoadBegin:
                 else 0
             }
             at |= {"shadows": {}} if low.order < cursor.position.order else {}
-        return LoadState(
-            load_id=new_load_id(),
+        return Operation(
+            operation_id=new_operation_id(),
             source=self._config.name,
             sources=chosen.sources,
             targets=chosen.targets,

@@ -1,4 +1,4 @@
-"""Read the rows of a load's tables in chunks into its side lake (K17).
+"""Read the rows of a snapshot's tables in chunks into its side lake (K17).
 
 Rules:
 - Chunks are read with the columns that the catalog shows before and after: a batch of chunks counts
@@ -7,7 +7,7 @@ Rules:
   time, and are merged.
 - Everything before the place that rows carry is proved to be committed before their view is opened.
 - Tables that need one view are read first, at exactly the place where the side lake begins. If a
-  load is killed before they are all read, it starts again, because the view is lost.
+  snapshot is killed before they are all read, it starts again, because the view is lost.
 - Small tables share a batch.
 """
 
@@ -19,14 +19,14 @@ from typing import Final
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError, SchemaError, TableChangedError
+from cdc_pipeline.errors import SchemaError, SnapshotError, TableChangedError
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.loads import Progress, TableProgress
+from cdc_pipeline.lake.long_operations import Progress, TableProgress
 from cdc_pipeline.operations.snapshot.begin import Started
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader
-from cdc_pipeline.operations.snapshot.server import LoadSource
-from cdc_pipeline.operations.snapshot.side import LoadLake, SideBatch
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
+from cdc_pipeline.operations.snapshot.side import SideBatch, SnapshotLake
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RunObserver
 
@@ -34,14 +34,14 @@ from cdc_pipeline.run.observer import RunObserver
 _PASSES_MAX: Final = 10
 
 
-class ChunkLoad:
+class SnapshotChunks:
     def __init__(
         self,
         config: PipelineConfig,
         *,
-        side: LoadLake,
+        side: SnapshotLake,
         main: MainLake,
-        source: LoadSource,
+        source: SnapshotSource,
         observer: RunObserver,
     ) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class ChunkLoad:
         )
 
     def run(self, started: Started | None) -> None:
-        """Read everything that is left; `started`: of a load that begins, None if it resumes."""
+        """Read what is left; `started`: of a snapshot that begins, None if it resumes."""
         schemas = None if started is None else dict(started.schemas)
         if started is not None and started.view is not None:
             try:
@@ -75,9 +75,9 @@ class ChunkLoad:
                     self._side.leave_source(name, error)
             finally:
                 started.view.close()
-        self._observer.load_progressed(self._side.state, self._progress)
+        self._observer.operation_progressed(self._side.state, self._progress)
         while todo := self._todo():
-            self._observer.load_stepped(f"reading {', '.join(todo)}")
+            self._observer.step(f"reading {', '.join(todo)}")
             if schemas is None:
                 schemas = self._source.schemas(todo)
             try:
@@ -113,7 +113,7 @@ class ChunkLoad:
         # Counted as read with the last batch, and not before.
         with self._side.reading() as batch:
             batch.commit(self._progress)
-        reach("load_chunks")
+        reach("snapshot_chunks")
 
     def _take_of_view(self, schema: TableSchema, parts: list[SelectedRows]) -> None:
         has_rows = bool(parts)
@@ -122,8 +122,8 @@ class ChunkLoad:
             if has_rows:
                 batch.commit(progress)
         self._progress = progress
-        self._observer.load_progressed(self._side.state, progress)
-        reach("load_view_part")
+        self._observer.operation_progressed(self._side.state, progress)
+        reach("snapshot_view_part")
 
     # -- chunks ------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class ChunkLoad:
         side = self._side
         at = side.cursor.position
         if self._source.proved(at).order != at.order:
-            raise LoadError(
+            raise SnapshotError(
                 "nothing proves that everything before the side lake's position is committed",
                 journal=at.journal,
                 offset=at.offset,
@@ -174,8 +174,8 @@ class ChunkLoad:
             batch.commit(progress)
         self._progress = progress
         self._passes.clear()
-        self._observer.load_progressed(self._side.state, progress)
-        reach("load_chunks")
+        self._observer.operation_progressed(self._side.state, progress)
+        reach("snapshot_chunks")
         return is_more
 
     def _take(
@@ -238,9 +238,9 @@ class ChunkLoad:
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
         """Bring main and side lake past a DDL; raises the error if it concerns no table of the
-        load.
+        snapshot.
 
-        A table that contradicts the side lake even then leaves the load.
+        A table that contradicts the side lake even then leaves the snapshot.
         """
         name = error.table or ""
         if name not in self._side.state.sources:
@@ -250,14 +250,14 @@ class ChunkLoad:
         if is_again or self._passes[name] > _PASSES_MAX or name in self._side.state.exact:
             self._side.leave_source(name, error)
             return
-        self._observer.load_stepped(f"DDL changed {name}: capturing up to the change")
-        cursor = self._main.capture(loading=self._side.state.targets)
+        self._observer.step(f"DDL changed {name}: capturing up to the change")
+        cursor = self._main.capture(snapshot_of=self._side.state.targets)
         self._side.capture_to(cursor.position)
-        reach("load_passed_ddl")
+        reach("snapshot_passed_ddl")
 
 
 class _TableGoneError(TableChangedError):
-    """The table is gone. If it was recreated, the load of that new table is another one."""
+    """The table is gone. If it was recreated, the snapshot of that new table is another one."""
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:

@@ -1,4 +1,4 @@
-"""Put a filled side lake's tables in their targets' place, for a load (K17) or rebuild (K18).
+"""Put a filled side lake's tables in their targets' place, for a snapshot (K17) or rebuild (K18).
 
     capture -> side lake captured to the cursor -> locked: swapped in if the cursor is still there,
     else again
@@ -7,7 +7,7 @@ Rules:
 - Tables are swapped in when the side lake is exactly at the main cursor and behind a given place:
   the end of the log that was read after the last chunk's view was opened.
 - The main lake is locked for the swap only. If it has moved on in several rounds, the side lake
-  catches up under the lock, so that frequent captures cannot delay a load without end.
+  catches up under the lock, so that frequent captures cannot delay a snapshot without end.
 - The swap waits for prepared XA transactions whose rows only the side lake has parked, up to
   `snapshot.lock_wait_s`.
 - Targets that an earlier process, or a run of the source, has already replaced stay as they are.
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError
+from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.operations.snapshot.swap import swap, unparked
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
@@ -56,7 +56,7 @@ class Finish:
         self,
         config: PipelineConfig,
         *,
-        side: LoadLake,
+        side: SnapshotLake,
         main: MainLake,
         observer: RunObserver,
         high: Position,
@@ -77,17 +77,17 @@ class Finish:
         """Capture to the main cursor and swap in; None if no table is left. The same call
         resumes.
 
-        Raises LoadError: the wait timed out; or a table could not take its target's place.
+        Raises SnapshotError: the wait timed out; or a table could not take its target's place.
         """
         side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
         while names := self._unswapped():
-            cursor = self._main.capture(loading=names)
+            cursor = self._main.capture(snapshot_of=names)
             if cursor.position.order < self._high.order:
                 self._waits(until_s, f"the capture to reach {self._high}")
                 continue
-            self._observer.load_stepped(self._doing)
+            self._observer.step(self._doing)
             self._capture(cursor.position)
-            reach("load_caught_up")
+            reach("snapshot_caught_up")
             names = self._unswapped()
             if not names:
                 break
@@ -97,7 +97,7 @@ class Finish:
                     until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
                 )
                 continue
-            self._observer.load_stepped(f"replacing {', '.join(names)}")
+            self._observer.step(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
             try:
                 swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
@@ -115,7 +115,7 @@ class Finish:
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
         """None if the main lake has moved on."""
         side = self._side
-        reach("load_swapping")
+        reach("snapshot_swapping")
         if (
             locked.cursor.position.order != side.cursor.position.order
             or locked.cursor.epoch != side.cursor.epoch
@@ -143,11 +143,11 @@ class Finish:
 
     def _waits(self, until_s: float, what: str) -> None:
         if time.monotonic() >= until_s:
-            raise LoadError(
+            raise SnapshotError(
                 f"the snapshot has waited too long for {what}",
                 setting="snapshot.lock_wait_s",
                 next_step="run the same command again when that has happened; it "
                 "continues the snapshot",
             )
-        self._observer.load_stepped(f"waiting for {what}")
+        self._observer.step(f"waiting for {what}")
         time.sleep(_POLL_S)

@@ -1,9 +1,9 @@
-"""The main lake as a load sees it: its captures, and the moments when it is locked.
+"""The main lake as a snapshot sees it: its captures, and the moments when it is locked.
 
 Rules:
-- If another run holds the source's lock, the load waits up to `snapshot.lock_wait_s`, and holds
+- If another run holds the source's lock, the snapshot waits up to `snapshot.lock_wait_s`, and holds
   nothing meanwhile.
-- A target to be reloaded may be what stops the source's runs: it is suspended first.
+- A target whose snapshot is taken again may be what stops the source's runs: it is suspended first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
-    LoadError,
     NothingMatchedError,
+    SnapshotError,
     TargetSuspendedError,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
@@ -50,21 +50,21 @@ class MainLake:
     def pending(self) -> BatchRecord | None:
         return build_sink(self.config).pending_record()
 
-    def capture(self, *, loading: Collection[str] = ()) -> CursorState:
-        """To the end of the log; a target of `loading` that stops it is suspended, which is no
+    def capture(self, *, snapshot_of: Collection[str] = ()) -> CursorState:
+        """To the end of the log; a target of `snapshot_of` that stops it is suspended, which is no
         error.
         """
-        self._observer.load_stepped("capturing the source")
+        self._observer.step("capturing the source")
         while True:
             try:
                 self._capture()
                 break
             except CdcError as error:
-                if error.retryable or not self._set_aside(error, loading):  # each target once
+                if error.retryable or not self._set_aside(error, snapshot_of):  # each target once
                     raise
         cursor, _ = self.state()
         if cursor is None:
-            raise LoadError(
+            raise SnapshotError(
                 "the source has no cursor after a capture",
                 next_step=f"run `cdc-pipeline run {self.name}`",
             )
@@ -75,7 +75,7 @@ class MainLake:
         return self.config.name
 
     def _capture(self) -> None:
-        # Suspended tables are loaded now, or are not this load's concern: the source goes on
+        # Suspended tables are read now, or are not this snapshot's concern: the source goes on
         # without them. So it does without tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
             self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
@@ -84,8 +84,8 @@ class MainLake:
         """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
         return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
 
-    def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
-        """Suspend the target to be reloaded that `error` names; return whether there was one."""
+    def _set_aside(self, error: CdcError, snapshot_of: Collection[str]) -> bool:
+        """Suspend the target that `error` names, if it gets a snapshot; return whether."""
         cursor, cut = self.state()
         if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
             return False  # a configuration error stays, whether the target is suspended or not
@@ -98,14 +98,14 @@ class MainLake:
         states = cut.cursor.targets
         mine = {
             name
-            for name in loading
+            for name in snapshot_of
             if name in states
             and states[name].suspended is None
             and (name in {error.table, *led_to} or error.table in states[name].source_names)
         }
         if not mine:
             return False
-        self._observer.load_stepped(f"setting {', '.join(sorted(mine))} aside: {error.what}")
+        self._observer.step(f"setting {', '.join(sorted(mine))} aside: {error.what}")
         self._runs.change(lambda cursors, run_id: self._suspend(mine, error, cursors, run_id))
         return True
 
@@ -133,7 +133,7 @@ class MainLake:
                     batch_number=cursor.batch_number + 1,
                     at=cursor.position,
                     epoch=cursor.epoch,
-                    needs_reload=True,
+                    needs_snapshot=True,
                 )
                 for name in names
                 if states[name].suspended is None
@@ -164,4 +164,4 @@ class MainLake:
             return work(batch)
 
     def _waiting(self, holder: str) -> None:
-        self._observer.load_stepped(f"waiting for another run of this source ({holder})")
+        self._observer.step(f"waiting for another run of this source ({holder})")

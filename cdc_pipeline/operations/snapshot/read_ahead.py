@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, SnapshotConfig
 from cdc_pipeline.errors import CdcError, TableReadInterruptedError
-from cdc_pipeline.lake.loads import TableProgress
+from cdc_pipeline.lake.long_operations import TableProgress
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
@@ -68,7 +68,7 @@ class ChunkReader:
         self._average_bytes = average_bytes
         self._stack = ExitStack()
         self._idle: queue.SimpleQueue[tuple[TableReader, ServerConnection]] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(snapshot.readers, "load-reader")
+        self._threads = ThreadPoolExecutor(snapshot.readers, "snapshot-reader")
         self._is_closing = False
 
     def __enter__(self) -> ChunkReader:

@@ -1,4 +1,4 @@
-"""Report of a load, as plain values for people, Dagster and ``--json``."""
+"""Report of a snapshot, as plain values for people, Dagster and ``--json``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.report import ReportPosition
 
 
-class LoadedTarget(FrozenModel):
-    """A target that was loaded.
+class SnapshotTarget(FrozenModel):
+    """A target that has its snapshot.
 
     Attributes:
         rows: of the new content; -1 unknown.
@@ -22,7 +22,7 @@ class LoadedTarget(FrozenModel):
         cut, delta_version: the first with the new content.
     """
 
-    load_id: str
+    operation_id: str
     sources: tuple[str, ...]
     rows: int
     rows_read: int
@@ -34,13 +34,13 @@ class LoadedTarget(FrozenModel):
     cut: int
 
 
-class LoadReport(FrozenModel):
-    """`reason`: why these tables; `restarted`: why they were read again within this load."""
+class SnapshotReport(FrozenModel):
+    """`reason`: why these tables; `restarted`: why they were read again within this snapshot."""
 
     source: str
-    outcome: Literal["loaded", "nothing_to_load"]
+    outcome: Literal["taken", "nothing_to_do"]
     reason: str
-    targets: dict[str, LoadedTarget] = Field(default_factory=dict)
+    targets: dict[str, SnapshotTarget] = Field(default_factory=dict)
     resumed: tuple[str, ...] = ()
     restarted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     notes: tuple[Note, ...] = ()

@@ -1,4 +1,4 @@
-"""Queries of a load besides rows: tables, their columns, proofs of places in the log."""
+"""Queries of a snapshot besides rows: tables, their columns, proofs of places in the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc_pipeline.errors import (
     SourceIdentityError,
     StatementError,
 )
-from cdc_pipeline.operations.snapshot.side import LoadLake, log_is_gone
+from cdc_pipeline.operations.snapshot.side import SnapshotLake, log_is_gone
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.wiring import captured_by
@@ -24,10 +24,10 @@ from cdc_pipeline.source.rows.marks import wait_committed
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
-class LoadSource:
-    """Server of a load; the standby if the primary is unreachable."""
+class SnapshotSource:
+    """Server of a snapshot; the standby if the primary is unreachable."""
 
-    def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
+    def __init__(self, config: PipelineConfig, *, role: str = "snapshot") -> None:
         chosen = choose(config).config.source
         assert isinstance(chosen, LiveSourceConfig)
         # The name determines the replica server id. It differs from that of the source's own
@@ -40,7 +40,7 @@ class LoadSource:
         )
         self._wait_s = config.snapshot.lock_wait_s
 
-    def __enter__(self) -> LoadSource:
+    def __enter__(self) -> SnapshotSource:
         self._live.check()
         return self
 
@@ -91,8 +91,8 @@ class LoadSource:
                 )
         return sizes
 
-    def check_log(self, side: LoadLake) -> None:
-        """Raises LoadError unless the log still reaches back to the side lake's position."""
+    def check_log(self, side: SnapshotLake) -> None:
+        """Raises SnapshotError unless the log still reaches back to the side lake's position."""
         at = side.cursor.position
         try:
             self._live.validate_position(at)

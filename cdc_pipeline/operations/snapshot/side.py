@@ -1,16 +1,16 @@
-"""The side lake of a load, in which tables are built before they are swapped in (K17).
+"""The side lake of a snapshot, in which tables are built before they are swapped in (K17).
 
 Rules:
-- It begins at the load's low mark, and its cursor stays there while rows are read. Changes that
+- It begins at the snapshot's low mark, and its cursor stays there while rows are read. Changes that
   came meanwhile are captured afterwards.
 - Its source has a name of its own, so that its dumps never end those of the main lake: the server
   ends the first of two readers with one id.
 - Rows that are read carry the seq of the side lake's position: every later change is newer. Before
   the first capture each key occurs once, and rows of a plain mirror are appended; after it they are
   merged.
-- A table whose change the side lake cannot follow leaves the load and starts again in another one.
-  So does a renamed table, because the rows read belong to another table of that name, or there are
-  none.
+- A table whose change the side lake cannot follow leaves the snapshot and starts again in another
+  one. So does a renamed table, because the rows read belong to another table of that name, or there
+  are none.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
     CdcError,
     JournalMissingError,
-    LoadError,
     PositionError,
+    SnapshotError,
     SourceIdentityError,
     TargetSuspendedError,
     UnknownXaError,
 )
-from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.side_lake import SideLake, beside
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
@@ -47,8 +47,10 @@ from cdc_pipeline.text.table_names import split_table_name
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
 
-def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) -> PipelineConfig:
-    """The same rules, only the load's tables."""
+def side_config(
+    config: PipelineConfig, folder: OperationFolder, state: Operation
+) -> PipelineConfig:
+    """The same rules, only the snapshot's tables."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
@@ -79,8 +81,8 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
     return {"schema_changes": kept(config.schema_changes), "targets": targets}
 
 
-def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
-    return LoadError(
+def log_is_gone(source: str, at: Position, error: CdcError) -> SnapshotError:
+    return SnapshotError(
         "the log that the snapshot needs is gone: what changed while its tables were read "
         "cannot be replayed",
         journal=at.journal,
@@ -92,16 +94,16 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
     )
 
 
-class LoadLake(SideLake):
-    """The side lake of one load; `left`: why targets cannot be loaded by it, by name."""
+class SnapshotLake(SideLake):
+    """The side lake of one snapshot; `left`: why targets cannot be made by it, by name."""
 
     def __init__(
-        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str
+        self, config: PipelineConfig, folder: OperationFolder, state: Operation, *, run_id: str
     ) -> None:
-        of_load = side_config(config, folder, state)
-        begin = state.cursor.model_copy(update={"source": of_load.name})
+        of_operation = side_config(config, folder, state)
+        begin = state.cursor.model_copy(update={"source": of_operation.name})
         # its cuts are not the source's
-        super().__init__(of_load, begin=begin, observer=RunObserver(), run_id=run_id)
+        super().__init__(of_operation, begin=begin, observer=RunObserver(), run_id=run_id)
         self.folder = folder
         self.state = state
         self.left: dict[str, CdcError] = {}
@@ -130,12 +132,13 @@ class LoadLake(SideLake):
             suspension = state.suspended if state is not None else None
             if suspension is not None:
                 self._leave(
-                    name, LoadError(f"{suspension.what}", next_step=suspension.next_step or None)
+                    name,
+                    SnapshotError(f"{suspension.what}", next_step=suspension.next_step or None),
                 )
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(
                     name,
-                    LoadError(
+                    SnapshotError(
                         "the table was recreated in the log while its snapshot was being taken"
                     ),
                 )
@@ -144,7 +147,7 @@ class LoadLake(SideLake):
             ):
                 self._leave(
                     name,
-                    LoadError(
+                    SnapshotError(
                         "its source table was dropped or renamed while its snapshot was being taken"
                     ),
                 )
@@ -162,7 +165,7 @@ class LoadLake(SideLake):
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:
-        """Whether this load loads no target of a source table any more."""
+        """Whether this snapshot makes no target of a source table any more."""
         return all(name in self.left for name in self.targets_of(source))
 
     # -- rows that are read ------------------------------------------------------------------------
@@ -190,14 +193,14 @@ class LoadLake(SideLake):
 
     def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
         states = targets.states(created)
-        cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
+        cut = batch.publish(kind="snapshot", targets=states, source_time_us=self.state.time_us)
         self._find_leftover()
         return cut
 
     # -- what came meanwhile -----------------------------------------------------------------------
 
     def capture_to(self, to: Position) -> None:
-        """To the main lake's place in the log; LoadError if the log is gone, else a retry may
+        """To the main lake's place in the log; SnapshotError if the log is gone, else a retry may
         help.
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
@@ -221,7 +224,8 @@ class LoadLake(SideLake):
         if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
                 self._leave(
-                    name, LoadError("another server answers than the one whose tables were read")
+                    name,
+                    SnapshotError("another server answers than the one whose tables were read"),
                 )
         self._find_leftover()
 
@@ -229,7 +233,7 @@ class LoadLake(SideLake):
 class SideBatch:
     """A batch of rows that are read, before it is recorded."""
 
-    def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
+    def __init__(self, side: SnapshotLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
         seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
         self.place = ReadPosition(cursor.journal, cursor.offset, seq, side.state.time_us)

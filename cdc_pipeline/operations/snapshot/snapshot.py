@@ -1,4 +1,4 @@
-"""Load or reload tables without locking the source or delaying the sync of others (K17).
+"""Take snapshots of tables without locking the source or delaying the sync of others (K17).
 
     capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor ->
     swapped in -> removed
@@ -8,11 +8,11 @@ Rules:
   source's lock is held only for captures and for the swap.
 - A table is swapped in when the side lake is exactly at the main cursor, behind the end of the log
   that was read after the last chunk's view was opened.
-- A killed load resumes where it stopped: the same call finds its side lake. The next run, whatever
-  it is, finishes a recorded batch of the main lake.
+- A killed snapshot resumes where it stopped: the same call finds its side lake. The next run,
+  whatever it is, finishes a recorded batch of the main lake.
 - If a side lake cannot follow a change (a DDL that changes values, another server), only the tables
   concerned start again in a new one, at most `snapshot.attempts_max` times in all.
-- Only one load of a table runs at a time.
+- Only one snapshot of a table runs at a time.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
+from cdc_pipeline.errors import CdcError, ConfigError, LockError, SnapshotError
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.loads import (
-    LoadFolder,
-    LoadState,
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
     is_finished,
     is_needed,
-    load_ids,
-    loads_lock,
+    operation_ids,
+    operations_lock,
     remove_damaged,
 )
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.operations.runs import DirectRuns, Runs
-from cdc_pipeline.operations.snapshot.begin import LoadBegin, Started
-from cdc_pipeline.operations.snapshot.chunks import ChunkLoad
+from cdc_pipeline.operations.snapshot.begin import SnapshotBegin, Started
+from cdc_pipeline.operations.snapshot.chunks import SnapshotChunks
 from cdc_pipeline.operations.snapshot.finish import Finish, Swapped
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.snapshot.report import LoadedTarget, LoadReport
-from cdc_pipeline.operations.snapshot.server import LoadSource
-from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
+from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_load import (
-    LoadSelection,
+from cdc_pipeline.run.plan.needs_snapshot import (
+    TableChoice,
     apart_from,
     choose,
     needing,
@@ -60,10 +60,10 @@ from cdc_pipeline.run.report import ReportPosition
 from cdc_pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.targets.routes import Routes
 
-_GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed before it was loaded
+_GONE_NOTE: Final = "snapshot_gone"  # a table was dropped or renamed before it was read
 
 
-def load(
+def take_snapshot(
     config: PipelineConfig,
     *,
     cursors: CursorStore,
@@ -72,19 +72,19 @@ def load(
     observer: RunObserver | None = None,
     run_id: str = "",
     runs: Runs | None = None,
-) -> LoadReport:
-    """Load tables, or resume loads that were killed.
+) -> SnapshotReport:
+    """Take snapshots, or resume snapshots that were killed.
 
     Args:
         cursors: where the cursor is read from; and written to, without `runs`.
-        tables: source tables or targets to load whether they need it or not; by default all that
-            need it (`run/plan/needs_load.py`).
-        restart: start again the loads of these tables that earlier processes left.
+        tables: source tables or targets to read whether they need it or not; by default all that
+            need it (`run/plan/needs_snapshot.py`).
+        restart: start again the snapshots of these tables that earlier processes left.
 
     Raises:
-        ConfigError: a table that cannot be loaded, or an archive as source.
-        LockError: another process is loading a table, or the source's lock is held for too long.
-        LoadError: a load cannot be finished; the error says what to do.
+        ConfigError: a table without a snapshot, or an archive as source.
+        LockError: another process is reading a table, or the source's lock is held for too long.
+        SnapshotError: a snapshot cannot be finished; the error says what to do.
         NothingMatchedError: without `tables`, a pattern that has never matched a table; everything
             else is done.
         CdcError: everything else; the same call resumes where this one stopped.
@@ -99,33 +99,33 @@ def load(
             f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
         )
     observer = observer or RunObserver()
-    with LoadSource(config) as source:
+    with SnapshotSource(config) as source:
         config = config.comparing(source.live.identity.names)
         main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
-        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(
+        return _Snapshot(config, main=main, source=source, observer=observer, run_id=run_id).run(
             tables, restart=restart
         )
 
 
 @dataclass
 class _Done:
-    targets: dict[str, LoadedTarget] = field(default_factory=dict)
+    targets: dict[str, SnapshotTarget] = field(default_factory=dict)
     resumed: list[str] = field(default_factory=list)
     restarted: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the current load
+    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the current snapshot
     # targets that no longer have a source table
     gone: dict[str, CdcError] = field(default_factory=dict)
-    refused: list[CdcError] = field(default_factory=list)  # why tables are left out of all loads
+    refused: list[CdcError] = field(default_factory=list)  # why tables get no snapshot
 
 
-class _Loader:
+class _Snapshot:
     def __init__(
         self,
         config: PipelineConfig,
         *,
         main: MainLake,
-        source: LoadSource,
+        source: SnapshotSource,
         observer: RunObserver,
         run_id: str,
     ) -> None:
@@ -136,13 +136,13 @@ class _Loader:
         self._run_id = run_id
         self._done = _Done()
 
-    def run(self, tables: Sequence[str] | None, *, restart: bool) -> LoadReport:
+    def run(self, tables: Sequence[str] | None, *, restart: bool) -> SnapshotReport:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         chosen = self._first(tables, restart=restart)
         for _ in range(self._config.snapshot.attempts_max):
             if not chosen.targets:
                 break
-            self._begin_and_load(chosen)
+            self._begin_and_fill(chosen)
             left, self._done.left = self._done.left, {}
             if not left:
                 break
@@ -151,11 +151,11 @@ class _Loader:
             chosen, last = self._choose_again(left, tables), next(iter(left.values()))
             if not chosen.targets:
                 break
-            self._observer.load_stepped(
+            self._observer.step(
                 f"taking the snapshot of {', '.join(chosen.targets)} again: {last.what}"
             )
         else:
-            raise LoadError(
+            raise SnapshotError(
                 f"the snapshot was started {self._config.snapshot.attempts_max} times and "
                 "could not be finished",
                 table=last.table,
@@ -165,7 +165,7 @@ class _Loader:
             ) from last
         if self._done.gone and tables is not None:
             name = next(iter(self._done.gone))
-            raise LoadError(
+            raise SnapshotError(
                 f"{', '.join(self._done.gone)} disappeared at the source before the "
                 "snapshot was finished",
                 table=name,
@@ -188,15 +188,15 @@ class _Loader:
 
     # -- what is to be done ------------------------------------------------------------------------
 
-    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> LoadSelection:
+    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> TableChoice:
         known = self._source.tables()
         _, cut = self._main.state()
         wanted = choose(self._config, cut, known, tables)
-        self._main.capture(loading=wanted.targets)
+        self._main.capture(snapshot_of=wanted.targets)
         with self._claiming():
-            for load_id in remove_damaged(self._config) if restart else ():
-                self._observer.load_stepped(
-                    f"discarding the snapshot {load_id}, whose file is damaged"
+            for operation_id in remove_damaged(self._config) if restart else ():
+                self._observer.step(
+                    f"discarding the snapshot {operation_id}, whose file is damaged"
                 )
             unfinished = self._unfinished(wanted.targets if tables is not None else None)
             locked = [self._locked(folder, state) for folder, state in unfinished]
@@ -205,24 +205,24 @@ class _Loader:
                 stack.push(one)
             for folder, state in unfinished:
                 if restart:
-                    self._observer.load_stepped(f"discarding the snapshot {state.load_id}")
+                    self._observer.step(f"discarding the snapshot {state.operation_id}")
                     folder.remove()
                 else:
                     self._resume(folder, state)
-        loaded = {name for name in self._done.targets if name not in self._done.left}
+        taken = {name for name in self._done.targets if name not in self._done.left}
         left, self._done.left = self._done.left, {}
         if tables is not None:
             left.update(
                 (name, _not_there(name))
                 for name in wanted.targets
-                if name not in loaded and name not in left
+                if name not in taken and name not in left
             )
         return self._choose_again(left, tables)
 
     def _choose_again(
         self, left: Mapping[str, CdcError], tables: Sequence[str] | None
-    ) -> LoadSelection:
-        """Those tables, left over or in need of a load, that the source still has."""
+    ) -> TableChoice:
+        """Those tables, left over or in need of a snapshot, that the source still has."""
         _, cut = self._main.state()
         known = self._source.tables()
         wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
@@ -233,36 +233,38 @@ class _Loader:
             self._done.notes.append(
                 Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
             )
-            self._observer.load_stepped(f"{name} has no snapshot: its source table is gone")
+            self._observer.step(f"{name} has no snapshot: its source table is gone")
         targets = sorted(wanted & existing)
-        return choose(self._config, cut, known, targets) if targets else LoadSelection()
+        return choose(self._config, cut, known, targets) if targets else TableChoice()
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
-        """The lock under which loads are searched for and begun."""
+        """The lock under which operations are searched for and begun."""
         with ExitStack() as stack:
-            self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
+            self._main.wait_for_lock(lambda: stack.enter_context(operations_lock(self._config)))
             yield
 
-    def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
+    def _unfinished(
+        self, targets: Collection[str] | None
+    ) -> list[tuple[OperationFolder, Operation]]:
         """Of these targets, or all; those that are over are removed."""
         _, cut = self._main.state()
         pending = self._main.pending()
-        loads = []
-        for load_id in load_ids(self._config):
-            folder = LoadFolder(self._config, load_id)
+        unfinished = []
+        for operation_id in operation_ids(self._config):
+            folder = OperationFolder(self._config, operation_id)
             state = folder.read()
-            if state is None or state.kind != "load" or is_needed(state, pending):
+            if state is None or state.kind != "snapshot" or is_needed(state, pending):
                 continue
             if is_finished(state, cut):
                 if not folder.is_locked():
                     folder.remove()
                 continue
             if targets is None or set(targets) & set(state.targets):
-                loads.append((folder, state))
-        return loads
+                unfinished.append((folder, state))
+        return unfinished
 
-    def _locked(self, folder: LoadFolder, state: LoadState) -> ExitStack:
+    def _locked(self, folder: OperationFolder, state: Operation) -> ExitStack:
         stack = ExitStack()
         try:
             stack.enter_context(folder.locked())
@@ -272,34 +274,34 @@ class _Loader:
             raise
         return stack
 
-    # -- one load ----------------------------------------------------------------------------------
+    # -- one snapshot ------------------------------------------------------------------------------
 
-    def _begin_and_load(self, chosen: LoadSelection) -> None:
+    def _begin_and_fill(self, chosen: TableChoice) -> None:
         with ExitStack() as stack:
             with self._claiming():
                 unfinished = self._unfinished(chosen.targets)
                 if unfinished:
                     self._locked(*unfinished[0]).close()  # raises if another process works on it
-                    raise LoadError(
+                    raise SnapshotError(
                         f"another snapshot of {', '.join(chosen.targets)} was started in the "
                         "meantime",
                         next_step="run the same command again: it continues that snapshot",
                     )
                 started = self._started(chosen, stack)
-                folder = LoadFolder(self._config, started.state.load_id)
+                folder = OperationFolder(self._config, started.state.operation_id)
                 stack.enter_context(folder.locked())
                 folder.create(started.state)
-            self._observer.load_began(started.state, resumed=False)
-            reach("load_begun")
+            self._observer.operation_began(started.state, resumed=False)
+            reach("snapshot_begun")
             side = self._side(folder, started.state)
             side.open()
             side.create(started.schemas)
-            reach("load_created")
-            self._load(side, started)
+            reach("snapshot_created")
+            self._fill(side, started)
 
-    def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
-        """Without the tables that have no exact view, or cannot be loaded."""
-        begin = LoadBegin(
+    def _started(self, chosen: TableChoice, stack: ExitStack) -> Started:
+        """Without the tables that have no exact view, or cannot be read."""
+        begin = SnapshotBegin(
             self._config, main=self._main, source=self._source, observer=self._observer
         )
         try:
@@ -311,11 +313,11 @@ class _Loader:
             error.table = ", ".join(begin.refused)
             error.next_step = f"all other tables have theirs; for these: {error.next_step}"
             self._done.refused.append(error)
-            self._observer.load_stepped(f"{error.table} gets no snapshot: {error.what}")
+            self._observer.step(f"{error.table} gets no snapshot: {error.what}")
         _, cut = self._main.state()
         return self._started(choose(self._config, cut, self._source.tables(), others), stack)
 
-    def _resume(self, folder: LoadFolder, state: LoadState) -> None:
+    def _resume(self, folder: OperationFolder, state: Operation) -> None:
         side = self._side(folder, state)
         side.open()
         progress = folder.read_progress()
@@ -328,15 +330,15 @@ class _Loader:
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
-            self._observer.load_stepped(f"starting the snapshot {state.load_id} again{why}")
+            self._observer.step(f"starting the snapshot {state.operation_id} again{why}")
             folder.remove()
             return
-        self._observer.load_began(state, resumed=True)
-        self._done.resumed.append(state.load_id)
+        self._observer.operation_began(state, resumed=True)
+        self._done.resumed.append(state.operation_id)
         self._source.check_log(side)
-        self._load(side, None)
+        self._fill(side, None)
 
-    def _other_rules(self, side: LoadLake) -> str:
+    def _other_rules(self, side: SnapshotLake) -> str:
         cut = side.cut
         if cut is None:
             return ""
@@ -346,15 +348,15 @@ class _Loader:
             return f": {error.what}"
         return ""
 
-    def _side(self, folder: LoadFolder, state: LoadState) -> LoadLake:
-        return LoadLake(self._config, folder, state, run_id=self._run_id)
+    def _side(self, folder: OperationFolder, state: Operation) -> SnapshotLake:
+        return SnapshotLake(self._config, folder, state, run_id=self._run_id)
 
-    def _load(self, side: LoadLake, started: Started | None) -> None:
-        chunks = ChunkLoad(
+    def _fill(self, side: SnapshotLake, started: Started | None) -> None:
+        chunks = SnapshotChunks(
             self._config, side=side, main=self._main, source=self._source, observer=self._observer
         )
         chunks.run(started)
-        reach("load_read")
+        reach("snapshot_read")
         finish = Finish(
             self._config,
             side=side,
@@ -364,17 +366,17 @@ class _Loader:
             doing="capturing what changed while the tables were read",
         )
         swapped = finish.run()
-        reach("load_swapped")
+        reach("snapshot_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
-            self._observer.load_stepped(f"replaced {', '.join(swapped.names)}")
+            self._observer.step(f"replaced {', '.join(swapped.names)}")
         side.folder.remove()
-        reach("load_removed")
+        reach("snapshot_removed")
         self._done.left.update(side.left)
 
     # -- what was done -----------------------------------------------------------------------------
 
-    def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
+    def _keep(self, side: SnapshotLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
         side_cut, cut = side.cut, swapped.cut
         assert side_cut is not None
@@ -382,8 +384,8 @@ class _Loader:
         for name in swapped.names:
             sources = side_cut.cursor.targets[name].source_names
             read = [progress.tables[source] for source in sources if source in progress.tables]
-            self._done.targets[name] = LoadedTarget(
-                load_id=side.state.load_id,
+            self._done.targets[name] = SnapshotTarget(
+                operation_id=side.state.operation_id,
                 sources=sources,
                 rows=cut.tables[name].rows_inserted,
                 rows_read=sum(table.rows for table in read),
@@ -399,7 +401,7 @@ class _Loader:
 
     def _report(
         self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float
-    ) -> LoadReport:
+    ) -> SnapshotReport:
         done = self._done
         asked = "the tables that need a snapshot" if tables is None else ", ".join(tables)
         count = len(done.targets)
@@ -410,9 +412,9 @@ class _Loader:
         )
         if tables is None and (still := suspended_still(self._main.state()[0])):
             reason += f"; {still}"
-        return LoadReport(
+        return SnapshotReport(
             source=self._config.name,
-            outcome="loaded" if count else "nothing_to_load",
+            outcome="taken" if count else "nothing_to_do",
             reason=reason,
             targets=dict(sorted(done.targets.items())),
             resumed=tuple(done.resumed),
@@ -425,4 +427,4 @@ class _Loader:
 
 
 def _not_there(name: str) -> CdcError:
-    return LoadError("its source table is gone, or was renamed", table=name)
+    return SnapshotError("its source table is gone, or was renamed", table=name)

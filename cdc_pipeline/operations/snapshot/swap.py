@@ -1,12 +1,12 @@
-"""Swap loaded tables into their targets' place, as one recorded main batch (K2, K3, K17).
+"""Swap the side lake's tables into their targets' place, as one recorded main batch (K2, K3, K17).
 
 Rules:
 - The main lake is locked and its cursor is exactly where the side lake's is.
 - The batch holds nothing else: each target's content is replaced in one Delta commit, and the
   cursor does not move.
-- Quarantined rows of the loaded tables are given up with the content that lacked them; those that
-  the load could not apply take their place.
-- A target that followed a loaded table under another name (K28) gives it up: as far as the log
+- Quarantined rows of these tables are given up with the content that lacked them; those that
+  the snapshot could not apply take their place.
+- A target that followed such a table under another name (K28) gives it up: as far as the log
   shows, no table has the target's own name any more.
 - No swap while prepared XA transactions are open whose rows only the side lake has parked.
 """
@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError
+from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
-from cdc_pipeline.operations.snapshot.side import LoadLake
+from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.replace.content import replacement
@@ -33,13 +33,15 @@ from cdc_pipeline.targets.targets import Target, Targets
 _SUPERSEDED = "a new snapshot replaced the table"
 
 
-def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
+def swap(
+    main: AdminBatch, side: SnapshotLake, names: Sequence[str], *, is_whole: bool = False
+) -> Cut:
     """Swap the side lake's tables into some targets' place; return the main lake's new cut.
 
     The main lake's cursor is where the side lake's is; `is_whole`: see `content.replacement`.
 
     Raises:
-        LoadError: a target could not take its new content; the rest of the batch is done.
+        SnapshotError: a target could not take its new content; the rest of the batch is done.
         CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
     side_cut, cut, batch = side.cut, main.cut, main.rows
@@ -73,10 +75,10 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
         batch.change(left, left.spec.columns, ())
         update = {"sources": tuple(left.spec.sources), "origin": None}
         states[left.name] = states[left.name].model_copy(update=update)
-    marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
+    marks = _superseded(main, sources, operation_id=state.operation_id, at_us=state.time_us)
     _carry_over(side, side_cut, batch, sources)
     published = main.publish(
-        kind="load",
+        kind="snapshot",
         targets=states,
         notes=notes,
         marks=marks,
@@ -89,15 +91,15 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
                 (note.text for note in published.notes if note.table == name),
                 "its table could not be created",
             )
-            raise LoadError(
-                f"the loaded table could not replace its target: {why}",
+            raise SnapshotError(
+                f"the new table could not replace its target: {why}",
                 table=name,
                 next_step=f"check {main.sink.paths.table(name)}, then run the same command again",
             )
         suspension = after.suspended
         if suspension is not None:
-            raise LoadError(
-                f"the loaded table could not replace its target: {suspension.what}",
+            raise SnapshotError(
+                f"the new table could not replace its target: {suspension.what}",
                 table=name,
                 next_step=suspension.next_step
                 or "run the same command again: it continues from here",
@@ -108,7 +110,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
 def given_up(
     config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
 ) -> list[Target]:
-    """Targets that follow loaded tables after a rename; the table of their own name is gone."""
+    """Targets that follow these tables after a rename; the table of their own name is gone."""
     if cut is None:
         return []
     targets = Targets(config, cut)
@@ -127,7 +129,7 @@ def given_up(
 
 
 def _superseded(
-    main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int
+    main: AdminBatch, sources: Collection[str], *, operation_id: str, at_us: int
 ) -> tuple[QuarantineMark, ...]:
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
@@ -139,7 +141,7 @@ def _superseded(
             entry=entry.id,
             table=entry.table,
             what="discarded",
-            who=f"snapshot {load_id}",
+            who=f"snapshot {operation_id}",
             why=_SUPERSEDED,
             at_us=at_us,
         )
@@ -147,7 +149,7 @@ def _superseded(
     )
 
 
-def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+def _carry_over(side: SnapshotLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     if not sources & cut.quarantine.keys():
         return
     entries_by_table: dict[str, list[Entry]] = {}

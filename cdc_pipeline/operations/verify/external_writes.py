@@ -131,9 +131,11 @@ def put_back(
             version = cut.tables[name].table_version
             batch.rows.restore(targets.named(name), version)
             suspension = states[name].suspended
-            if suspension is not None and suspension.needs_reload:
+            if suspension is not None and suspension.needs_snapshot:
                 # The table now holds the cut's rows, so that it can be caught up from its position.
-                suspension = suspension.model_copy(update={"needs_reload": False, "next_step": ""})
+                suspension = suspension.model_copy(
+                    update={"needs_snapshot": False, "next_step": ""}
+                )
             states[name] = states[name].model_copy(update={"suspended": suspension, "exact": False})
             undone = ", ".join(f"{number} ({what})" for number, what in write.versions.items())
             notes.append(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
+from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq, seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
@@ -287,7 +287,7 @@ class TableReading:
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
         return Changed(
-            files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_SEQS - 1
+            files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * SNAPSHOT_SEQS - 1
         )
 
     def _keep(self, record: BatchRecord, target: Target) -> None:

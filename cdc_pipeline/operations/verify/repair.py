@@ -12,13 +12,13 @@ Rules:
   has moved on, the rows are read again.
 - Repaired rows take a place at the cursor's position before the rows of any transaction: newer than
   everything in the lake, older than everything to come (K17). They come behind the rows of an
-  earlier load or repair at the same position.
+  earlier snapshot or repair at the same position.
 - Deletes go by key. Rows of a table without a key are inserted and deleted by all of their values,
   as many as the counts differ by.
 - If the lake has a key twice, one batch deletes it and the next inserts it.
 - A changelog records changes in order, so that an old change has no place in it (K18). A key that
   occurs twice at the source, or a soft-deleted row that occurs twice, can be repaired only by a
-  load.
+  snapshot.
 - A repaired target is no longer exact (K12), as after every batch that is not a capture's.
 """
 
@@ -35,13 +35,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_pipeline.binlog.selected import LOAD_SEQS
+from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.loads import rows_time_us
+from cdc_pipeline.lake.long_operations import rows_time_us
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.read import Reading
@@ -55,7 +55,7 @@ from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDAT
 from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
-_ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
+_ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a snapshot
 
 
 class RepairBatch:
@@ -68,7 +68,7 @@ class RepairBatch:
         cursor = batch.cursor
         self.batch: Final = batch
         self.seq: Final = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
-        self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
+        self.last_seq: Final = self.seq + 2 * SNAPSHOT_SEQS - 1
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
     def first_place(self, there: Iterable[int | None]) -> int:
@@ -101,7 +101,7 @@ def repair_batch(
 
 def check_room(first: int, count: int, *, table: str) -> None:
     """Raises LakeStateError if `count` places from `first` on reach the next transaction."""
-    if first + count > LOAD_SEQS:
+    if first + count > SNAPSHOT_SEQS:
         raise LakeStateError(
             "there is no room for more repairs at this position of the log",
             table=table,

@@ -24,12 +24,12 @@ from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
-from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
 from cdc_pipeline.operations.verify.repair import check_room, repair_batch
 from cdc_pipeline.operations.verify.view import ProvenView, ViewLostError, changes_void_it
@@ -73,7 +73,7 @@ def repair(
 
     Raises:
         ConfigError: the server does not show the table, or refuses the condition.
-        LoadError: a target cannot take rows this way; the error names the alternative.
+        SnapshotError: a target cannot take rows this way; the error names the alternative.
         CdcError: everything else; what was written stays.
     """
     if not isinstance(config.source, LiveSourceConfig):
@@ -104,15 +104,15 @@ class _Reread:
             runs,
             observer,
             lock_wait_s=config.snapshot.lock_wait_s,
-            on_waiting=lambda holder: observer.load_stepped(
+            on_waiting=lambda holder: observer.step(
                 f"waiting for another run of this source ({holder})"
             ),
         )
 
     def run(self, where: str) -> RepairReport:
-        self._observer.load_stepped("capturing the source")
+        self._observer.step("capturing the source")
         source_state = self._captures.run()
-        with LoadSource(self._config, role="verify") as source:
+        with SnapshotSource(self._config, role="verify") as source:
             schema, server = self._schema(source), source.config
         targets = self._targets(schema, source_state.cut)
         rows_max = self._config.snapshot.chunk_rows
@@ -122,7 +122,7 @@ class _Reread:
                 report = self._range(bounds, where, targets, report)
         return report
 
-    def _schema(self, source: LoadSource) -> TableSchema:
+    def _schema(self, source: SnapshotSource) -> TableSchema:
         schema = source.schemas([self._table]).get(self._table)
         if schema is None:
             raise ConfigError(
@@ -133,12 +133,12 @@ class _Reread:
         return schema
 
     def _targets(self, schema: TableSchema, cut: Cut) -> list[str]:
-        """Raises LoadError if a target cannot take rows this way."""
+        """Raises SnapshotError if a target cannot take rows this way."""
         targets = Targets(self._config, cut)
         following = targets.following(schema.database, schema.table)
         others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
         if not following or others or targets.is_suspended(schema.database, schema.table):
-            raise LoadError(
+            raise SnapshotError(
                 f"single rows of {self._table} cannot be repaired",
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
@@ -157,7 +157,7 @@ class _Reread:
         rows: list[SelectedRows] = []
         before = self._captures.recent()
         for number in range(1, _ROUNDS_MAX + 1):
-            self._observer.load_stepped(f"reading rows of {self._table}")
+            self._observer.step(f"reading rows of {self._table}")
             report = report.model_copy(update={"rounds": report.rounds + 1})
             try:
                 rows, proved_at = self._read(bounds, where, targets, before)
@@ -184,11 +184,11 @@ class _Reread:
     ) -> tuple[list[SelectedRows], SourceState | None]:
         """Of one view, and the cut of the same moment, if there is one.
 
-        Raises ViewLostError: read again; LoadError: nothing proves where the view lies.
+        Raises ViewLostError: read again; SnapshotError: nothing proves where the view lies.
         """
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:
-            raise LoadError(
+            raise SnapshotError(
                 "nothing proves that everything before the cursor is committed",
                 setting="gtid_mode",
                 expected="GTIDs, or a new journal since then",
@@ -199,7 +199,7 @@ class _Reread:
             if place is None:
                 reader.begin_view()
             rows = list(reader.select(view.schema, bounds=bounds, where=where))
-        self._observer.load_stepped("capturing the source")
+        self._observer.step("capturing the source")
         after, exact = view.end(place)
         view.check_undisturbed(after)
         return rows, after if exact else None

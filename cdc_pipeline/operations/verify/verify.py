@@ -51,7 +51,7 @@ from cdc_pipeline.operations.verify.report import (
 from cdc_pipeline.operations.verify.table import KeySlice, RoundsResult, TableComparison
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_load import load_command, why_parted
+from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
 from cdc_pipeline.run.report import ReportPosition
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
@@ -384,7 +384,8 @@ class _Verification:
             return "not created yet"
         parted = why_parted(self._config, state)
         if parted and state.origin is not None:
-            return f"{parted}: load it with `{load_command(self._config.name, state.origin[0])}`"
+            command = snapshot_command(self._config.name, state.origin[0])
+            return f"{parted}: take its snapshot with `{command}`"
         sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
         if not sources:
             return "its table was dropped or renamed at the source; the lake keeps its rows"

@@ -26,7 +26,7 @@ from cdc_pipeline.errors import (
     TableReadInterruptedError,
 )
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.snapshot.server import LoadSource
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
 from cdc_pipeline.source.rows.marks import Mark, exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -75,7 +75,7 @@ class ProvenView:
         self._targets = targets
         self.before = before
         self._check_follows(before)
-        with LoadSource(config, role="verify") as source:
+        with SnapshotSource(config, role="verify") as source:
             self.low = source.proved(before.position)
             self.schema = self._schema(source)
             self.server = source.config
@@ -158,7 +158,7 @@ class ProvenView:
                     next_step="run the command again",
                 )
 
-    def _schema(self, source: LoadSource) -> TableSchema:
+    def _schema(self, source: SnapshotSource) -> TableSchema:
         name = split_table_name(self._source_table)
         placed = source.live.catalog(lambda d, t: (d, t) == name, since=self.before.position)
         told = placed.catalog.tables.get(name) if placed is not None else None

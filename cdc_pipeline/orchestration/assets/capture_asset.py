@@ -16,8 +16,8 @@ Rules:
   checks `follows` of these tables fail.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
   `_RETRIES_MAX` times.
-- If another process holds the source's lock (captures of a load or a verification), the run waits
-  up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
+- If another process holds the source's lock (captures of a snapshot or a verification), the run
+  waits up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
 - A body is one line, `yield from cdc.run(context)` (`decorator.py`, `resource.py`): while it runs,
   `current_step` tells what it captures. The default body is the same line.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
@@ -170,7 +170,7 @@ def build_assets(
 
     With `cursor_alone` the asset captures the same, and its definition has no tables. With
     `with_snapshot` the tables of a live server come from its snapshot asset too
-    (`load_asset.py`).
+    (`snapshot_asset.py`).
     """
     cut = None if cursor_alone else newest_cut(pipeline)
     tables = {} if cursor_alone else known_tables(pipeline, cut)
@@ -229,7 +229,7 @@ def build_assets(
 
 def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSpec:
     """A capture needs no partition of the snapshot, so it maps to none: otherwise Dagster would
-    call each table out of date as soon as another one is loaded. (One step has one mapping
+    call each table out of date as soon as another one has a new snapshot. (One step has one mapping
     for all tables.)
     """
     mapping = dg.SpecificPartitionsPartitionMapping([])

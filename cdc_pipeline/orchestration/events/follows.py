@@ -67,7 +67,7 @@ def follows_result(
 
 
 def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
-    """A catch-up if the cause can disappear by itself, else a load, or of an archive a rebuild."""
+    """A catch-up if the cause can pass by itself, else a snapshot, or of an archive a rebuild."""
     if is_retryable(held):
         return f"cdc-pipeline run {config.name} --table {quote(table)}"
     if isinstance(config.source, LiveSourceConfig):

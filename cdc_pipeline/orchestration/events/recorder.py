@@ -36,7 +36,7 @@ from cdc_pipeline.targets.known_tables import newest_cut
 # Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
 
-LOADED_NOTE = "loaded"  # of a table whose rows a load has replaced
+LOADED_NOTE = "loaded"  # of a table whose rows a snapshot has replaced
 _TABLES_NAMED_MAX = 20
 
 
@@ -83,7 +83,7 @@ class MaterializationRecorder(RunObserver):
 
     def published(self, cut: Cut) -> None:
         self._cut = cut
-        self._log_loaded(cut)
+        self._log_snapshots(cut)
         for table in sorted(cut.tables):
             if changed_by(cut, table):
                 self._log_table(cut, table)
@@ -161,12 +161,12 @@ class MaterializationRecorder(RunObserver):
         self._materialized.add(event.asset_key)
         self._context.log_event(event)
 
-    def _log_loaded(self, cut: Cut) -> None:
+    def _log_snapshots(self, cut: Cut) -> None:
         """Partitions of the snapshot asset, which only live servers have."""
         if not isinstance(self._config.source, LiveSourceConfig):
             return
-        loaded = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})
-        for table in (name for name in loaded if name in cut.tables):
+        replaced = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})
+        for table in (name for name in replaced if name in cut.tables):
             version = cut.tables[table].table_version
             rows = self._count(table, version)
             metadata: dict[str, dg.MetadataValue] = {
@@ -181,7 +181,7 @@ class MaterializationRecorder(RunObserver):
                     dg.AssetMaterialization(
                         self._translator.snapshot_key(self._config.name),
                         partition=dagster_name(source),
-                        description=f"loaded by cut {cut.batch_number}",
+                        description=f"snapshot of cut {cut.batch_number}",
                         metadata=metadata,
                     )
                 )
@@ -193,7 +193,7 @@ class MaterializationRecorder(RunObserver):
             if changed_by(cut, table) and self._last_batch(table) < cut.batch_number
         ]
         if missing:
-            self._log_loaded(cut)
+            self._log_snapshots(cut)
         for table in missing:
             self._log_table(cut, table)
 

@@ -31,7 +31,7 @@ from cdc_pipeline.run.observer import RunObserver
 
 T = TypeVar("T")
 Work = Callable[[DagsterCursorStore, str], object]
-ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair", "reset"]
+ChangeKind = Literal["set", "rebuild", "replay", "discard", "snapshot", "repair", "reset"]
 
 
 class SourceRuns:
@@ -127,7 +127,7 @@ _COMMANDS: Final[dict[ChangeKind, str]] = {
     "rebuild": "cdc-pipeline cursor rebuild",
     "replay": "cdc-pipeline quarantine replay",
     "discard": "cdc-pipeline quarantine discard",
-    "load": "cdc-pipeline snapshot",
+    "snapshot": "cdc-pipeline snapshot",
     "repair": "cdc-pipeline verify --repair",
     "reset": "cdc-pipeline reset",
 }

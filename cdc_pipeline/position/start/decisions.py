@@ -423,7 +423,7 @@ def _last_commit_us(context: StartContext) -> int:
             offset=cursor.offset,
             expected=_name_of(cursor.identity),
             got=_name_of(context.identity),
-            next_step="connect to the server of the cursor again, or load the tables "
+            next_step="connect to the server of the cursor again, or take the tables' snapshots "
             "from the new server",
         )
     return last_us

@@ -70,7 +70,7 @@ _TAKEN_BACK_NOTE = "taken_back"
 
 # With these, the log does not reach back to the target, or the table is not as the pipeline left
 # it.
-_NEEDS_RELOAD = (
+_NEEDS_SNAPSHOT = (
     JournalMissingError,
     PositionError,
     SourceIdentityError,
@@ -185,7 +185,7 @@ class CatchUp:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
         if held.error == ContentUnknownError.__name__:
-            return  # only a load brings the rows
+            return  # only a snapshot brings the rows
         self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:
@@ -334,7 +334,7 @@ class CatchUp:
                 batch_number=held.batch_number,
                 at=held.position,
                 epoch=held.epoch,
-                needs_reload=isinstance(error, _NEEDS_RELOAD),
+                needs_snapshot=isinstance(error, _NEEDS_SNAPSHOT),
             ),
         )
         if restated_suspension != held:

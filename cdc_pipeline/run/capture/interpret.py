@@ -306,6 +306,6 @@ def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets
                 table=source,
                 journal=decision.ddl.journal,
                 offset=decision.ddl.offset,
-                next_step="commit or roll back the XA transaction at the source, and load the "
-                "table under its new name",
+                next_step="commit or roll back the XA transaction at the source, and take the "
+                "table's snapshot under its new name",
             )

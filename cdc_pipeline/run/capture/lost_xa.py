@@ -24,7 +24,7 @@ from cdc_pipeline.position.cursor import OpenXa
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.summary import RunState
-from cdc_pipeline.run.plan.needs_load import load_command
+from cdc_pipeline.run.plan.needs_snapshot import snapshot_command
 from cdc_pipeline.run.publish import cursor_metadata, empty_interval
 from cdc_pipeline.schema.ddl.session import canonical_xid
 
@@ -74,7 +74,7 @@ def lost_end(
     """`rows`: how many wait, by source table; `found`: what shows that it has ended."""
     tables = sorted(rows)
     place, count = f"{begin.journal}:{begin.offset}", sum(rows.values())
-    loads = "; ".join(f"`{load_command(source, table)}`" for table in tables)
+    snapshots = "; ".join(f"`{snapshot_command(source, table)}`" for table in tables)
     return TransactionError(
         f"the XA transaction {xid} is still open in the lake, but {found}",
         journal=begin.journal,
@@ -87,8 +87,8 @@ def lost_end(
         next_step=f"if the log from there still exists, `cdc-pipeline cursor set {quote(source)} "
         f"--from {place}` and run again: what lies behind is read again, with the end if the log "
         "has it. Otherwise list this xid in accept.unknown_xa and run again, which drops the "
-        "waiting rows and notes it; then load what it changed"
-        + (f": {loads}" if loads else " of captured tables"),
+        "waiting rows and notes it; then take snapshots of what it changed"
+        + (f": {snapshots}" if snapshots else " of captured tables"),
     )
 
 

@@ -191,7 +191,7 @@ def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
             batch_number=cursor.batch_number + 1,
             at=before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch)),
             epoch=cursor.epoch,
-            needs_reload=True,
+            needs_snapshot=True,
         )
         for name, error in found.failing.items()
         if name not in cursor.suspended

@@ -197,9 +197,9 @@ class _Lookup:
     def concerned(self, database: str, table: str) -> bool:
         if not self.captured(database, table):
             return False
-        # A load cannot bring rows of a dropped table: its target is treated as that of any dropped
-        # table (K28).
-        is_over = self.kind in _LEAVING and self.targets.awaits_load(database, table)
+        # A snapshot cannot bring rows of a dropped table: its target is treated as that of any
+        # dropped table (K28).
+        is_over = self.kind in _LEAVING and self.targets.awaits_snapshot(database, table)
         return is_over or not self.targets.is_suspended(database, table)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:

@@ -256,7 +256,7 @@ def _unannounced(opened: OpenTransaction, piece: EventSlice) -> TransactionError
         expected="XA START, or MariaDB's GTID event with a flag, at its begin",
         got=f"neither, in the transaction at offset {opened.tx_offset}",
         next_step="compare the journal with the server's copy; or start the capture after this "
-        "transaction, and load the tables that it changes",
+        "transaction, and take a snapshot of the tables that it changes",
     )
 
 
@@ -275,7 +275,7 @@ def _apply(savepoints: Savepoints, one: DecidedStatement) -> None:
             offset=int(event["offset"]),
             expected="a SAVEPOINT of that name before it",
             got=one.decision.ddl.sql,
-            next_step="start the capture after this transaction, and load the "
+            next_step="start the capture after this transaction, and take a snapshot of the "
             "tables that it changes",
         )
 
@@ -291,7 +291,7 @@ def _xa_end(one: DecidedStatement) -> XaEnd:
             offset=int(event["offset"]),
             expected=f"{statement.verb} as a separate transaction",
             got=one.decision.ddl.sql,
-            next_step="start the capture after this transaction, and load the "
+            next_step="start the capture after this transaction, and take a snapshot of the "
             "tables that it changes",
         )
     return XaEnd(

@@ -20,7 +20,7 @@ from cdc_pipeline.config.pipeline_config import (
     PositionConfig,
 )
 from cdc_pipeline.errors import PositionError, SourceIdentityError
-from cdc_pipeline.lake.loads import loads_of
+from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -30,7 +30,7 @@ from cdc_pipeline.position.start.context import OverlapResult
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.run.plan.limits import Limit, executed_before, make_limit
-from cdc_pipeline.run.plan.needs_load import needing
+from cdc_pipeline.run.plan.needs_snapshot import needing
 from cdc_pipeline.run.plan.possible import check_start
 from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
@@ -178,7 +178,7 @@ def resolve(
             needs_snapshot=needing(config, cut, source_tables or ())
             if begun or config.start == "latest"
             else {},
-            snapshots=tuple(loads_of(config, cut)),
+            snapshots=tuple(operations_of(config, cut)),
             warnings=unused + source.warnings(captured),
         ),
         start=start,

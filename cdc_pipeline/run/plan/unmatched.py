@@ -60,7 +60,7 @@ def nothing_matched(
     then = (
         ""
         if known is None
-        else (f"; `cdc-pipeline snapshot {config.name}` loads their existing rows")
+        else (f"; `cdc-pipeline snapshot {config.name}` reads their existing rows")
     )
     return NothingMatchedError(
         f"no table has ever matched {', '.join(missing)}",

@@ -6,7 +6,7 @@ Rules:
   is refused, all are.
 - Only changes that are certain from the text and the previous columns are applied. A change that
   rewrites values without row events is applied only if the new values are certain and the policy
-  requests it; otherwise the table stops for a reload.
+  requests it; otherwise the table stops for a new snapshot.
 - A column that was dropped and kept is renamed when a new one takes its name, if the lake allows
   that.
 - This module checks which Delta features the steps need: if one is not allowed, it does the next

@@ -3,7 +3,7 @@
 Rules:
 - Only a value that is certain from the text is used: a constant that the type holds exactly, the
   implicit default of a NOT NULL column, or NULL. Anything else (rounded, converted, computed,
-  dependent on session or clock) is refused with its reason: the table needs a reload.
+  dependent on session or clock) is refused with its reason: the table needs a new snapshot.
 - The literal equals what the row decoder returns for the same value: CHAR without trailing blanks,
   BINARY(n) padded with zero bytes, an ENUM label as it is defined, TIME as text with its fraction
   digits.

@@ -80,7 +80,7 @@ class RemoveRows(FrozenModel):
 
 
 class CheckRows(FrozenModel):
-    """No row may fail `condition`; otherwise the table needs a reload, for `reason`."""
+    """No row may fail `condition`; otherwise the table needs a new snapshot, for `reason`."""
 
     kind: Literal["check_rows"] = "check_rows"
     condition: str

@@ -5,7 +5,7 @@ Rules:
 - A batch of inserts alone, into an *exact* target: a row that the source inserted did not exist
   there, so it does not exist here either. `RecordedTarget.exact` says so; who clears it, and why,
   is in `position.cursor.TargetState` and `targets`.
-- The rows of a load are such inserts if its plan calls the target exact: each key is read once.
+- The rows of a snapshot are such inserts if its plan calls the target exact: each key is read once.
 - Any batch of whole images into a table that only its own CREATE has committed to: it has no rows.
 - One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not
   repeated.
@@ -65,7 +65,7 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
         return True
     return (
         target.exact
-        and record.kind in ("batch", "load")
+        and record.kind in ("batch", "snapshot")
         and not target.rows_updated
         and not target.rows_deleted
     )

@@ -99,8 +99,8 @@ def _has_batch(
 
 def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
     """Raises LakeStateError: another program has written to the table since the batch: the cut
-    would name what it wrote. Of a table that a load replaces, or that is new, nothing else shows
-    that.
+    would name what it wrote. Of a table that a snapshot replaces, or that is new, nothing else
+    shows that.
     """
     commit = newest_change(path, there.version)
     if commit is not None and "cdc_app_id" not in commit.user_metadata:

@@ -14,10 +14,10 @@ Rules:
   from there. A column that neither has is NULL, and named in ``_cdc_absent``.
 - Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain
   columns, ``b0 ... bN`` the before image, ``_absent`` and ``_before_absent``.
-- After a load the old rows stay, and changes that they lack (by `seq`) are added. If they do not
-  hold every change up to the load's place (`RecordedContent.restarts`), a ``truncate`` is added
-  there, followed by the rows that were read: a reader that applies the changes in order has the
-  source's rows from there on, and a note reports the gap.
+- After a snapshot the old rows stay, and changes that they lack (by `seq`) are added. If they do
+  not hold every change up to the snapshot's place (`RecordedContent.restarts`), a ``truncate`` is
+  added there, followed by the rows that were read: a reader that applies the changes in order has
+  the source's rows from there on, and a note reports the gap.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.

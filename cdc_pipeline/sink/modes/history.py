@@ -12,10 +12,10 @@ Rules:
 - A key update ends the version of the old key and begins one of the new key.
 - A change of a key without a current version begins one; a delete of it does nothing.
 - One MERGE per batch, which reads only the target's current versions of changed keys.
-- After a load the old versions hold up to the load's place, and the loaded ones from there on. A
-  version that is open there continues if the loaded one that begins there equals it in its tracked
-  columns, and ends otherwise; versions that began later come from the loaded ones. So the intervals
-  of a key never overlap, and closed versions stay.
+- After a snapshot the old versions hold up to the snapshot's place, and the loaded ones from there
+  on. A version that is open there continues if the loaded one that begins there equals it in its
+  tracked columns, and ends otherwise; versions that began later come from the loaded ones. So the
+  intervals of a key never overlap, and closed versions stay.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.

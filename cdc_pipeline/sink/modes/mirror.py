@@ -4,15 +4,15 @@ Rules:
 - With a key a batch is reduced to the last row of each key (`sink/modes/reduce.py`), and one MERGE
   applies it. It changes a row only if the change is newer than the row.
 - Without a key it has as many equal rows as the source, found by all of their values (K13).
-- After a load the target has the loaded rows; columns that the side table lacks come from the old
-  row of the same key.
+- After a snapshot the target has the rows of a snapshot; columns that the side table lacks come
+  from the old row of the same key.
 
 Without a key:
 - Every change is a row that goes and a row that comes. Of a batch only the difference counts: equal
   rows that come and go cancel out, so that the order of changes does not matter.
 - (``_cdc_seq``, ``_cdc_row_number``) distinguishes a row of the target from its equals: the seq of
-  the change that made it, and 0; rows of a load share a seq and are numbered. Nothing derived from
-  values is stored, so it stays valid after DDL. Of equal rows the newest goes.
+  the change that made it, and 0; rows of a snapshot share a seq and are numbered. Nothing derived
+  from values is stored, so it stays valid after DDL. Of equal rows the newest goes.
 - Images must be complete: the row that goes is identified by all columns (`expand` stops
   otherwise).
 - A row that goes but does not exist contradicts the lake: the MERGE fails, unless the target is

@@ -1,10 +1,10 @@
-"""The two tables of a load that keeps rows or values of the old one, as views (K17, K18).
+"""The two tables of a snapshot that keeps rows or values of the old one, as views (K17, K18).
 
 *Loaded* is the side table, *there* the target's old one: the views ``loaded`` and ``there`` have
-all columns of the target. The load's place is the `seq` of rows that were read, apart from their
-row ordinals: `[place, next)`. In modes that keep every change they were read in one view at exactly
-that place, and the side table's rows from `next` on come from the log. An old value that its
-column's new type cannot hold is NULL, and its text is in ``_cdc_rescued``.
+all columns of the target. The snapshot's place is the `seq` of rows that were read, apart from
+their row ordinals: `[place, next)`. In modes that keep every change they were read in one view at
+exactly that place, and the side table's rows from `next` on come from the log. An old value that
+its column's new type cannot hold is NULL, and its text is in ``_cdc_rescued``.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cdc_pipeline.binlog.selected import LOAD_EVENTS
+from cdc_pipeline.binlog.selected import SNAPSHOT_EVENTS
 from cdc_pipeline.binlog.seq import ROW_BITS
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
@@ -25,11 +25,11 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LOAD_SEQS: Final = LOAD_EVENTS << (ROW_BITS + 1)  # of a load's rows
+_SNAPSHOT_SEQS: Final = SNAPSHOT_EVENTS << (ROW_BITS + 1)  # of a snapshot's rows
 
 
 class ReplacedRows:
-    """The views of a load's two tables, and the SQL over them that several modes share; `names`
+    """The views of a snapshot's two tables, and the SQL over them that several modes share; `names`
     and `types` are of all columns of the target's table.
     """
 
@@ -133,9 +133,9 @@ class ReplacedRows:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The load's place and the one after its rows, as literals."""
+        """The snapshot's place and the one after its rows, as literals."""
         place = int(self.content.seq)
-        return seq_literal(place), seq_literal(place + _LOAD_SEQS)
+        return seq_literal(place), seq_literal(place + _SNAPSHOT_SEQS)
 
 
 def moment(*candidates_us: int) -> str:

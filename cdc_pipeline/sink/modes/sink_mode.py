@@ -116,7 +116,7 @@ class SinkMode(ABC):
 
     @abstractmethod
     def replaced_sql(self, rows: ReplacedRows) -> str:
-        """All rows of the target after a load, if rows or values of the old table stay."""
+        """All rows of the target after a snapshot, if rows or values of the old table stay."""
 
 
 def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:

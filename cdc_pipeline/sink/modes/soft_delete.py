@@ -6,8 +6,8 @@ Rules:
   key and an insert of the new one.
 - A delete of a key that the target does not have adds a deleted row with the values in the log: the
   table's contents do not depend on where batches end.
-- After a load the target has the loaded rows; other rows that were marked stay as they are, and
-  other live rows are marked as deleted at the place where the load ends.
+- After a snapshot the target has the rows of a snapshot; other rows that were marked stay as they
+  are, and other live rows are marked as deleted at the place where the snapshot ends.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.

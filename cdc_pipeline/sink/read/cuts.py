@@ -386,7 +386,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
-    """By the application id: a load gives the table another one, and keeps the history."""
+    """By the application id: a snapshot gives the table another one, and keeps the history."""
     try:
         there = read_table_log(path, version=version)
     except LakeStateError:  # the log does not reach back

@@ -31,7 +31,7 @@ from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.target import Carried, Target
 
 LOADED_NOTE: Final = "loaded"
-_DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that the new one lacks
+_DROPPED_NOTE: Final = "snapshot_dropped"  # columns or rows of the old table that the new one lacks
 GAP_NOTE: Final = "load_gap"  # changes that a changelog or history will never hold
 
 

@@ -4,7 +4,7 @@ executors can read them.
 Rules:
 - It lies at ``_cdc/<source>/verify/<id>/`` and is removed at the end; the next verification of the
   source removes what a killed one left (one at a time: `verify_lock`).
-- Rows are shaped and masked here like those of a load: what masks hide is never written (K14).
+- Rows are shaped and masked here like those of a snapshot: what masks hide is never written (K14).
 - Files have the layout of staged inserts (`sink/modes/expand.py`), so that the comparison reads
   what a batch reads.
 - Memory is bounded: a file's rows are written group by group.

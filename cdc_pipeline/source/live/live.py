@@ -67,8 +67,8 @@ _READ_BYTES: Final = 256 << 10
 _CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, except one with a larger event
 _IN_TRANSACTIONS: Final = np.array(sorted(IN_TRANSACTIONS), np.uint8)
 _GOAL_BYTES_MIN: Final = 64 << 10
-# Shared by the process, whose streams follow each other (captures of a load, catch-ups), so that
-# memory is reused.
+# Shared by the process, whose streams follow each other (captures of a snapshot, catch-ups), so
+# that memory is reused.
 _POOL: Final = BlockPool(_CHUNK_BYTES, spare_blocks_max=5)
 _HOST_BYTES_MAX: Final = 60
 _UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")

@@ -9,7 +9,8 @@ Rules:
 - Ranges are half open, (after, upto]: each row of the table is in exactly one of a plan's ranges,
   whatever is inserted or deleted between two of them. The number of rows per range is only a
   target.
-- The walk is lazy and keeps only the last bound: a load can resume from any bound that it recorded.
+- The walk is lazy and keeps only the last bound: a snapshot can resume from any bound that it
+  recorded.
 - The key is the table's own, as the catalog says (`source/live/catalog.py`): no column is nullable.
 
 Source: MySQL manual "Character Set Introducers", "Date and Time Literals", "Range Optimization";

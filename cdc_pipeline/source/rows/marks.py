@@ -1,4 +1,4 @@
-"""Find where in the log a read view lies (K17: a load joins the log at exactly one place).
+"""Find where in the log a read view lies (K17: a snapshot joins the log at exactly one place).
 
 A server first writes a transaction to its log (flush), then its engines commit it. In between the
 transaction precedes the end of the log but is in no view. So a view and the log's end, read one
@@ -113,7 +113,7 @@ def committed(server: ServerConnection, position: Position) -> bool:
 def wait_committed(
     server: ServerConnection, position: Position, *, timeout_s: float = 30
 ) -> Position:
-    """The low mark for a load from `position`: that itself as soon as it is proved; for MySQL
+    """The low mark for a snapshot from `position`: that itself as soon as it is proved; for MySQL
     without GTIDs the beginning of the newest journal, if that is earlier. Raises
     TableReadInterruptedError: a transaction before it is not committed in time; SourceError,
     ServerUnreachableError: as the server answered.

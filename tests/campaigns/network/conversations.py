@@ -20,7 +20,7 @@ from unittest import mock
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run import wiring
 from cdc_pipeline.run.capture.capture import capture
@@ -147,7 +147,7 @@ class Play:
 
     def _load(self, config: PipelineConfig) -> Rows:
         with self._in_memory():
-            load(config, cursors=self.cursors)
+            take_snapshot(config, cursors=self.cursors)
         return self._kept(config)
 
     def _in_memory(self) -> AbstractContextManager[Any]:

@@ -27,7 +27,7 @@ from unittest import mock
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage import object_storage
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run import wiring
 from tests.campaigns.frame import Campaign, Case, OnDemand, Play, fresh
@@ -44,7 +44,7 @@ from tests.support.memory_sink import memory_sink
 
 
 @dataclass
-class LoadStory:
+class SnapshotStory:
     """The tables of a shop and a pipeline that loads them.
 
     Attributes:
@@ -81,7 +81,7 @@ class LoadStory:
         """Load the tables. A later call goes on from what is there."""
         tables = partial(memory_sink, bucket_lake())
         with mock.patch.object(wiring, "DeltaSink", tables):
-            load(self._config(lake, endpoint), cursors=cursors)
+            take_snapshot(self._config(lake, endpoint), cursors=cursors)
 
     def wrong(self, lake: str, endpoint: str, cursors: CursorStore) -> str:
         """What of a lake is not as the server has it; empty if nothing is."""
@@ -122,7 +122,7 @@ def _opened(folder: Path) -> Iterator[Play]:
                 yield Judge(story, gateway)
                 return
             with Server("mysql") as server, temporary_database(server) as database:
-                yield Judge(LoadStory(Shop.at(server, database), story), gateway)
+                yield Judge(SnapshotStory(Shop.at(server, database), story), gateway)
 
     @contextmanager
     def writers(seed: int, spark: bool) -> Iterator[tuple[TwoWriters, list[str]]]:

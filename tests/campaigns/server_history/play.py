@@ -170,7 +170,7 @@ def _again(world: World, _error: CdcError) -> None:
 def _snapshot(world: World, _error: CdcError) -> None:
     world.set_cursor()
     world.change()
-    world.load_again()
+    world.snapshot_again()
     _check_equal(world)
 
 

@@ -24,7 +24,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run import wiring
 from cdc_pipeline.run.capture.capture import capture
@@ -385,7 +385,7 @@ class World:
         self._config = self._pipeline("latest")
         self.cursors = MemoryCursorStore()
         with self._in_memory():
-            load(self._config, cursors=self.cursors)
+            take_snapshot(self._config, cursors=self.cursors)
 
     def set_cursor(self) -> None:
         """Set the cursor to the end of the log."""
@@ -398,10 +398,10 @@ class World:
         with self._in_memory():
             rebuild(self._config, tables=list(TABLES), cursors=self.cursors)
 
-    def load_again(self) -> None:
+    def snapshot_again(self) -> None:
         """Read the tables again."""
         with self._in_memory():
-            load(self._config, cursors=self.cursors, restart=True)
+            take_snapshot(self._config, cursors=self.cursors, restart=True)
 
     def lake_rows(self) -> Rows:
         """What the lake has."""

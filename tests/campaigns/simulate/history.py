@@ -143,7 +143,7 @@ class _History:
         for _ in range(HEALED_RUNS_MAX):
             self._run(crash_at=None, transactions=None)
             self._check_cuts()
-            if self._waits_for_a_load():
+            if self._waits_for_a_snapshot():
                 self.counts["waiting for a load"] += 1
                 return
             if not self._left():
@@ -192,14 +192,14 @@ class _History:
         cut = last_cut(self._shop.paths)
         return cut is not None and bool(cut.cursor.suspended)
 
-    def _waits_for_a_load(self) -> bool:
+    def _waits_for_a_snapshot(self) -> bool:
         """Whether a replica took over, and a table was left before the first transaction, since an
         empty set of GTIDs does not say where that is; or after that while an XA transaction was
         open, whose XA PREPARE has no known place in the replica's log."""
         cut = last_cut(self._shop.paths)
         held = () if cut is None else cut.cursor.suspended.values()
         return any(
-            one.needs_reload and (not one.gtid_set or one.error == UnknownXaError.__name__)
+            one.needs_snapshot and (not one.gtid_set or one.error == UnknownXaError.__name__)
             for one in held
         )
 

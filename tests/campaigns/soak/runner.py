@@ -24,7 +24,7 @@ import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
 from cdc_pipeline.run.wiring import build_lake_cursors
 from cdc_pipeline.sink.maintain.maintenance import maintain
@@ -47,7 +47,7 @@ def _capture(config: PipelineConfig, wish: Answer) -> Answer:
 
 
 def _load(config: PipelineConfig, wish: Answer) -> Answer:
-    report = load(config, cursors=build_lake_cursors(config), tables=wish.get("tables"))
+    report = take_snapshot(config, cursors=build_lake_cursors(config), tables=wish.get("tables"))
     return {"outcome": report.outcome, "targets": sorted(report.targets), "rows": report.rows}
 
 

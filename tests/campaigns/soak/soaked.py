@@ -29,9 +29,9 @@ from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
-from tests.campaigns.load.campaign import FAULT_POINTS as LOAD_POINTS
 from tests.campaigns.sink.group import FAULT_POINTS
 from tests.campaigns.sink.spark_settings import LONG_RUN
+from tests.campaigns.snapshot.campaign import FAULT_POINTS as SNAPSHOT_POINTS
 from tests.campaigns.soak.ending import compare
 from tests.campaigns.soak.measures import Measures, folders, log_files, outside
 from tests.campaigns.soak.workload import CHANGELOGS, Workload, database_of, rules
@@ -47,7 +47,7 @@ DECK = {
     "killed_capture": 4,
     "load": 4,
     "killed_load": 2,
-    "load_needed": 5,
+    "snapshot_needed": 5,
     "resume": 3,
     "verify": 6,
     "maintain": 4,
@@ -223,7 +223,7 @@ class Soaked:
 
     def _end(self) -> None:
         """All is loaded, captured and compared, and some verified, while nothing is written."""
-        self._load_needed()
+        self._snapshot_needed()
         self._capture()
         self.measure()
         names = self.workload.names
@@ -257,13 +257,15 @@ class Soaked:
         names = self._choose.sample(self.workload.names, self._choose.randint(1, 3))
         self._repeated("load", tables=names)
 
-    def _killed_load(self) -> None:
+    def _killed_snapshot(self) -> None:
         """A load that is killed, and gone on with by the next one."""
         tables = self._choose.sample(self.workload.names, 2)
-        self._killed({"do": "load", "point": self._choose.choice(LOAD_POINTS), "tables": tables})
+        self._killed(
+            {"do": "load", "point": self._choose.choice(SNAPSHOT_POINTS), "tables": tables}
+        )
         self._repeated("load", tables=tables)
 
-    def _load_needed(self) -> None:
+    def _snapshot_needed(self) -> None:
         """Load what needs it, or was begun and not ended; then whatever else is suspended, such as
         by a DDL that the policy refuses: a person who reads the error names these tables."""
         answer = self._repeated("load")

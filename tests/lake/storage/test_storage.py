@@ -113,7 +113,9 @@ def test_objects_that_stand_for_folders_are_no_files(lake: Path, store: Store) -
     assert [at.name for at in (lake / "shop" / "orders").iterdir()] == ["one"]
     assert not (lake / "shop" / "orders").is_file()
     assert remove_tree(lake / "shop") == 3
-    assert len(store.all_keys(lake)) == 3, "only Hadoop can remove them: test_load_verify_backfill"
+    assert len(store.all_keys(lake)) == 3, (
+        "only Hadoop can remove them: test_snapshot_verify_backfill"
+    )
 
 
 def test_an_object_that_was_not_finished_is_not_there(lake: Path) -> None:

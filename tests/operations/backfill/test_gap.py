@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LoadError
+from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.backfill.gap import GAP_FILLED_NOTE, fill_gap
@@ -69,7 +69,7 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     )
     assert [note.kind for note in cut.notes] == [GAP_FILLED_NOTE]
 
-    with pytest.raises(LoadError, match="already has changes of the range"):
+    with pytest.raises(SnapshotError, match="already has changes of the range"):
         fill_gap(
             gapped,
             table=ACCOUNT,

@@ -12,7 +12,7 @@ import pytest
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
-from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.backfill.rebuild import rebuild
@@ -73,14 +73,14 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
         archive=archive,
         parallel=parallel,
     )
-    with killed_at("load_caught_up"):
+    with killed_at("snapshot_caught_up"):
         call()
     assert any("part-" in str(file) for cut in _batches(config) for file in cut), (
         "journals of the archive, side by side"
     )
     assert rows_of() == old_rows
     workload.run(2)
-    with killed_at("load_swapping"):
+    with killed_at("snapshot_swapping"):
         call()
     stood = cursors.read()
     assert stood is not None
@@ -98,9 +98,9 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     state = after.targets[table]
     assert not state.partial
     assert not state.exact
-    assert not list((LakePaths(config.sink.lake_path, config.name).state / "loads").glob("2*")), (
-        "the side lake is gone"
-    )
+    assert not list(
+        (LakePaths(config.sink.lake_path, config.name).state / "operations").glob("2*")
+    ), "the side lake is gone"
 
     workload.run(3)
     workload.close()
@@ -111,7 +111,9 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
 
 def _batches(config: PipelineConfig) -> list[list[str]]:
     """Staged files of each batch of the side lake."""
-    records = (config.sink.lake_path / "_cdc" / "bank" / "loads").glob("*/_cdc/*/batches/*.json")
+    records = (config.sink.lake_path / "_cdc" / "bank" / "operations").glob(
+        "*/_cdc/*/batches/*.json"
+    )
     read = [BatchRecord.model_validate_json(file.read_text()) for file in sorted(records)]
     return [[file.path for target in record.targets for file in target.files] for record in read]
 
@@ -130,10 +132,10 @@ def test_k18_a_rebuild_that_would_be_partial_is_refused(
         live(server), tables={"include": [f"{database}.t"]}, targets=[], start=start
     )
     cursors = MemoryCursorStore()
-    with pytest.raises(LoadError, match="neither its CREATE TABLE nor a change") as refused:
+    with pytest.raises(SnapshotError, match="neither its CREATE TABLE nor a change") as refused:
         rebuild(config, tables=[f"{database}.t"], cursors=cursors, start=PositionConfig(**start))
     assert f"cdc-pipeline snapshot bank --table {database}.t" in str(refused.value)
-    assert not list((config.sink.lake_path / "_cdc" / "bank" / "loads").glob("2*"))
+    assert not list((config.sink.lake_path / "_cdc" / "bank" / "operations").glob("2*"))
     assert not (config.sink.lake_path / database).exists()
     with pytest.raises(ConfigError, match="only archives"):
         rebuild(config, tables=[f"{database}.t"], cursors=cursors, parallel=Parallel())

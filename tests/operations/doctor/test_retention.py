@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, new_operation_id
 from cdc_pipeline.operations.doctor import Finding
 from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
 from cdc_pipeline.source.live.retention import journal_retention
@@ -77,10 +77,11 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     )
     cursor = cursor_at(own, second, targets={"shop.t": state})
     config = pipeline(live(own), tmp_path)
-    folder = LoadFolder(config, new_load_id())
+    folder = OperationFolder(config, new_operation_id())
     folder.create(
-        LoadState(
-            load_id=folder.load_id, source="shop", sources=("shop.old",), targets=("shop.old",),
+        Operation(
+            operation_id=folder.operation_id, source="shop",
+            sources=("shop.old",), targets=("shop.old",),
             cursor=cursor_at(own, first), time_us=1, started_at_us=1,
         )
     )  # fmt: skip

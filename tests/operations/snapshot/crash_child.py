@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.observer import RunObserver
 from tests.support.kills import AtPoint, sigkill
@@ -21,7 +21,7 @@ from tests.support.kills import AtPoint, sigkill
 class Steps(RunObserver):
     """Prints what the load does, for whoever reads of a failure."""
 
-    def load_stepped(self, text: str) -> None:
+    def step(self, text: str) -> None:
         print(f"{time.monotonic():.1f} {text}", file=sys.stderr, flush=True)
 
 
@@ -29,7 +29,7 @@ def main(config_file: str, cursor_folder: str, points: str, *tables: str) -> int
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
     cursors = FileCursorStore(Path(cursor_folder), source=config.name)
     with listening(AtPoint(points, sigkill)):
-        load(config, cursors=cursors, tables=tables or None, observer=Steps())
+        take_snapshot(config, cursors=cursors, tables=tables or None, observer=Steps())
     return 0
 
 

@@ -2,14 +2,14 @@
 
 A killed process leaves what is in its files at that moment. So a load is played once, and at each
 fault point of its swap, and at a few moments more, the lake and the cursor are copied; each copy is
-then gone on with as if its process had died there. `make campaign NAME=load` kills processes at
+then gone on with as if its process had died there. `make campaign NAME=snapshot` kills processes at
 the same fault points with SIGKILL.
 
 Rules:
 - Tables are put in place one after the other, and nobody writes while a copy is made: each copy is
   of one moment.
-- Fault points count from `load_swapping` on: those of the side lake and of captures have the same
-  names.
+- Fault points count from `snapshot_swapping` on: those of the side lake and of captures have the
+  same names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake import loads
+from cdc_pipeline.lake import long_operations
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink import delta_sink
@@ -37,7 +37,7 @@ class States:
     order.
 
     Besides the fault points: `file_shared` (the first file of a table has its name in the target's
-    folder), `cut_published`, `cursor_written`, `load_over` (the load is marked as over),
+    folder), `cut_published`, `cursor_written`, `snapshot_over` (the load is marked as over),
     `half_removed` (some of the side lake's files are gone), `side_removed`.
     """
 
@@ -51,7 +51,7 @@ class States:
         self.moments: dict[str, Path] = {}
 
     def _reached(self, point: str) -> None:
-        self._is_swapping |= point == "load_swapping"
+        self._is_swapping |= point == "snapshot_swapping"
         if not self._is_swapping:
             if point == "between_merges":
                 self._turn.release()
@@ -77,7 +77,7 @@ class States:
         apply_target, share, remove_tree = (
             delta_sink.apply_target,
             LocalStorage.share,
-            loads.remove_tree,
+            long_operations.remove_tree,
         )
 
         def in_turn(*args: Any, **named: Any) -> Any:
@@ -92,7 +92,7 @@ class States:
                 self._keep("file_shared")
 
         def removed(folder: Path) -> int:
-            self._keep("load_over")
+            self._keep("snapshot_over")
             at = self._keep("half_removed") / folder.relative_to(self._root)
             files = sorted(file for file in at.rglob("*") if file.is_file())
             assert len(files) > 20
@@ -105,11 +105,11 @@ class States:
         with ExitStack() as stack:
             stack.enter_context(patch.object(delta_sink, "apply_target", in_turn))
             stack.enter_context(patch.object(LocalStorage, "share", shared))
-            stack.enter_context(patch.object(loads, "remove_tree", removed))
+            stack.enter_context(patch.object(long_operations, "remove_tree", removed))
             stack.enter_context(listening(self._reached))
             yield
 
 
-def left_of_loads(paths: LakePaths) -> list[str]:
+def left_of_operations(paths: LakePaths) -> list[str]:
     """What lies in the folder of a source's loads."""
-    return sorted(at.name for at in (paths.state / loads.LOADS_FOLDER).iterdir())
+    return sorted(at.name for at in (paths.state / long_operations.OPERATIONS_FOLDER).iterdir())

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LoadError
+from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.loads import LoadStatus
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.lake.long_operations import OperationStatus
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
@@ -40,11 +40,11 @@ class Edges(RunObserver):
         self._seen = set[Path]()
 
     def reached(self, point: str) -> None:
-        if point in ("after_record", "load_caught_up", "load_swapping", "load_swapped"):
+        if point in ("after_record", "snapshot_caught_up", "snapshot_swapping", "snapshot_swapped"):
             assert list(plain(self._folder, self._seen)) == [], point
         self._acts.pop(point, lambda: None)()
 
-    def load_stepped(self, text: str) -> None:
+    def step(self, text: str) -> None:
         self.steps.append(text)
 
 
@@ -136,9 +136,9 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     start = here(server)
     cursors, asked = MemoryCursorStore(), [f"{database}.account"]
 
-    def begun(**options: Any) -> list[LoadStatus]:
-        with killed_at("load_chunks"):
-            load(rules(6), cursors=cursors, tables=asked, **options)
+    def begun(**options: Any) -> list[OperationStatus]:
+        with killed_at("snapshot_chunks"):
+            take_snapshot(rules(6), cursors=cursors, tables=asked, **options)
         return list(status(rules(6), cursors=cursors).snapshots)
 
     # The log that a stopped load needs is purged: it says so, and begins again when it is told to.
@@ -147,11 +147,11 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     server.flush_journal()
     capture(rules(6), cursors=cursors)
     server.purge_to(server.end_position()[0])
-    with pytest.raises(LoadError, match="log that the snapshot needs is gone") as purged:
-        load(rules(6), cursors=cursors, tables=asked)
+    with pytest.raises(SnapshotError, match="log that the snapshot needs is gone") as purged:
+        take_snapshot(rules(6), cursors=cursors, tables=asked)
     assert "cdc-pipeline snapshot bank --restart" in str(purged.value)
     (second,) = begun(restart=True)
-    assert first.load_id != second.load_id
+    assert first.operation_id != second.operation_id
     assert (second.rows, second.is_running) == (4, False)
 
     # What was read under other rules is not gone on with, and no file of it stays.
@@ -181,12 +181,12 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
             "UPDATE t_other SET n = 12 WHERE id = 2",
         )
 
-    observer = Edges(tmp_path, load_chunks=ddl, load_read=rename)
+    observer = Edges(tmp_path, snapshot_chunks=ddl, snapshot_read=rename)
     with listening(observer.reached):
-        report = load(config, cursors=cursors, observer=observer)
+        report = take_snapshot(config, cursors=cursors, observer=observer)
     assert any("written under another rule: masks changed" in step for step in observer.steps)
     assert report.resumed == ()
-    gone = {note.table for note in report.notes if note.kind == "load_gone"}
+    gone = {note.table for note in report.notes if note.kind == "snapshot_gone"}
     assert gone == {f"{database}.t_drop", f"{database}.t_name"}
     assert sum(f"DDL changed {database}.t_drop" in step for step in observer.steps) <= 1
     capture(config, cursors=cursors)
@@ -211,13 +211,13 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     # A shard that is gone keeps its rows, and a load that would remove them is refused.
     server.execute(f"DROP TABLE {database}.eu_o")
     capture(config, cursors=cursors)
-    with pytest.raises(LoadError, match=r"holds rows of shop\.eu_o"):
-        load(config, cursors=cursors, tables=[f"{database}.us_o"])
+    with pytest.raises(SnapshotError, match=r"holds rows of shop\.eu_o"):
+        take_snapshot(config, cursors=cursors, tables=[f"{database}.us_o"])
     assert {region for region, *_ in rows("orders", "region", "id")} == {"eu_o", "us_o"}
 
     # Another rule for a table that is there: with its folder out of the way, it is loaded by the
     # new one.
     (tmp_path / "lake" / database / "person").rename(tmp_path / "away")
-    load(rules(3), cursors=cursors, tables=[f"{database}.account"])
+    take_snapshot(rules(3), cursors=cursors, tables=[f"{database}.account"])
     assert {phone for (phone,) in rows("person", "phone")} == {"tel"}
     assert list(plain(tmp_path, set())) == []

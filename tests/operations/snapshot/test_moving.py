@@ -11,12 +11,12 @@ from cdc_pipeline.config.pipeline_config import Bound
 from cdc_pipeline.errors import ServerSettingError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.operations.runs import DirectRuns
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
-from tests.operations.snapshot.test_load import Lake, project
+from tests.operations.snapshot.test_snapshot import Lake, project
 from tests.servers import Server
 
 pytestmark = [pytest.mark.spark]
@@ -41,11 +41,11 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     caught_up: list[Position] = []
 
     def watch(point: str) -> None:
-        if point == "load_created":  # behind the low mark, and in the chunk
+        if point == "snapshot_created":  # behind the low mark, and in the chunk
             server.execute(f"INSERT INTO `{database}`.a VALUES (4, 4)")
-        elif point == "load_read":
+        elif point == "snapshot_read":
             read.append(Position(*server.end_position()))
-        elif point == "load_caught_up":
+        elif point == "snapshot_caught_up":
             cursor = cursors.read()
             assert cursor is not None
             caught_up.append(cursor.position)
@@ -66,7 +66,7 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
             super().capture(bound, observer)
 
     with listening(watch):
-        report = load(config, cursors=cursors, runs=Lagging(config, cursors, ""))
+        report = take_snapshot(config, cursors=cursors, runs=Lagging(config, cursors, ""))
     Lake(config, server, database).check("a", ["id", "v"])
     assert caught_up[0].order >= read[0].order
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
@@ -89,9 +89,9 @@ def test_k17_tables_that_need_an_exact_view_do_not_hold_up_the_others_where_ther
     config = project(server, "d", tmp_path, [])
     cursors = MemoryCursorStore()
     with pytest.raises(ServerSettingError) as caught:
-        load(config, cursors=cursors)
+        take_snapshot(config, cursors=cursors)
     assert (caught.value.setting, caught.value.table) == ("gtid_mode", "d.k")
     assert "all other tables have theirs" in str(caught.value.next_step)
     Lake(config, server, "d").check("a", ["id"])
     with pytest.raises(ServerSettingError):
-        load(config, cursors=cursors, tables=["d.k"])
+        take_snapshot(config, cursors=cursors, tables=["d.k"])

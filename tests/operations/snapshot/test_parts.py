@@ -9,14 +9,14 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
-from cdc_pipeline.errors import ConfigError, LoadError, LockError
-from cdc_pipeline.lake.loads import (
-    LoadFolder,
-    LoadState,
+from cdc_pipeline.errors import ConfigError, LockError, SnapshotError
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
     Progress,
     TableProgress,
-    load_ids,
-    loads_of,
+    operation_ids,
+    operations_of,
 )
 from cdc_pipeline.lake.paths import put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval
@@ -25,7 +25,7 @@ from cdc_pipeline.operations.snapshot.swap import given_up
 from cdc_pipeline.operations.status import _need
 from cdc_pipeline.operations.verify.keys import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
-from cdc_pipeline.run.plan.needs_load import choose, needing, suspended_still
+from cdc_pipeline.run.plan.needs_snapshot import choose, needing, suspended_still
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -104,7 +104,7 @@ def test_k19_what_needs_a_load(config: PipelineConfig) -> None:
         a=state("shop.a"),
         log=state("shop.a_log", sources=("shop.a",)),
         b=state("shop.b", suspended=held),
-        c=state("shop.c", suspended=held.model_copy(update={"needs_reload": True})),
+        c=state("shop.c", suspended=held.model_copy(update={"needs_snapshot": True})),
         orders=state("shop.orders", sources=("shop.eu_orders",)),
     )
     assert needing(config, there, KNOWN).keys() == {"shop.c", "shop.orders"}
@@ -140,7 +140,7 @@ def test_k28_a_target_that_follows_a_renamed_table_is_loaded_unless_the_policy_w
         "it is followed, under the name that it had"
     )
     for asked in ("shop.a", "shop.z"):
-        with pytest.raises(LoadError, match=r"renamed to shop\.z"):
+        with pytest.raises(SnapshotError, match=r"renamed to shop\.z"):
             choose(following, moved, known, [asked])
 
 
@@ -193,12 +193,12 @@ def test_k28_a_table_that_is_renamed_leaves_its_load(config: PipelineConfig) -> 
         update={"schema_changes": SchemaChangePolicy(drop_table="apply")}
     )
     config = config.model_copy(update={"targets": (rule, *config.targets[1:])})
-    made = LoadState(
-        load_id="20260101T000000-00c0ffee", source="bank", sources=("shop.a",), targets=("shop.a",),
-        cursor=cursor(),
+    made = Operation(
+        operation_id="20260101T000000-00c0ffee", source="bank",
+        sources=("shop.a",), targets=("shop.a",), cursor=cursor(),
         time_us=7, started_at_us=8,
     )  # fmt: skip
-    folder = LoadFolder(config, made.load_id)
+    folder = OperationFolder(config, made.operation_id)
     side = side_config(config, folder, made)
     assert side.schema_changes.rename_table == "keep"
     assert side.targets[0].schema_changes == SchemaChangePolicy(
@@ -213,7 +213,7 @@ def test_k17_a_load_does_not_remove_rows_of_a_shard_that_is_gone(config: Pipelin
     there = cut(
         orders=state("shop.orders", sources=("shop.as_orders", "shop.eu_orders", "shop.us_orders"))
     )
-    with pytest.raises(LoadError, match=r"holds rows of shop\.as_orders") as refused:
+    with pytest.raises(SnapshotError, match=r"holds rows of shop\.as_orders") as refused:
         choose(config, there, KNOWN, ["shop.us_orders"])
     assert "drop_table: apply" in str(refused.value)
     rules = config.model_copy(update={"schema_changes": SchemaChangePolicy(drop_table="apply")})
@@ -246,8 +246,8 @@ def test_tables_that_share_targets_are_loaded_together(config: PipelineConfig) -
 
 
 def test_k17_progress_counts_with_the_cut_of_its_batch(config: PipelineConfig) -> None:
-    made = LoadState(
-        load_id="20260101T000000-00c0ffee",
+    made = Operation(
+        operation_id="20260101T000000-00c0ffee",
         source="bank",
         sources=("shop.a", "shop.b"),
         targets=("shop.a", "shop.a_log", "shop.b"),
@@ -256,10 +256,10 @@ def test_k17_progress_counts_with_the_cut_of_its_batch(config: PipelineConfig) -
         rows_estimated={"shop.a": 100, "shop.b": 100},
         started_at_us=8,
     )
-    folder = LoadFolder(config, made.load_id)
+    folder = OperationFolder(config, made.operation_id)
     assert folder.read() is None
     folder.create(made)
-    assert (folder.read(), load_ids(config)) == (made, [made.load_id])
+    assert (folder.read(), operation_ids(config)) == (made, [made.operation_id])
     first = Progress(tables={"shop.a": TableProgress(rows=50, chunks=1, after=("17",))})
     folder.write_progress(2, first)
     folder.write_progress(
@@ -269,19 +269,19 @@ def test_k17_progress_counts_with_the_cut_of_its_batch(config: PipelineConfig) -
     put_if_absent(folder.paths.cut(1), "{}")
     put_if_absent(folder.paths.cut(2), "{}")
     assert folder.read_progress() == first
-    (told,) = loads_of(config, None)
+    (told,) = operations_of(config, None)
     assert (told.rows, told.chunks, told.percent, told.is_running) == (50, 1, 25.0, False)
     with folder.locked():
-        assert loads_of(config, None)[0].is_running
+        assert operations_of(config, None)[0].is_running
         with pytest.raises(LockError, match="under way in another process"), folder.locked():
             pass
     # Its tables are in the main lake: what is left of it is no load any more.
     done = cut(
         **{f"t{at}": state(name, app_id=made.app_id(name)) for at, name in enumerate(made.targets)}
     )
-    assert loads_of(config, done) == []
+    assert operations_of(config, done) == []
     folder.remove()
-    assert (load_ids(config), folder.lake.exists()) == ([], False)
+    assert (operation_ids(config), folder.lake.exists()) == ([], False)
 
 
 def test_keys_in_sql_find_their_rows(server: Server, fresh_database: str) -> None:

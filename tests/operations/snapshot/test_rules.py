@@ -15,21 +15,21 @@ import pytest
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import KeylessTableError, LoadError
-from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
+from cdc_pipeline.errors import KeylessTableError, SnapshotError
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, new_operation_id
 from cdc_pipeline.operations.runs import DirectRuns
-from cdc_pipeline.operations.snapshot.begin import LoadBegin
-from cdc_pipeline.operations.snapshot.chunks import ChunkLoad
+from cdc_pipeline.operations.snapshot.begin import SnapshotBegin
+from cdc_pipeline.operations.snapshot.chunks import SnapshotChunks
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.read_ahead import Work, read_chunk
-from cdc_pipeline.operations.snapshot.server import LoadSource
-from cdc_pipeline.operations.snapshot.side import LoadLake, SideBatch
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
+from cdc_pipeline.operations.snapshot.side import SideBatch, SnapshotLake
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_load import LoadSelection
+from cdc_pipeline.run.plan.needs_snapshot import TableChoice
 from cdc_pipeline.source.rows import marks
 from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -69,8 +69,8 @@ def main_of(config: PipelineConfig) -> MainLake:
     return MainLake(config, runs=DirectRuns(config, cursors, ""), observer=RunObserver())
 
 
-def begin_of(config: PipelineConfig, source: LoadSource) -> LoadBegin:
-    return LoadBegin(config, main=main_of(config), source=source, observer=RunObserver())
+def begin_of(config: PipelineConfig, source: SnapshotSource) -> SnapshotBegin:
+    return SnapshotBegin(config, main=main_of(config), source=source, observer=RunObserver())
 
 
 def place_of(server: Server) -> Position:
@@ -118,7 +118,7 @@ def test_k17_a_load_begins_when_all_before_its_low_mark_is_committed(
     schema = catalog_schema(server, "d", "t")
     with (
         table_reader(server) as reader,
-        LoadSource(config) as source,
+        SnapshotSource(config) as source,
         held_commit(server, "INSERT INTO d.t VALUES (1)") as commit,
     ):
 
@@ -127,7 +127,7 @@ def test_k17_a_load_begins_when_all_before_its_low_mark_is_committed(
             commit()
 
         monkeypatch.setattr(marks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
-        with begin_of(config, source).start(LoadSelection(("d.t",), ("d.t",))) as started:
+        with begin_of(config, source).start(TableChoice(("d.t",), ("d.t",))) as started:
             assert started.state.cursor.position.order == place_of(server).order
             assert waited == [0]
 
@@ -139,7 +139,7 @@ def test_k17_a_load_begins_behind_the_ddl_that_made_its_columns(
     config = project(server, tmp_path / "lake")
     ends: list[Position] = []
 
-    class Altering(LoadSource):
+    class Altering(SnapshotSource):
         """Between the low mark and the reading of the columns another session alters the
         table, once."""
 
@@ -153,7 +153,7 @@ def test_k17_a_load_begins_behind_the_ddl_that_made_its_columns(
     name = f"{fresh_database}.t"
     with (
         Altering(config) as source,
-        begin_of(config, source).start(LoadSelection((name,), (name,))) as started,
+        begin_of(config, source).start(TableChoice((name,), (name,))) as started,
     ):
         assert started.schemas[name].column_names == ("id", "v")
         assert started.state.cursor.position.order >= ends[0].order
@@ -167,11 +167,11 @@ def test_k17_a_load_does_not_begin_while_prepared_transactions_are_open(
     prepared = XaSession(server, fresh_database, "'open'").run("INSERT INTO t VALUES (1)").prepare()
     try:
         with (
-            LoadSource(config) as source,
-            pytest.raises(LoadError, match="prepared XA transactions") as caught,
+            SnapshotSource(config) as source,
+            pytest.raises(SnapshotError, match="prepared XA transactions") as caught,
         ):
             begin_of(config, source).start(
-                LoadSelection((f"{fresh_database}.t",), (f"{fresh_database}.t",))
+                TableChoice((f"{fresh_database}.t",), (f"{fresh_database}.t",))
             ).__enter__()
         assert "X'6f70656e'" in str(caught.value.got)
     finally:
@@ -197,8 +197,8 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
     ]
     config = project(server, tmp_path / "lake", targets=rules)
     names = [f"{database}.{table}" for table in "ahk"]
-    with LoadSource(config) as source:
-        with begin_of(config, source).start(LoadSelection(tuple(names), tuple(names))) as started:
+    with SnapshotSource(config) as source:
+        with begin_of(config, source).start(TableChoice(tuple(names), tuple(names))) as started:
             assert started.state.exact == tuple(names[1:])
             assert started.view is not None
             end, executed = place_of(server), server.gtid_set()
@@ -208,7 +208,7 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
             # transaction.
             assert (low.gtid_set, low.order <= end.order) == (executed, True)
             assert selected(started.view, started.schemas[names[2]])[0].num_rows == 2
-        with begin_of(config, source).start(LoadSelection((names[0],), (names[0],))) as started:
+        with begin_of(config, source).start(TableChoice((names[0],), (names[0],))) as started:
             assert (started.state.exact, started.view) == ((), None)
 
 
@@ -231,7 +231,7 @@ def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(
         assert chunk.high.order >= place_of(server).order
 
 
-def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> LoadLake:
+def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> SnapshotLake:
     """The side lake of a load that begins at a place; it has no table yet."""
     with control(server) as connection:
         identity = connection.identity
@@ -242,14 +242,13 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
         offset=at.offset,
         gtid_set=at.gtid_set,
     )  # fmt: skip
-    state = LoadState(
-        load_id=new_load_id(), source=config.name, sources=(name,), targets=(name,), cursor=begin,
-        time_us=7,
-        started_at_us=7,
+    state = Operation(
+        operation_id=new_operation_id(), source=config.name, sources=(name,), targets=(name,),
+        cursor=begin, time_us=7, started_at_us=7,
     )  # fmt: skip
-    folder = LoadFolder(config, state.load_id)
+    folder = OperationFolder(config, state.operation_id)
     folder.create(state)
-    side = LoadLake(config, folder, state, run_id="")
+    side = SnapshotLake(config, folder, state, run_id="")
     side.open()
     return side
 
@@ -294,11 +293,11 @@ def test_k17_where_nothing_proves_the_low_mark_no_row_is_read(
     config = project(server, tmp_path / "lake")
     server.execute("INSERT INTO d.t VALUES (2)")
     side = side_lake(config, server, "d.t", place_of(server))
-    with LoadSource(config) as source:
-        chunks = ChunkLoad(
+    with SnapshotSource(config) as source:
+        chunks = SnapshotChunks(
             config, side=side, main=main_of(config), source=source, observer=RunObserver()
         )
-        with pytest.raises(LoadError, match="nothing proves") as caught:
+        with pytest.raises(SnapshotError, match="nothing proves") as caught:
             chunks.run(None)
         assert "FLUSH BINARY LOGS" in str(caught.value.next_step)
 
@@ -335,9 +334,9 @@ def test_k22_a_table_that_its_rule_refuses_costs_that_table_alone(
     shop = MemoryShop(project(mysql_server, tmp_path, include=f"{at}.*", targets=stop))
     shop.take_place(monkeypatch)
     with pytest.raises(KeylessTableError) as caught:
-        load(shop.config, cursors=shop.cursors)
+        take_snapshot(shop.config, cursors=shop.cursors)
     assert caught.value.table == f"{at}.k"
     assert "all other tables have theirs" in str(caught.value.next_step)
     assert [row["id"] for row in shop.rows(f"{at}.a")] == [1, 2]
     with pytest.raises(KeylessTableError):
-        load(shop.config, cursors=shop.cursors, tables=[f"{at}.other"])
+        take_snapshot(shop.config, cursors=shop.cursors, tables=[f"{at}.other"])

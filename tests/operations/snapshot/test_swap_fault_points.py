@@ -14,10 +14,10 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
-from tests.operations.snapshot.swap_states import States, left_of_loads
+from tests.operations.snapshot.swap_states import States, left_of_operations
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 # In the order in which a load meets them: a mirror's files are adopted, then a history's rows are
 # written again.
 MOMENTS = [
-    "load_swapping",
+    "snapshot_swapping",
     "before_record",
     "after_record",
     "file_shared",
@@ -38,11 +38,11 @@ MOMENTS = [
     "before_cut",
     "cut_published",
     "cursor_written",
-    "load_swapped",
-    "load_over",
+    "snapshot_swapped",
+    "snapshot_over",
     "half_removed",
     "side_removed",
-    "load_removed",
+    "snapshot_removed",
 ]
 # The suite plays those that differ most; CDC_PIPELINE_ALL_MOMENTS=1 plays all.
 IN_SUITE = [
@@ -110,7 +110,7 @@ def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
     capture(project.config, cursors=project.cursors)
     states = States(project.folder, tmp_path)
     with states.kept():
-        report = load(project.config, cursors=project.cursors)
+        report = take_snapshot(project.config, cursors=project.cursors)
     assert sorted(report.targets) == [f"{database}.a", f"{database}.h_history"]
     assert list(states.moments) == MOMENTS
 
@@ -125,11 +125,11 @@ def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
         cut = last_cut(left.paths)
         assert cut is not None
         is_published = all(not state.partial for state in cut.cursor.targets.values())
-        again = load(left.config, cursors=left.cursors)
+        again = take_snapshot(left.config, cursors=left.cursors)
         # A batch that is recorded is finished by the capture that each load begins with.
         is_recorded = MOMENTS.index(moment) >= MOMENTS.index("after_record")
         assert (again.outcome, len(again.resumed)) == (
-            ("nothing_to_load", 0) if is_recorded else ("loaded", 1)
+            ("nothing_to_do", 0) if is_recorded else ("taken", 1)
         ), moment
         assert is_published == (MOMENTS.index(moment) >= MOMENTS.index("cut_published")), moment
         found = lake_rows(spark, left.paths.lake, database, "a", ["id", "v"])
@@ -140,5 +140,5 @@ def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
         assert [row[:2] for row in versions if row[3] is None] == expected["h"], moment
         assert len({(key, start) for key, _, start, _ in versions}) == len(versions) == 4, moment
         left.assert_each_batch_once()
-        assert left_of_loads(left.paths) == ["loads.lock"], moment
+        assert left_of_operations(left.paths) == ["operations.lock"], moment
         assert not list(left.paths.staging_root.glob("*")), moment

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from cdc_pipeline.operations.backfill.backfill import BackfillReport
 from cdc_pipeline.operations.backfill.gap import GapReport
 from cdc_pipeline.operations.backfill.rebuild import RebuildReport
-from cdc_pipeline.operations.snapshot.report import LoadedTarget, LoadReport
+from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.operations.verify.report import (
     Difference,
     ExternalChange,
@@ -36,7 +36,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "reference"
         ),
         (
             "snapshot.md",
-            (LoadReport, LoadedTarget, RepairReport),
+            (SnapshotReport, SnapshotTarget, RepairReport),
             {"journal", "offset", "kind", "text"},
         ),
         ("backfill.md", (BackfillReport, RebuildReport, GapReport, ParallelReport), set()),

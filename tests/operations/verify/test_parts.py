@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
+from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
@@ -153,11 +153,11 @@ def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes
     )
     again = _staged(sides("id"), rows, base=BASE, first=3, ts_us=5)
     assert again.table.column("_seq").to_pylist() == [BASE + 7, BASE + 7, BASE + 6, BASE + 6]
-    assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, (
+    assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * SNAPSHOT_SEQS, (
         "where the rows of the next event begin"
     )
     with pytest.raises(LakeStateError, match="no room for more repairs"):
-        _staged(sides("id"), rows, base=BASE, first=LOAD_SEQS, ts_us=5)
+        _staged(sides("id"), rows, base=BASE, first=SNAPSHOT_SEQS, ts_us=5)
 
 
 def test_rows_without_a_key_come_and_go_as_often_as_they_differ_each_with_a_place_of_its_own() -> (

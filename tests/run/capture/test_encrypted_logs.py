@@ -10,7 +10,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import BinlogError, RuntimeSetupError
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from tests.servers import Server
 from tests.servers.installation import mariadb_plugins
 from tests.support.captures import live
@@ -79,7 +79,7 @@ def test_k32_f77_mariadb_encrypts_its_log_under_a_pipeline(
         assert keys(by_set) == [2, 3, 4]
         loaded = shop(tmp_path / "loaded", source, "latest")
         loaded.take_place(monkeypatch)
-        load(loaded.config, cursors=loaded.cursors)
+        take_snapshot(loaded.config, cursors=loaded.cursors)
         server.execute("INSERT INTO shop.t VALUES (5)")
         loaded.run()
         assert keys(loaded) == [1, 2, 3, 4, 5]

@@ -11,7 +11,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -173,7 +173,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     cursor = source.cursors.cursor
     assert cursor is not None
     assert set(cursor.suspended) == {f"{name}.h", f"{name}.p"}
-    assert all(held.needs_reload for held in cursor.suspended.values())
+    assert all(held.needs_snapshot for held in cursor.suspended.values())
     assert f"`cdc-pipeline snapshot bank --table {name}.p`" in str(caught.value)
     # What the name has held goes on as deleted; what its table had before is another name's.
     assert rows("soft", "id", "v", "_cdc_deleted") == [
@@ -198,7 +198,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
         else "equal"
         for table in ("soft", "soft_prev", "soft_stage", "h", "h_prev", "h_stage", "p", "p_prev")
     }
-    load(config, cursors=source.cursors)
+    take_snapshot(config, cursors=source.cursors)
     report = verify(config, cursors=source.cursors)
     compared = {target for target, table in report.tables.items() if table.status == "equal"}
     assert compared == {
@@ -231,7 +231,7 @@ def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_lo
     assert shown[f"{name}.s_stage"].needs_snapshot.startswith(f"it follows {name}.s,")
     assert shown[f"{name}.s"].next_step == f"cdc-pipeline snapshot bank --table {name}.s"
     assert status(following, cursors=source.cursors).tables[f"{name}.s"].needs_snapshot == ""
-    load(config, cursors=source.cursors)
+    take_snapshot(config, cursors=source.cursors)
     source.check()
     assert source.cursors.cursor is not None
     assert all(state.origin is None for state in source.cursors.cursor.targets.values())

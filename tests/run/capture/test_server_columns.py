@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_value, server_rows
@@ -211,10 +211,12 @@ class Lake:
         self.shop.run()
         self.check()
 
-    def load(self, monkeypatch: pytest.MonkeyPatch, names: list[str] | None = None) -> None:
+    def take_snapshot(
+        self, monkeypatch: pytest.MonkeyPatch, names: list[str] | None = None
+    ) -> None:
         with monkeypatch.context() as patch:
             self.shop.take_place(patch)
-            load(self.shop.config, cursors=self.shop.cursors, tables=names)
+            take_snapshot(self.shop.config, cursors=self.shop.cursors, tables=names)
         self.check()
 
     def check(self) -> None:

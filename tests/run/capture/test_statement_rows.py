@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from tests.campaigns.writers.world import World
 from tests.servers import Server
 
@@ -173,7 +173,7 @@ def test_k29_a_table_stands_at_the_statement_and_a_snapshot_is_the_way_out(
     assert world.different() == ["a"]
     assert {row["v"] for row in world.rows("a")} == {"one", "two", "three", "before"}
     world.shop.take_place(monkeypatch)
-    load(world.shop.config, cursors=world.shop.cursors, tables=[f"{world.names['c']}.a"])
+    take_snapshot(world.shop.config, cursors=world.shop.cursors, tables=[f"{world.names['c']}.a"])
     assert world.suspended() == {}
     assert world.capture() is None
     assert world.different() == []
@@ -239,6 +239,8 @@ def test_k4_k28_a_suspended_table_takes_its_suspension_to_its_new_name(
     assert sorted(world.suspended()) == ["a", "moved"]
     assert set(world.different()) <= world.suspended().keys()
     world.shop.take_place(monkeypatch)
-    load(world.shop.config, cursors=world.shop.cursors, tables=[f"{world.names['c']}.moved"])
+    take_snapshot(
+        world.shop.config, cursors=world.shop.cursors, tables=[f"{world.names['c']}.moved"]
+    )
     assert set(world.different()) <= world.suspended().keys()
     assert "moved" not in world.suspended()

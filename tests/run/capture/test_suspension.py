@@ -271,7 +271,7 @@ def test_k3_k4_a_table_restored_and_a_table_gone(shop: Shop) -> None:
     error = shop.fails()
     assert "RESTORE" in str(error)
     assert "is gone" in str(error)
-    assert all(held.needs_reload for held in shop.cuts()[-1].cursor.suspended.values())
+    assert all(held.needs_snapshot for held in shop.cuts()[-1].cursor.suspended.values())
     shop.assert_equal("v")
     shop.fails()  # nothing new, and still named
     number = shop.cuts()[-1].batch_number
@@ -466,7 +466,7 @@ def test_k4_purged_journals_are_named(
     server.flush_journal()
     server.purge_to(server.end_position()[0])
     error = shop.fails()
-    assert shop.cuts()[-1].cursor.suspended["p.t"].needs_reload
+    assert shop.cuts()[-1].cursor.suspended["p.t"].needs_snapshot
     assert "purged" in str(error).lower()
     assert "take a new snapshot of it" in str(error)
     shop.assert_equal("u", "v")

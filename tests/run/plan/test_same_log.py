@@ -15,7 +15,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SourceIdentityError
 from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
@@ -163,14 +163,17 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     set_back(server, tmp_path / "copy")
     for key in range(3, 9):
         server.execute(f"INSERT INTO a.t VALUES ({key}, {-key})")
-    for step in (lambda: capture(config, cursors=cursors), lambda: load(config, cursors=cursors)):
+    for step in (
+        lambda: capture(config, cursors=cursors),
+        lambda: take_snapshot(config, cursors=cursors),
+    ):
         with pytest.raises(SourceIdentityError):
             step()
     apply_set(
         config, cursors=cursors, change=plan_set(config, cursors=cursors, to="latest", who="a test")
     )
     server.execute("INSERT INTO a.t VALUES (9, 9)")
-    load(config, cursors=cursors, restart=True)
+    take_snapshot(config, cursors=cursors, restart=True)
     capture(config, cursors=cursors)
     expected = server_rows(server, "a", "t", ["k", "b"])
     assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == expected

@@ -12,7 +12,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TablesConfig
 from cdc_pipeline.errors import ConfigError, NothingMatchedError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, TargetState
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
@@ -122,7 +122,7 @@ def test_k31_f86_a_snapshot_that_finds_no_table_fails_as_a_run_does(
         sink={"lake_path": tmp_path},
     )
     with pytest.raises(NothingMatchedError) as caught:
-        load(made, cursors=MemoryCursorStore())
+        take_snapshot(made, cursors=MemoryCursorStore())
     assert f"{fresh_database}.orders" in str(caught.value.got)
     server.create_replication_user("blind", grants=("REPLICATION SLAVE", "REPLICATION CLIENT"))
     section = {**live(server), "user": "blind"}
@@ -133,7 +133,7 @@ def test_k31_f86_a_snapshot_that_finds_no_table_fails_as_a_run_does(
         sink={"lake_path": tmp_path / "unseen"},
     )
     with pytest.raises(NothingMatchedError, match=f"matched {fresh_database}.orders"):
-        load(unseen, cursors=MemoryCursorStore())
+        take_snapshot(unseen, cursors=MemoryCursorStore())
     assert "GRANT SELECT" in str(caught.value.next_step)
 
 
@@ -171,8 +171,8 @@ def test_k16_a_snapshot_of_a_target_of_another_source_is_refused_before_rows_are
     owned(tmp_path, f"{fresh_database}.t", "other")
     source = {"source": live(server), "start": "latest", "sink": {"lake_path": tmp_path}}
     with pytest.raises(ConfigError, match="belongs to source other"):
-        load(
+        take_snapshot(
             config(**source, tables={"include": [f"{fresh_database}.t"]}),
             cursors=MemoryCursorStore(),
         )
-    assert not (tmp_path / "_cdc" / "bank" / "loads").exists()
+    assert not (tmp_path / "_cdc" / "bank" / "operations").exists()

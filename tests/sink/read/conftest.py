@@ -32,7 +32,7 @@ def suspension(*, batch_number: int = 1) -> Suspension:
         gtid_set=f"{UUID}:1-3",
         journal_created_s=0,
         epoch=1,
-        needs_reload=False,
+        needs_snapshot=False,
         next_step="",
     )
 

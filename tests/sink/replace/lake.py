@@ -23,18 +23,18 @@ from tests.support.sink_values import (
     target_of,
 )
 
-LOAD_PLACE = 500  # of the rows that a load reads
+SNAPSHOT_PLACE = 500  # of the rows that a load reads
 
 
 class Lakes:
     def __init__(self, open_sink: Callable[[str], DeltaSink], name: str = "lake") -> None:
         self._open, self._name, self._loads = open_sink, name, 0
         self.main = open_sink(name)
-        self.load_again()
+        self.snapshot_again()
 
-    def load_again(self) -> None:
+    def snapshot_again(self) -> None:
         self._loads += 1
-        self.side = self._open(f"{self._name}/_cdc/shop/loads/{self._loads}")
+        self.side = self._open(f"{self._name}/_cdc/shop/operations/{self._loads}")
 
     def table(self, schema: TableSchema) -> str:
         return table_at(self.main.paths.table(schema.full_name))
@@ -88,7 +88,7 @@ def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
 def replaced(lakes: Lakes, target: Target) -> Replacement:
     cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
     assert side_cut is not None
-    seq, ts_us = seq_of(LOAD_PLACE), LOAD_PLACE * 1_000_000
+    seq, ts_us = seq_of(SNAPSHOT_PLACE), SNAPSHOT_PLACE * 1_000_000
     content = lakes.side.content_of(
         side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us
     )
@@ -108,7 +108,10 @@ def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
     notes = tuple(note for found in made for note in found.notes)
     return batch.record(
         head_of(
-            interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes
+            interval=interval_of(number),
+            cursor_after=cursor_at(number),
+            kind="snapshot",
+            notes=notes,
         )
     )
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE
+from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
 from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -44,7 +44,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
         lakes.side,
         loading,
         (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500),
-        kind="load",
+        kind="snapshot",
     )
     changes = [update({"id": 4, "total": 40}, {"id": 4, "total": 41}), delete(id=5, total=50)]
     apply(lakes.side, loading, (ORDERS, changes, 600))
@@ -79,9 +79,9 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
 
     # Without its side table the batch ends too: the target stays as it is, and nothing of the load
     # is left there.
-    lakes.load_again()
+    lakes.snapshot_again()
     again = side_target(target(ORDERS), 2)
-    apply(lakes.side, again, (ORDERS, [insert(id=1, total=1)], 800), kind="load")
+    apply(lakes.side, again, (ORDERS, [insert(id=1, total=1)], 800), kind="snapshot")
     apply(lakes.side, again, (ORDERS, [insert(id=2, total=2)], 900))
     record = recorded_swap(lakes, again)
     here, side = lakes.main.paths.table("shop.orders"), lakes.side.paths.table("shop.orders")
@@ -89,7 +89,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     max(side.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
     cut = lakes.main.finish(record)
     assert [(note.kind, note.table) for note in cut.notes[-1:]] == [
-        (LOAD_FAILED_NOTE, "shop.orders")
+        (SNAPSHOT_FAILED_NOTE, "shop.orders")
     ]
     assert sorted(here.rglob("*")) == before
     assert cut.cursor.targets["shop.orders"].app_id == loading.state.app_id
@@ -105,7 +105,10 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     lakes = Lakes(open_sink)
     loading = side_target(target(ORDERS))
     apply(
-        lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load"
+        lakes.side,
+        loading,
+        (ORDERS, [insert(id=n, total=n) for n in range(4)], 500),
+        kind="snapshot",
     )
     record = recorded_swap(lakes, loading)
     folder = lakes.main.paths.table("shop.orders")
@@ -141,7 +144,7 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
         cut.tables["shop.orders"].table_version,
         cut.tables["shop.orders"].rows_inserted,
     ) == (
-        "load",
+        "snapshot",
         0,
         4,
     )
@@ -168,7 +171,10 @@ def test_k2_a_side_table_with_a_checkpoint_takes_a_targets_place(
     lakes = Lakes(open_sink)
     loading = side_target(target(ORDERS))
     apply(
-        lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load"
+        lakes.side,
+        loading,
+        (ORDERS, [insert(id=n, total=n) for n in range(4)], 500),
+        kind="snapshot",
     )
     DeltaTable(lakes.side.paths.table("shop.orders")).create_checkpoint()
     record = recorded_swap(lakes, loading)

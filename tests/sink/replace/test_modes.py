@@ -20,7 +20,14 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.replace.content import GAP_NOTE, LOADED_NOTE
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
-from tests.sink.replace.lake import LOAD_PLACE, Lakes, finish, recorded_swap, side_target, target
+from tests.sink.replace.lake import (
+    SNAPSHOT_PLACE,
+    Lakes,
+    finish,
+    recorded_swap,
+    side_target,
+    target,
+)
 from tests.support.sink_values import (
     Change,
     check_targets,
@@ -60,7 +67,7 @@ def gone(place: int) -> Decimal:
 
 def loaded(number: int = -1) -> Decimal:
     """Seq of the row of this number in the load's view; without one the load's place itself."""
-    return Decimal(seq_of(LOAD_PLACE) + (0 if number < 0 else 2 * number + 1))
+    return Decimal(seq_of(SNAPSHOT_PLACE) + (0 if number < 0 else 2 * number + 1))
 
 
 def change(
@@ -72,8 +79,8 @@ def change(
 
 def load(batch: StagedBatch, made: Target, schema: TableSchema, *found: dict[str, Any]) -> None:
     """Rows of one read view: at the load's place, told apart by their row ordinals."""
-    rows = decoded(schema, [insert(**row) for row in found], first_place=LOAD_PLACE)
-    seqs = [Decimal(pack_seq(1, 1, LOAD_PLACE, 0, number, 0)) for number in range(len(found))]
+    rows = decoded(schema, [insert(**row) for row in found], first_place=SNAPSHOT_PLACE)
+    seqs = [Decimal(pack_seq(1, 1, SNAPSHOT_PLACE, 0, number, 0)) for number in range(len(found))]
     names = pa.array(["1:500"] * len(found)) if made.spec.mode == "changelog" else None
     batch.create(made)
     batch.add(replace(rows, seq=pa.array(seqs, rows.seq.type)), made, transactions=names)
@@ -156,7 +163,7 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(
     load(batch, loads[3], soft_now, row(1, 10), row(2, 2), row(3, 30))
     change(batch, loads[3], soft_now, 600, delete(id=3, v=30), insert(id=7, v=70))
     load(batch, loads[4], kept_now, row(1, "one"), row(9, "nine"))
-    finish(lakes.side, batch, kind="load")
+    finish(lakes.side, batch, kind="snapshot")
 
     record = recorded_swap(lakes, *loads)
     notes = [(note.table, note.kind) for note in record.notes if note.kind != LOADED_NOTE]

@@ -71,7 +71,7 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
         batch.add(
             decoded(schemas[name], rows(6, 10), first_place=500, invalid=invalid), loading[name]
         )
-    finish(lakes.side, batch, kind="load")
+    finish(lakes.side, batch, kind="snapshot")
     batch = lakes.side.begin(2)
     for name in ("part", "clus", "rescue"):
         batch.add(

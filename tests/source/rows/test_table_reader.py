@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.decoded import INSERT
-from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows, next_seq
+from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import event_ordinals, ordinals
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
@@ -355,9 +355,9 @@ def test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change() 
         assert int(rows.seq[0].as_py()) == at
         at = next_seq(at, count)
     found = np.concatenate(places)
-    assert found.tolist() == np.minimum(np.arange(600_050), LOAD_SEQS - 1).tolist()
-    assert LOAD_SEQS == 2 << 18
-    assert at == first + 2 * (LOAD_SEQS - 1) < pack_seq(0, 1, 4, 2)
+    assert found.tolist() == np.minimum(np.arange(600_050), SNAPSHOT_SEQS - 1).tolist()
+    assert SNAPSHOT_SEQS == 2 << 18
+    assert at == first + 2 * (SNAPSHOT_SEQS - 1) < pack_seq(0, 1, 4, 2)
 
 
 @pytest.mark.parametrize("seq", [pack_seq(0, 1, 4, 2), pack_seq(0, 1, 4, 0, 0, 1)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.lake.loads import load_ids
+from cdc_pipeline.lake.long_operations import operation_ids
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord
 from tests.operations.snapshot.writer import Writer
@@ -68,7 +68,7 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
     with Writer(server, database, "ah", seed=5, pause_s=1) as writer:
         writer.wait_for(3)
         killed = run_child(
-            [str(file), cursors, "load_swapping/before_replaced"],
+            [str(file), cursors, "snapshot_swapping/before_replaced"],
             environment={},
             folder=tmp_path,
             module="tests.operations.snapshot.crash_child",
@@ -87,7 +87,7 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
         f"{database}.a",
         f"{database}.h_history",
     ]
-    (load_id,) = load_ids(config)
+    (operation_id,) = operation_ids(config)
     with server.root_connection(database=database) as session, session.cursor() as cursor:
         for sql in ("SET sql_log_bin = 0", "UPDATE a SET v = 'unseen' WHERE id = 901", "COMMIT"):
             cursor.execute(sql)
@@ -96,16 +96,16 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
         [str(file), cursors, database, f"{lake.rpartition('/')[0]}/side"],
         environment={},
         folder=tmp_path,
-        module="tests.lake.storage.load_child",
+        module="tests.lake.storage.snapshot_child",
         timeout_s=900,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["load"] == ["nothing_to_load", 0], (
+    assert told["load"] == ["nothing_to_do", 0], (
         "the recorded swap was finished, and nothing is read again"
     )
-    assert told["left"] == ["loads.lock"]
-    assert not [key for key in store.all_keys(lake) if load_id in key], (
+    assert told["left"] == ["operations.lock"]
+    assert not [key for key in store.all_keys(lake) if operation_id in key], (
         "neither files nor what stands for folders"
     )
     assert told["foreign"] == {"different": 1}, "the row that was changed by hand"

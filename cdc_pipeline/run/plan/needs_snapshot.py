@@ -1,12 +1,13 @@
-"""Determine which tables need a load, and which are loaded together (K17, K19).
+"""Determine which tables need a snapshot, and which share one (K17, K19).
 
 Rules:
-- A captured table of the source needs a load if one of its targets is not in the lake, is partial,
-  or is suspended with a cause that catching up cannot fix.
-- All source tables of a target are loaded together, and all targets of a source table.
-- A load of a target that follows a renamed table under its old name (K28) fills it from the table
-  of its name. If the policy wants it to follow (`rename_table: follow`), the load is refused.
-- A load of merged shards is refused while the target holds rows of a shard that the source no
+- A captured table of the source needs a snapshot if one of its targets is not in the lake, is
+  partial, or is suspended with a cause that catching up cannot fix.
+- All source tables of a target share a snapshot, and all targets of a source table.
+- A snapshot of a target that follows a renamed table under its old name (K28) fills it from the
+  table of its name. If the policy wants it to follow (`rename_table: follow`), the snapshot is
+  refused.
+- A snapshot of merged shards is refused while the target holds rows of a shard that the source no
   longer has.
 """
 
@@ -18,7 +19,7 @@ from shlex import quote
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.targets.routes import Routes
@@ -29,15 +30,15 @@ _NAMED_MAX: Final = 5  # tables in one sentence
 
 
 @dataclass(frozen=True, slots=True)
-class LoadSelection:
-    """Tables that are loaded together, sorted; `why` each target is."""
+class TableChoice:
+    """Tables that share a snapshot, sorted; `why` each target is."""
 
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     why: Mapping[str, str] | None = None
 
 
-def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
+def _snapshot_tables(config: PipelineConfig, known: Collection[str]) -> list[str]:
     return TableFilter(config).captured_names(list(known))
 
 
@@ -46,13 +47,13 @@ def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     routes = Routes(config)
     return {
         route.target
-        for name in _loadable(config, known)
+        for name in _snapshot_tables(config, known)
         for route in routes.of_table(*split_table_name(name))
     }
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
-    """Targets that need a load, and why; `known`: the source's tables."""
+    """Targets that need a snapshot, and why; `known`: the source's tables."""
     routes = Routes(config)
     reasons: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
@@ -67,7 +68,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
         for name in (state.table, state.origin[1] if state.origin else "")
     }
     followed = {source for state in following for source in state.source_names}
-    for source in _loadable(config, known):
+    for source in _snapshot_tables(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
         for route in routes.of_table(*split_table_name(source)):
@@ -102,10 +103,10 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
 
 
 def why_needed(state: TargetState | None, source: str = "") -> str:
-    """Why a target needs a load; "" if it does not."""
+    """Why a target needs a snapshot; "" if it does not."""
     if state is None:
         return "it is not in the lake"
-    if state.suspended is not None and state.suspended.needs_reload:
+    if state.suspended is not None and state.suspended.needs_snapshot:
         return "it is suspended, and catching up cannot fix it"
     if state.partial:
         return "it is partial: rows from before its first change are missing, or it was reset"
@@ -117,31 +118,31 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 
 def suspended_still(cursor: CursorState | None) -> str:
-    """Which tables may go on without a load, and the command that loads one; "" without any."""
+    """Which tables may go on without a snapshot, and the command that takes one; "" without any."""
     suspended = cursor.suspended if cursor is not None else {}
-    names = sorted(name for name, suspension in suspended.items() if not suspension.needs_reload)
+    names = sorted(name for name, suspension in suspended.items() if not suspension.needs_snapshot)
     if cursor is None or not names:
         return ""
     return (
-        f"suspended tables that are loaded only by name ({len(names)}): "
-        f"{', '.join(names[:_NAMED_MAX])}"
-        f"{' ...' if len(names) > _NAMED_MAX else ''} (`{load_command(cursor.source, names[0])}`)"
+        f"suspended tables that get a snapshot only by name ({len(names)}): "
+        f"{', '.join(names[:_NAMED_MAX])}{' ...' if len(names) > _NAMED_MAX else ''} "
+        f"(`{snapshot_command(cursor.source, names[0])}`)"
     )
 
 
-def load_command(source: str, table: str) -> str:
+def snapshot_command(source: str, table: str) -> str:
     return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(
     config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
-) -> LoadSelection:
-    """Those that need a load, or requested source tables or targets; `known`: the source's.
+) -> TableChoice:
+    """Those that need a snapshot, or requested source tables or targets; `known`: the source's.
 
     Raises ConfigError: a table that is not captured, or that the source does not show;
-    LoadError: a target that follows a renamed table.
+    SnapshotError: a target that follows a renamed table.
     """
-    routes, names = Routes(config), _loadable(config, known)
+    routes, names = Routes(config), _snapshot_tables(config, known)
     leads = {
         name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names
     }
@@ -173,13 +174,11 @@ def choose(
     others = dict.fromkeys(
         targets - why.keys(), "it shares a source table or a target with a table of the snapshot"
     )
-    return LoadSelection(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+    return TableChoice(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
 
-def apart_from(
-    config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]
-) -> list[str]:
-    """The chosen targets that would be loaded without any of `sources`."""
+def apart_from(config: PipelineConfig, chosen: TableChoice, sources: Collection[str]) -> list[str]:
+    """The chosen targets that would be read without any of `sources`."""
     routes = Routes(config)
     leads = {
         name: [route.target for route in routes.of_table(*split_table_name(name))]
@@ -210,7 +209,7 @@ def _check_not_moved(
         and (name in targets or set(state.source_names) & set(sources))
     )
     if moved:
-        raise LoadError(
+        raise SnapshotError(
             f"{moved[0]} follows a table that was renamed to "
             f"{', '.join(states[moved[0]].source_names)}",
             table=moved[0],
@@ -224,7 +223,7 @@ def _check_not_moved(
 def _check_shards(
     config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]
 ) -> None:
-    """Refuse a load that would silently remove the rows of a shard whose table is gone."""
+    """Refuse a snapshot that would silently remove the rows of a shard whose table is gone."""
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         rule = next(
@@ -237,7 +236,7 @@ def _check_shards(
         policy = rule.schema_changes or config.schema_changes
         if not gone or rule.shard_column is None or policy.drop_table == "apply":
             continue
-        raise LoadError(
+        raise SnapshotError(
             f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a snapshot "
             "would remove them",
             table=name,

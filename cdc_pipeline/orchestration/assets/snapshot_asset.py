@@ -1,17 +1,17 @@
-"""First loads and reloads as an asset whose partitions are the source's tables.
+"""Snapshots as an asset whose partitions are the source's tables.
 
 Rules:
-- A backfill of several partitions is one run: their tables are loaded together and enter the lake
+- A backfill of several partitions is one run: one snapshot has their tables and enter the lake
   at one cut. The same holds for *Materialize* in the launchpad.
 - It takes no slot of the source's pool, so captures continue meanwhile. The lake's lock protects
-  both (K16: one writer at a time); the load takes it only for its captures and the swap.
+  both (K16: one writer at a time); the snapshot takes it only for its captures and the swap.
 - What it publishes is logged like a capture's batches: the changed tables, then the cursor, both
-  without a partition. Each loaded table is also logged as a partition of this asset, before the
-  table itself, which comes from it (`recorder.py`); the figures of its load are an observation.
+  without a partition. Each table is also logged as a partition of this asset, before the
+  table itself, which comes from it (`recorder.py`); the figures of its snapshot are an observation.
 - Only live servers have such an asset: archived journals cannot be queried for tables.
-- Captures of the main lake during a load are shown like any capture. Progress is reported at most
-  every `_OBSERVED_EVERY_S` seconds, because Dagster keeps every event forever; each number has its
-  own metadata entry, so that Dagster plots it.
+- Captures of the main lake during a snapshot are shown like any capture. Progress is reported at
+  most every `_OBSERVED_EVERY_S` seconds, because Dagster keeps every event forever; each number has
+  its own metadata entry, so that Dagster plots it.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
@@ -25,10 +25,10 @@ from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.loads import LoadState, Progress
+from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.operations.snapshot.report import LoadedTarget, LoadReport
+from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
@@ -42,8 +42,8 @@ from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 
-class Load(Protocol):
-    """As `cdc_pipeline.operations.snapshot.snapshot.load`, as far as it is used here."""
+class TakeSnapshot(Protocol):
+    """As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`, as far as it is used here."""
 
     def __call__(
         self,
@@ -54,11 +54,11 @@ class Load(Protocol):
         restart: bool = False,
         observer: RunObserver | None = None,
         run_id: str = "",
-    ) -> LoadReport: ...
+    ) -> SnapshotReport: ...
 
 
-class LoadRunConfig(dg.Config):
-    """What a person may set for one load."""
+class SnapshotRunConfig(dg.Config):
+    """What a person may set for one snapshot."""
 
     restart: bool = Field(
         default=False,
@@ -69,15 +69,18 @@ class LoadRunConfig(dg.Config):
     )
 
 
-def _load_step_name(source: str) -> str:
+def _snapshot_step_name(source: str) -> str:
     return f"snapshot_{source}"
 
 
-def build_load(
-    pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
+def build_snapshot(
+    pipeline: PipelineConfig,
+    *,
+    translator: CdcTranslator,
+    take_snapshot: TakeSnapshot | None = None,
 ) -> dg.AssetsDefinition | None:
     """None if the source is an archive or none of its tables is known yet."""
-    sources = _loadable(pipeline)
+    sources = _snapshot_tables(pipeline)
     if not sources:
         return None
     key = translator.snapshot_key(pipeline.name)
@@ -85,9 +88,9 @@ def build_load(
         key,
         deps=[translator.source_table_key(pipeline.name, table) for table in sources],
         description=(
-            f"Tables of {pipeline.name}, loaded completely from the server's rows: one "
-            "partition per table. Materialize partitions to load or reload tables; the lake "
-            "keeps the old rows until the new ones are complete."
+            f"Tables of {pipeline.name}, read completely from the server: one partition per "
+            "table. Materialize partitions to take or retake their snapshots; the lake keeps "
+            "the old rows until the new ones are complete."
         ),
         group_name=translator.group_name(pipeline.name),
         kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
@@ -98,15 +101,16 @@ def build_load(
     )
 
     @dg.op(
-        name=_load_step_name(pipeline.name),
+        name=_snapshot_step_name(pipeline.name),
         description=(
-            f"Loads the tables of {pipeline.name} that the run's partitions name. `restart: "
-            "true` starts again instead of continuing an unfinished run of the same tables."
+            f"Takes a snapshot of the tables of {pipeline.name} that the run's partitions name. "
+            "`restart: true` starts again instead of continuing an unfinished run of the same "
+            "tables."
         ),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={"snapshot": dg.Out(dg.Nothing, is_required=False)},
     )
-    def load_step(config: LoadRunConfig) -> Iterator[Any]:
+    def snapshot_step(config: SnapshotRunConfig) -> Iterator[Any]:
         asset_context = dg.AssetExecutionContext.get()
         _run(
             asset_context,
@@ -114,12 +118,12 @@ def build_load(
             translator=translator,
             tables=sorted(map(plain_name, asset_context.partition_keys)),
             restart=config.restart,
-            load=load,
+            take_snapshot=take_snapshot,
         )
         yield from ()
 
     return dg.AssetsDefinition(
-        node_def=load_step,
+        node_def=snapshot_step,
         keys_by_input_name={
             f"table_{number}": translator.source_table_key(pipeline.name, table)
             for number, table in enumerate(sources)
@@ -130,16 +134,16 @@ def build_load(
     )
 
 
-def load_description(source: str) -> str:
+def snapshot_description(source: str) -> str:
     """Shown as Markdown."""
     return (
-        f"Loads or reloads tables of {source}: choose the tables as partitions. All other "
+        f"Takes snapshots of tables of {source}: choose the tables as partitions. All other "
         "tables stay in sync."
     )
 
 
-def _loadable(pipeline: PipelineConfig) -> list[str]:
-    """The known source tables that a load can read, sorted."""
+def _snapshot_tables(pipeline: PipelineConfig) -> list[str]:
+    """The known source tables that a snapshot can read, sorted."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return []
     of_targets = known_tables(pipeline, newest_cut(pipeline)).values()
@@ -154,18 +158,18 @@ def _run(
     translator: CdcTranslator,
     tables: list[str],
     restart: bool,
-    load: Load | None,
+    take_snapshot: TakeSnapshot | None,
 ) -> None:
     tag_process(context.instance, context.run)
     recorder = MaterializationRecorder(context, pipeline, translator=translator)
-    if load is None:
-        from cdc_pipeline.operations.snapshot.snapshot import load as real_load
+    if take_snapshot is None:
+        from cdc_pipeline.operations.snapshot.snapshot import take_snapshot as product_snapshot
 
-        load = real_load
-    context.log.info(f"loads {', '.join(tables)}")
+        take_snapshot = product_snapshot
+    context.log.info(f"takes the snapshot of {', '.join(tables)}")
     try:
         with files_failing(pipeline.sink.lake_path):
-            report = load(
+            report = take_snapshot(
                 pipeline,
                 cursors=DagsterCursorStore(
                     context.instance,
@@ -175,7 +179,7 @@ def _run(
                 ),
                 tables=tables,
                 restart=restart,
-                observer=LoadRecorder(
+                observer=SnapshotRecorder(
                     context, recorder, asset_key=translator.snapshot_key(pipeline.name)
                 ),
                 run_id=context.run.run_id,
@@ -190,33 +194,33 @@ def _run(
     except Exception as error:
         raise unexpected(error) from None
     wanted = set(tables)
-    for target, loaded in report.targets.items():
-        for table in sorted(wanted.intersection(loaded.sources)):
+    for target, taken in report.targets.items():
+        for table in sorted(wanted.intersection(taken.sources)):
             context.log_event(
                 dg.AssetObservation(
                     translator.snapshot_key(pipeline.name),
                     partition=dagster_name(table),
-                    description=f"cut {loaded.cut}: {loaded.rows:,} rows of {target}",
-                    metadata=_metadata(target, loaded),
+                    description=f"cut {taken.cut}: {taken.rows:,} rows of {target}",
+                    metadata=_metadata(target, taken),
                 )
             )
     context.log.info(report.reason)
 
 
-def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
-    figures = loaded.model_dump(exclude={"sources", "low", "high"})
+def _metadata(target: str, taken: SnapshotTarget) -> dict[str, Any]:
+    figures = taken.model_dump(exclude={"sources", "low", "high"})
     return {
         "target": target,
         **{name: shown(name, value) for name, value in figures.items()},
-        "rows_stand_for": str(loaded.low),
-        "read_until": str(loaded.high),
+        "rows_stand_for": str(taken.low),
+        "read_until": str(taken.high),
     }
 
 
 _OBSERVED_EVERY_S: Final = 20.0
 
 
-class LoadRecorder(RunObserver):
+class SnapshotRecorder(RunObserver):
     """Writes to the run of `context`; forwards captures to `recorder`."""
 
     def __init__(
@@ -239,18 +243,18 @@ class LoadRecorder(RunObserver):
     def published(self, cut: Cut) -> None:
         self._recorder.published(cut)
 
-    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+    def operation_began(self, state: Operation, *, resumed: bool) -> None:
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
         self._context.log.info(
-            f"snapshot {state.load_id} {what}: {', '.join(state.sources)} from "
+            f"snapshot {state.operation_id} {what}: {', '.join(state.sources)} from "
             f"{state.cursor.position}"
         )
 
-    def load_stepped(self, text: str) -> None:
+    def step(self, text: str) -> None:
         self._context.log.info(text)
 
-    def load_progressed(self, state: LoadState, progress: Progress) -> None:
+    def operation_progressed(self, state: Operation, progress: Progress) -> None:
         now_s = time.monotonic()
         rows = sum(table.rows for table in progress.tables.values())
         if self._rows_before < 0:
@@ -271,7 +275,7 @@ class LoadRecorder(RunObserver):
                     description=f"{name}: {table.rows:,} rows read"
                     + ("" if table.is_done else " so far"),
                     metadata={
-                        "load_id": state.load_id,
+                        "operation_id": state.operation_id,
                         "rows_read": table.rows,
                         "chunks": str(table.chunks),
                         "rows_estimated": estimated,

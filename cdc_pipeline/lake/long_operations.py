@@ -1,18 +1,19 @@
-"""State of a load, as plain JSON in its side lake (K17).
+"""State of a long operation (a snapshot or a rebuild), as plain JSON in its side lake (K17).
 
-A side lake is in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records,
-cuts, tables. The tables to load, and the cursor that the side lake begins at, are beside it in
-``<load id>.json``: put if absent, and changed once, when the load is given up or over. The side
+A side lake is in ``<lake>/_cdc/<source>/operations/<id>/`` and is a lake like any other: records,
+cuts, tables. The tables, and the cursor that the side lake begins at, are beside it in
+``<id>.json``: put if absent, and changed once, when the operation is given up or over. The side
 lake's state folder also holds
 
-    load.lock             held by the process that works on the load progress/<n>.json     how far
-    the reading of each table is with batch n, written before the record of n
+    operation.lock        held by the process that works on the operation
+    progress/<n>.json     how far the reading of each table is with batch n, written before the
+                          record of n
 
 Rules:
 - Progress n counts from the cut of batch n on. The file of a batch that was never recorded is
   replaced by the next batch of its number.
-- A load is finished when the last cut of the main lake has its tables; its side lake is then only
-  left over.
+- An operation is finished when the last cut of the main lake has its tables; its side lake is then
+  only left over.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import CursorState
 
-LOADS_FOLDER: Final = "loads"
+OPERATIONS_FOLDER: Final = "operations"
 
 
-class LoadState(FrozenModel):
-    """Definition of one load.
+class Operation(FrozenModel):
+    """Definition of one operation.
 
     Attributes:
         sources: source tables that are read, ``schema.table``.
@@ -58,14 +59,14 @@ class LoadState(FrozenModel):
             after is replayed.
         time_us: the rows' ``_cdc_ts``: the source's time at `cursor`.
         rows_estimated: of each source table, by the server's catalog.
-        started_at_us: when the load began.
+        started_at_us: when it began.
         kind: whether the tables are read from the server, or rebuilt from the log (K18:
             `operations/backfill/rebuild.py`).
         is_over: it is no longer needed: the rest of its side lake is removed.
     """
 
     version: Literal[1] = 1
-    load_id: str
+    operation_id: str
     source: str
     sources: tuple[str, ...]
     targets: tuple[str, ...]
@@ -74,12 +75,12 @@ class LoadState(FrozenModel):
     time_us: int
     rows_estimated: dict[str, int] = Field(default_factory=dict)
     started_at_us: int
-    kind: Literal["load", "rebuild"] = "load"
+    kind: Literal["snapshot", "rebuild"] = "snapshot"
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
-        """The application id of a target once this load has replaced it."""
-        return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
+        """The application id of a target once this operation has replaced it."""
+        return f"cdc_pipeline/{self.source}/{target}/{self.operation_id}"
 
 
 class TableProgress(FrozenModel):
@@ -97,7 +98,7 @@ class TableProgress(FrozenModel):
 
 
 class Progress(FrozenModel):
-    """Progress of a load with the batch of this number.
+    """Progress of an operation with the batch of this number.
 
     Attributes:
         high_journal, high_offset: the highest end of the log after a view was opened: the tables
@@ -110,35 +111,35 @@ class Progress(FrozenModel):
     high_offset: int = 4
 
 
-def _side_name(source: str, load_id: str) -> str:
+def _side_name(source: str, operation_id: str) -> str:
     """Return the source's name in a side lake, so that its dumps have their own server id."""
-    return f"{source}__load_{load_id[-8:]}"
+    return f"{source}__side_{operation_id[-8:]}"
 
 
-def new_load_id() -> str:
+def new_operation_id() -> str:
     """An id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
 
-_Document = TypeVar("_Document", LoadState, Progress)
+_Document = TypeVar("_Document", Operation, Progress)
 
 
-class LoadFolder:
-    """The files of one load.
+class OperationFolder:
+    """The files of one operation.
 
     Attributes:
         lake: root of the side lake.
         relative: the same, relative to the main lake.
     """
 
-    def __init__(self, config: PipelineConfig, load_id: str) -> None:
+    def __init__(self, config: PipelineConfig, operation_id: str) -> None:
         self._source = config.name
         main = LakePaths(config.sink.lake_path.absolute(), config.name)
-        self.load_id = load_id
-        self.lake = main.state / LOADS_FOLDER / load_id
+        self.operation_id = operation_id
+        self.lake = main.state / OPERATIONS_FOLDER / operation_id
         self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
-        self.paths = LakePaths(self.lake, _side_name(config.name, load_id))
-        self._state = main.state / LOADS_FOLDER / f"{load_id}.json"
+        self.paths = LakePaths(self.lake, _side_name(config.name, operation_id))
+        self._state = main.state / OPERATIONS_FOLDER / f"{operation_id}.json"
         self._progress = self.paths.state / "progress"
 
     @contextmanager
@@ -148,35 +149,35 @@ class LoadFolder:
             with writer_lock(self._lock):
                 yield
         except LockError as error:
-            error.what = f"the snapshot {self.load_id} is under way in another process"
+            error.what = f"the snapshot {self.operation_id} is under way in another process"
             raise
 
     @property
     def _lock(self) -> Path:
-        return self.paths.state / "load.lock"
+        return self.paths.state / "operation.lock"
 
     @property
     def is_running(self) -> bool:
-        """Whether a process works on this load, as far as the system shows; takes no lock."""
+        """Whether a process works on this operation, as far as the system shows; takes no lock."""
         return bool(lock_holder(self._lock))
 
     def is_locked(self) -> bool:
-        """Whether a process works on this load; takes the lock briefly."""
+        """Whether a process works on this operation; takes the lock briefly."""
         try:
             with self.locked():
                 return False
         except LockError:
             return True
 
-    def read(self) -> LoadState | None:
-        """The definition; None if the load was killed before that was written. Raises
+    def read(self) -> Operation | None:
+        """The definition; None if the operation was killed before that was written. Raises
         LakeStateError: the file is damaged.
         """
         if not storage_of(self._state).exists(self._state):
             return None
-        return _parsed(LoadState, self._state, source=self._source)
+        return _parsed(Operation, self._state, source=self._source)
 
-    def create(self, state: LoadState) -> None:
+    def create(self, state: Operation) -> None:
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
             raise LakeStateError(f"there is already a snapshot with this id: {self._state}")
 
@@ -214,20 +215,20 @@ class LoadFolder:
 
 
 def remove_damaged(config: PipelineConfig) -> list[str]:
-    """Remove loads with an unreadable definition and no worker; return their ids.
+    """Remove operations with an unreadable definition and no worker; return their ids.
 
-    Call this only while no process begins or looks for loads, and no recorded batch is to be
+    Call this only while no process begins or looks for operations, and no recorded batch is to be
     finished.
     """
     removed = []
-    for load_id in load_ids(config):
-        folder = LoadFolder(config, load_id)
+    for operation_id in operation_ids(config):
+        folder = OperationFolder(config, operation_id)
         try:
             folder.read()
         except LakeStateError:
             if not folder.is_locked():
                 folder.forget()
-                removed.append(load_id)
+                removed.append(operation_id)
     return removed
 
 
@@ -255,9 +256,9 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
         ) from None
 
 
-def load_ids(config: PipelineConfig) -> list[str]:
-    """Ids of all loads of a pipeline, oldest first, including those over but not removed."""
-    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
+def operation_ids(config: PipelineConfig) -> list[str]:
+    """Ids of all operations of a pipeline, oldest first, including those over but not removed."""
+    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
     return sorted(
         name.removesuffix(".json")
         for name in storage_of(folder).names(folder)
@@ -266,16 +267,16 @@ def load_ids(config: PipelineConfig) -> list[str]:
 
 
 @contextmanager
-def loads_lock(config: PipelineConfig) -> Iterator[None]:
-    """Lock the search for loads to begin or resume, for one process. Raises LockError: another
+def operations_lock(config: PipelineConfig) -> Iterator[None]:
+    """Lock the search for operations to begin or resume, for one process. Raises LockError: another
     process holds it.
     """
-    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
-    with writer_lock(folder / "loads.lock"):
+    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
+    with writer_lock(folder / "operations.lock"):
         yield
 
 
-def is_finished(state: LoadState, cut: Cut | None) -> bool:
+def is_finished(state: Operation, cut: Cut | None) -> bool:
     """Whether the main lake's last cut has all of its tables, or it was given up."""
     if state.is_over:
         return True
@@ -285,14 +286,14 @@ def is_finished(state: LoadState, cut: Cut | None) -> bool:
     )
 
 
-def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
-    """Whether an unfinished recorded batch takes its rows from the load's side lake."""
+def is_needed(state: Operation, pending: BatchRecord | None) -> bool:
+    """Whether an unfinished recorded batch takes its rows from the operation's side lake."""
     targets = () if pending is None else pending.targets
     return any(target.app_id == state.app_id(target.table) for target in targets)
 
 
-class LoadStatus(FrozenModel):
-    """A load that is under way, or waits to be resumed.
+class OperationStatus(FrozenModel):
+    """An operation that is under way, or waits to be resumed.
 
     Attributes:
         is_running: a process works on it now.
@@ -300,7 +301,7 @@ class LoadStatus(FrozenModel):
         damaged: why it cannot be resumed, and what to do; nothing else is known of it then.
     """
 
-    load_id: str
+    operation_id: str
     tables: tuple[str, ...]
     targets: tuple[str, ...]
     started_at_us: int
@@ -308,7 +309,7 @@ class LoadStatus(FrozenModel):
     journal: str
     offset: int
     gtid_set: str = ""
-    kind: Literal["load", "rebuild"] = "load"
+    kind: Literal["snapshot", "rebuild"] = "snapshot"
     rows: int = 0
     chunks: int = 0
     percent: float = -1
@@ -316,18 +317,18 @@ class LoadStatus(FrozenModel):
     damaged: str = ""
 
 
-def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
-    """The unfinished loads of a pipeline, oldest first; reads only the lake."""
-    loads = []
-    for load_id in load_ids(config):
-        folder = LoadFolder(config, load_id)
+def operations_of(config: PipelineConfig, cut: Cut | None) -> list[OperationStatus]:
+    """The unfinished operations of a pipeline, oldest first; reads only the lake."""
+    operations = []
+    for operation_id in operation_ids(config):
+        folder = OperationFolder(config, operation_id)
         try:
             state = folder.read()
             if state is None or is_finished(state, cut):
                 continue
             progress = folder.read_progress()
         except LakeStateError as error:  # it stops no capture
-            loads.append(_damaged(folder, error))
+            operations.append(_damaged(folder, error))
             continue
         rows = sum(table.rows for table in progress.tables.values())
         estimated = sum(
@@ -340,9 +341,9 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
         done = all(
             name in progress.tables and progress.tables[name].is_done for name in state.sources
         )
-        loads.append(
-            LoadStatus(
-                load_id=load_id,
+        operations.append(
+            OperationStatus(
+                operation_id=operation_id,
                 tables=state.sources,
                 targets=state.targets,
                 started_at_us=state.started_at_us,
@@ -357,12 +358,12 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 progress=progress.tables,
             )
         )
-    return loads
+    return operations
 
 
-def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
-    return LoadStatus(
-        load_id=folder.load_id,
+def _damaged(folder: OperationFolder, error: LakeStateError) -> OperationStatus:
+    return OperationStatus(
+        operation_id=folder.operation_id,
         tables=(),
         targets=(),
         started_at_us=-1,

@@ -14,10 +14,10 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.loads import loads_of
+from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.operations.verify.reread import repair
 from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
@@ -38,11 +38,11 @@ pytestmark = pytest.mark.spark
 # chunks, in a chunk's own batch, while what came meanwhile is captured, and among the tables that
 # take their places.
 KILLS = (
-    "load_created",
-    "load_chunks/load_chunks",
-    "load_chunks/after_record",
-    "load_read/load_caught_up",
-    "load_swapping/between_merges",
+    "snapshot_created",
+    "snapshot_chunks/snapshot_chunks",
+    "snapshot_chunks/after_record",
+    "snapshot_read/snapshot_caught_up",
+    "snapshot_swapping/between_merges",
 )
 
 
@@ -148,7 +148,7 @@ def test_k17_killed_five_times_under_constant_writes(
             )
             assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
             if kill == KILLS[1]:
-                (found,) = loads_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
+                (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
                 assert found.progress[f"{database}.h"].is_done
                 assert not found.progress[f"{database}.a"].is_done
@@ -156,7 +156,7 @@ def test_k17_killed_five_times_under_constant_writes(
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
             writer.wait_for(5)
         cursors = FileCursorStore(cursor_folder, source="bank")
-        report = load(config, cursors=cursors, observer=resumed)
+        report = take_snapshot(config, cursors=cursors, observer=resumed)
         writer.wait_for(5)
         again = repair(config, cursors=cursors, table=f"{database}.a", where="id >= 0")
         writer.wait_for(5)
@@ -178,7 +178,7 @@ def test_k17_killed_five_times_under_constant_writes(
     assert {name for name, table in told.tables.items() if table.partial} == set()
     assert told.snapshots == ()
     paths = LakePaths(config.sink.lake_path, "bank")
-    assert [at.name for at in (paths.state / "loads").iterdir()] == ["loads.lock"]
+    assert [at.name for at in (paths.state / "operations").iterdir()] == ["operations.lock"]
     assert writer.transactions > 30
 
 
@@ -188,9 +188,9 @@ class Resumed(RunObserver):
     def __init__(self) -> None:
         self.loads: list[str] = []
 
-    def load_began(self, state: Any, *, resumed: bool) -> None:
+    def operation_began(self, state: Any, *, resumed: bool) -> None:
         if resumed:
-            self.loads.append(state.load_id)
+            self.loads.append(state.operation_id)
 
 
 @pytest.mark.mariadb
@@ -246,8 +246,11 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     with Writer(server, database, "ak", seed=19, pause_s=0.1) as writer:
         writer.wait_for(5)
         names = [f"{database}.a", f"{database}.k", f"{database}.s"]
-        with listening(AtPoint("load_created", change)), listening(AtPoint("load_caught_up", look)):
-            report = load(config, cursors=cursors, tables=names)
+        with (
+            listening(AtPoint("snapshot_created", change)),
+            listening(AtPoint("snapshot_caught_up", look)),
+        ):
+            report = take_snapshot(config, cursors=cursors, tables=names)
         writer.wait_for(5)
     assert seen == [[(1,), (2,)]]
     assert list(report.targets) == names
@@ -260,7 +263,7 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     assert {
         name: (table.partial, table.suspended) for name, table in told.tables.items()
     } == dict.fromkeys(names, (False, None))
-    assert load(config, cursors=cursors).outcome == "nothing_to_load"
+    assert take_snapshot(config, cursors=cursors).outcome == "nothing_to_do"
 
     # What the log does not tell is read again by a condition; a comparison finds what is gone.
     gone = lake.rows("a", ["id"])[0][0]

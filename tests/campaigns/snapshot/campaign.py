@@ -22,52 +22,52 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
 from tests.conftest import temporary_database
-from tests.operations.snapshot.swap_states import left_of_loads
-from tests.operations.snapshot.test_load import Lake, create_a, is_open, lives
+from tests.operations.snapshot.swap_states import left_of_operations
+from tests.operations.snapshot.test_snapshot import Lake, create_a, is_open, lives
 from tests.operations.snapshot.writer import Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.crash_children import run_child
 
 FAULT_POINTS = [
-    "load_begun",
-    "load_created",
-    "load_view_part",
-    "load_chunks",
-    "load_chunks/staging",
-    "load_chunks/before_record",
-    "load_chunks/after_record",
-    "load_chunks/before_cut",
-    "load_passed_ddl",
-    "load_read/after_record",
-    "load_read/between_merges",
-    "load_caught_up",
-    "load_swapping/before_record",
-    "load_swapping/after_record",
-    "load_swapping/before_replaced",
-    "load_swapping/between_merges",
-    "load_swapping/before_cut",
-    "load_swapping/before_cursor",
-    "load_swapped",
+    "snapshot_begun",
+    "snapshot_created",
+    "snapshot_view_part",
+    "snapshot_chunks",
+    "snapshot_chunks/staging",
+    "snapshot_chunks/before_record",
+    "snapshot_chunks/after_record",
+    "snapshot_chunks/before_cut",
+    "snapshot_passed_ddl",
+    "snapshot_read/after_record",
+    "snapshot_read/between_merges",
+    "snapshot_caught_up",
+    "snapshot_swapping/before_record",
+    "snapshot_swapping/after_record",
+    "snapshot_swapping/before_replaced",
+    "snapshot_swapping/between_merges",
+    "snapshot_swapping/before_cut",
+    "snapshot_swapping/before_cursor",
+    "snapshot_swapped",
 ]
 _SWAP_FAULT_POINTS = [
-    "load_swapping",
-    "load_swapping/before_record",
-    "load_swapping/after_record",
-    *("load_swapping/" + "/".join(["before_replaced"] * count) for count in (1, 2, 4)),
-    *("load_swapping/" + "/".join(["between_merges"] * count) for count in (1, 2, 4)),
-    "load_swapping/before_cut",
-    "load_swapping/before_cursor",
-    "load_swapping/before_ack",
-    "load_swapped",
-    "load_removed",
+    "snapshot_swapping",
+    "snapshot_swapping/before_record",
+    "snapshot_swapping/after_record",
+    *("snapshot_swapping/" + "/".join(["before_replaced"] * count) for count in (1, 2, 4)),
+    *("snapshot_swapping/" + "/".join(["between_merges"] * count) for count in (1, 2, 4)),
+    "snapshot_swapping/before_cut",
+    "snapshot_swapping/before_cursor",
+    "snapshot_swapping/before_ack",
+    "snapshot_swapped",
+    "snapshot_removed",
 ]
-_LOAD_S_MAX = 1800.0  # beside a writer that never pauses, on a machine with other work
+_SNAPSHOT_S_MAX = 1800.0  # beside a writer that never pauses, on a machine with other work
 _DDL = [
     "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
     "ALTER TABLE a MODIFY v VARCHAR({wide})",
@@ -160,7 +160,7 @@ def _play(server: Server, case: Case, folder: Path) -> None:
                     writer.wait_for(3)
                 else:
                     server.execute_all(f"USE `{database}`", what)
-            load(config, cursors=FileCursorStore(cursors, source="bank"))
+            take_snapshot(config, cursors=FileCursorStore(cursors, source="bank"))
         capture(config, cursors=FileCursorStore(cursors, source="bank"))
         lake = Lake(config, server, database)
         columns = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.a")]
@@ -177,7 +177,7 @@ def _killed(file: Path, cursors: Path, point: str, *names: str) -> subprocess.Co
         environment={},
         folder=file.parent,
         module="tests.operations.snapshot.crash_child",
-        timeout_s=_LOAD_S_MAX,
+        timeout_s=_SNAPSHOT_S_MAX,
     )
 
 
@@ -187,13 +187,13 @@ def _kill_and_go_on(
     """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
     done = _killed(file, cursors, point, *names)
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
-    load(config, cursors=FileCursorStore(cursors, source="bank"))
+    take_snapshot(config, cursors=FileCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
-    assert left_of_loads(paths) == ["loads.lock"], point
+    assert left_of_operations(paths) == ["operations.lock"], point
 
 
 CAMPAIGN = Campaign(
-    "load",
+    "snapshot",
     _case,
     _opened,
     case_s_max=7200,

@@ -1,5 +1,5 @@
 """What a user does with a lake in an object store after a load was killed, in a process of its own:
-``tests.lake.storage.load_child CONFIG CURSORS DATABASE INTO``, started by `run_child`.
+``tests.lake.storage.snapshot_child CONFIG CURSORS DATABASE INTO``, started by `run_child`.
 
 The load is gone on with; a row is changed by hand; the tables are verified, repaired and verified
 again; compacted; copied at their last cut; and one of them is replayed into a side lake at INTO.
@@ -15,7 +15,7 @@ from typing import Any
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
-from cdc_pipeline.operations.snapshot.snapshot import load
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
@@ -38,9 +38,9 @@ def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
     def rows(lake: Path, name: str, columns: list[str]) -> str:
         return repr(lake_rows(provider.session(), lake, database, name, columns))
 
-    report = load(config, cursors=cursors)
+    report = take_snapshot(config, cursors=cursors)
     told["load"] = (report.outcome, report.rows)
-    told["left"] = sorted(at.name for at in (paths.state / "loads").iterdir())
+    told["left"] = sorted(at.name for at in (paths.state / "operations").iterdir())
 
     by_hand = table_at(paths.table(f"{database}.a"))
     provider.session().sql(f"UPDATE {by_hand} SET v = 'by hand' WHERE id = 900").collect()
