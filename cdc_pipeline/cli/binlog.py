@@ -17,15 +17,15 @@ from cdc_pipeline.cli.common.output import emit_json, note, show_result
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cdc_pipeline.config.pipeline_config import PositionConfig
     from cdc_pipeline.operations.inspect.inputs import FileChunk
     from cdc_pipeline.operations.inspect.inspect import Inspection
-    from cdc_pipeline.operations.inspect.selection import JournalPosition, Selection
+    from cdc_pipeline.operations.inspect.selection import Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
 _STDIN: Final = Path("-")
@@ -71,7 +71,7 @@ def _begins(values: tuple[str, ...]) -> dict[str, Any]:
     for text in values:
         start = start_of(text)
         if isinstance(start, PositionConfig):
-            conditions["from_position"] = _journal_position(start)
+            conditions["from_position"] = Position(start.journal, start.offset)
         elif isinstance(start, TimeConfig):
             conditions["from_us"] = _microseconds(start.time)
         elif isinstance(start, GtidConfig):
@@ -94,7 +94,7 @@ def _ends(values: tuple[str, ...]) -> dict[str, Any]:
     for text in values:
         end = end_of(text)
         if isinstance(end, PositionConfig):
-            conditions["to_position"] = _journal_position(end)
+            conditions["to_position"] = Position(end.journal, end.offset)
         elif isinstance(end, TimeBoundConfig):
             conditions["to_us"] = _microseconds(end.time) + 1
         elif end != "end_of_log":
@@ -112,13 +112,6 @@ def _one_of_each(found: dict[str, Any], values: tuple[str, ...], option: str) ->
 
 def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _journal_position(place: PositionConfig) -> JournalPosition:
-    from cdc_pipeline.binlog.seq import journal_number
-    from cdc_pipeline.operations.inspect.selection import JournalPosition
-
-    return JournalPosition(journal_number(place.journal), place.offset)
 
 
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -9,17 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
-from cdc_pipeline.errors import CursorError, PositionError
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, Suspension, TargetState
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.position.failback import (
-    AckedPositions,
-    Consumer,
-    DumpedPosition,
-    FailbackPositions,
-    consumers_of,
-    oldest,
-)
+from cdc_pipeline.position.failback import Consumer, FailbackPositions, consumers_of, oldest
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
@@ -51,66 +43,29 @@ def _suspended(
 
 
 def test_p2_lookup_asks_the_primary_first_then_the_secondary() -> None:
-    primary = DumpedPosition()
-    acked = AckedPositions({"cursor": MemoryCursorStore(state(1))})
-    positions = FailbackPositions(primary, acked)
-    assert positions.latest() is None
-    acked.load()
+    assert FailbackPositions(MemoryCursorStore()).latest() is None
+    store = MemoryCursorStore(state(1))
+    positions = FailbackPositions(store)
     assert positions.latest() == state(1).position
     positions.persist(_at(7000))
     assert positions.latest() == _at(7000)
-    primary.forget()
+    assert store.read() == state(1), "events that were read are not acked"
+
+
+def test_p2_a_place_before_the_last_one_is_refused_and_the_secondary_counts() -> None:
+    """What is acked, from which nothing can be missed."""
+    positions = FailbackPositions(MemoryCursorStore(state(1)))
+    positions.persist(_at(900, "binlog.000009"))
+    positions.persist(_at(4, "binlog.000010"))
+    positions.persist(_at(901, "binlog.000009"))  # the log was read backward
     assert positions.latest() == state(1).position
-
-
-def test_p2_a_write_that_fails_on_the_primary_goes_to_the_secondary() -> None:
-    """The place in doubt is noted; the next lookup gives what is acked, from which nothing can be
-    missed."""
-    acked = AckedPositions({"cursor": MemoryCursorStore(state(1))})
-    acked.load()
-    positions = FailbackPositions(DumpedPosition(), acked)
-    positions.persist(_at(7000))
-    positions.persist(_at(6000))  # the log was read backward: the primary refuses that
-    assert acked.read_up_to == _at(6000)
-    assert positions.latest() == state(1).position
-    positions.persist(_at(6500))
-    assert positions.latest() == _at(6500)
-
-
-def test_p2_the_primary_refuses_to_go_back() -> None:
-    primary = DumpedPosition()
-    primary.persist(_at(900, "binlog.000009"))
-    primary.persist(_at(4, "binlog.000010"))
-    with pytest.raises(PositionError, match="backward"):
-        primary.persist(_at(901, "binlog.000009"))
+    positions.persist(_at(905, "binlog.000009"))
+    assert positions.latest() == _at(905, "binlog.000009")
 
 
 def test_p2_the_secondary_is_the_minimum_of_all_consumers() -> None:
-    stores = {"cursor": MemoryCursorStore(), "report": MemoryCursorStore()}
-    acked = AckedPositions(stores)
-    assert acked.latest() is None
-    acked.ack(state(3, offset=5000))
-    acked.ack(state(3, offset=4000), consumer="report")
-    assert acked.latest() == state(3, offset=4000).position
-    acked.ack(_suspended(state(4, offset=6000), "shop.orders", 2000), consumer="report")
-    found = oldest(acked.consumers())
-    assert found is not None
-    assert (found.name, found.position.offset) == ("report: shop.orders", 2000)
-    with pytest.raises(CursorError, match="the consumer is unknown"):
-        acked.ack(state(4), consumer="nobody")
-
-
-def test_p2_acked_cursors_are_persisted_before_memory_says_so(tmp_path: Path) -> None:
-    acked = AckedPositions({"cursor": FileCursorStore(tmp_path, source="shop")})
-    acked.load()
-    acked.ack(state(2), {"cut": 2})
-    with pytest.raises(CursorError, match="would move back"):
-        acked.ack(state(1))
-    assert acked.latest() == state(2).position
-    again = AckedPositions({"cursor": FileCursorStore(tmp_path, source="shop")})
-    again.load()
-    assert again.latest() == state(2).position
-    assert acked.store().history(1)[0].cursor == state(2)
+    store = MemoryCursorStore(_suspended(state(4, offset=6000), "shop.orders", 2000))
+    assert FailbackPositions(store).latest() == _at(2000)
 
 
 def test_p2_a_suspended_table_keeps_its_journals_unless_it_needs_a_reload() -> None:

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,9 +25,9 @@ from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_by
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
 from cdc_pipeline.binlog.kernels.text import text
 from cdc_pipeline.binlog.native.inflate import new_stream
+from cdc_pipeline.binlog.rows.cells import Block, Cells
 from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
-from cdc_pipeline.binlog.rows.partial_rows import PartialRows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
@@ -37,95 +37,6 @@ from cdc_pipeline.errors import BinlogError
 _ZERO_DATETIME: Final = "0000-00-00 00:00:00"
 _TIME_TEXT_BYTES_MAX: Final = 20
 _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Rows whose values the walk has located.
-
-    Attributes:
-        data: the chunk's bytes.
-        base: int64 (rows,): index into `data` of each row.
-        events: int64 (rows,): index of the row's event in its selection.
-        ordinals: int64 (rows,): ordinal of the row in its event.
-        before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
-        first_row: row number in the result of the block's first row.
-        rows: count of rows.
-        partial: which JSON values of the after images are differences; None if there are none.
-    """
-
-    data: NDArray[np.uint8]
-    base: NDArray[np.int64]
-    events: NDArray[np.int64]
-    ordinals: NDArray[np.int64]
-    before: NDArray[np.int32]
-    after: NDArray[np.int32]
-    first_row: int
-    rows: int
-    partial: PartialRows | None = None
-
-
-@dataclass(slots=True)
-class _Cells:
-    column: Column
-    index: int
-    image: str
-    blocks: Sequence[Block]
-    rows: int
-    value_bytes: int
-    rule: int
-    is_mariadb: bool
-    state: NDArray[np.uint8]
-    packed: NDArray[np.int64] | None = None
-    unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
-
-    def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
-        """For each block: the block, its offsets of this column, and its rows in the result."""
-        if self.unpacked is not None:
-            return self.unpacked
-        found = []
-        for block in self.blocks:
-            matrix = block.before if self.image == "before" else block.after
-            rows = slice(block.first_row, block.first_row + block.rows)
-            found.append((block, matrix[self.index, : block.rows], rows))
-        return found
-
-    def raw(self, row: int) -> bytes:
-        """The bytes of one value without its length bytes."""
-        for block, relative, rows in self.parts():
-            if rows.start <= row < rows.stop:
-                at = int(block.base[row - rows.start]) + int(relative[row - rows.start])
-                if self.rule >= 0:
-                    return block.data[at : at + self.rule].tobytes()
-                length = int.from_bytes(block.data[at : at - self.rule].tobytes(), "little")
-                return block.data[at - self.rule : at - self.rule + length].tobytes()
-        raise AssertionError(f"row {row} is in no block")
-
-    def integers(self, *, signed: bool) -> NDArray[np.int64]:
-        """All values as int64 bit patterns, kept for the texts of invalid ones."""
-        out = np.empty(self.rows, np.int64)
-        big_endian = wire.is_big_endian(self.column)
-        for block, relative, rows in self.parts():
-            numbers.gather_integers(
-                block.data,
-                block.base,
-                relative,
-                self.rule,
-                big_endian,
-                signed,
-                out[rows],
-                self.state[rows],
-            )
-        self.packed = out
-        return out
-
-    def array(
-        self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None
-    ) -> pa.Array:
-        valid = self.state == VALID
-        nulls = self.rows - int(np.count_nonzero(valid))
-        validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
-        return pa.Array.from_buffers(kind, self.rows, [validity, *buffers], nulls, 0, children)
 
 
 def build_columns(
@@ -170,7 +81,7 @@ def build_columns(
         if not present or nulls[index] == rows:
             arrays.append(pa.nulls(rows, kind))
             continue
-        cells = _Cells(
+        cells = Cells(
             column=column,
             index=index,
             image=image,
@@ -194,11 +105,11 @@ def build_columns(
     return arrays
 
 
-def _fits(cells: _Cells, total_bytes: int) -> int:
+def _fits(cells: Cells, total_bytes: int) -> int:
     return check_column_bytes(cells.column, cells.rows, total_bytes)
 
 
-def _unpack(cells: _Cells) -> list[InvalidValue]:
+def _unpack(cells: Cells) -> list[InvalidValue]:
     """Unpack the values of a COMPRESSED column of MariaDB in `cells` to plain bytes with a length;
     return those that cannot be unpacked, now null. Raises RuntimeSetupError: this machine has no
     shared zlib; BinlogError: zlib is out of memory.
@@ -245,20 +156,20 @@ def _unpack(cells: _Cells) -> list[InvalidValue]:
     return reported
 
 
-def _integer(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _integer(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=not cells.column.unsigned)
     if pa.types.is_decimal(kind):
         return _unsigned_decimal(cells, kind, values)
     return cells.array(kind, [pa.py_buffer(values.astype(kind.to_pandas_dtype(), copy=False))])
 
 
-def _unsigned_decimal(cells: _Cells, kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array:
+def _unsigned_decimal(cells: Cells, kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array:
     words = np.zeros((cells.rows, 2), np.uint64)
     words[:, 0] = values.view(np.uint64)
     return cells.array(kind, [pa.py_buffer(words)])
 
 
-def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _bit(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=False)
     if pa.types.is_boolean(kind):
         return cells.array(kind, [pa.py_buffer(np.packbits(values != 0, bitorder="little"))])
@@ -267,7 +178,7 @@ def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(values)])
 
 
-def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _real(cells: Cells, kind: pa.DataType) -> pa.Array:
     bits = cells.integers(signed=False)
     values = (
         bits.astype(np.uint32).view(np.float32)
@@ -280,19 +191,19 @@ def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(values)])
 
 
-def _year(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _year(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=False).astype(np.int16)
     values[values > 0] += 1900
     return cells.array(kind, [pa.py_buffer(values)])
 
 
-def _date(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _date(cells: Cells, kind: pa.DataType) -> pa.Array:
     days = np.empty(cells.rows, np.int32)
     temporal.dates(cells.integers(signed=False), days, cells.state)
     return cells.array(kind, [pa.py_buffer(days)])
 
 
-def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _datetime(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
     if cells.column.wire_type not in OLD_TEMPORAL:
@@ -306,7 +217,7 @@ def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(out)])
 
 
-def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _timestamp(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
     if digits and cells.column.wire_type in OLD_TEMPORAL:
@@ -318,7 +229,7 @@ def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(out)])
 
 
-def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _time(cells: Cells, kind: pa.DataType) -> pa.Array:
     old = cells.column.wire_type in OLD_TEMPORAL
     digits = cells.column.fraction_digits
     out = np.empty(_fits(cells, cells.rows * _TIME_TEXT_BYTES_MAX), np.uint8)
@@ -333,7 +244,7 @@ def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _decimal(cells: Cells, kind: pa.DataType) -> pa.Array:
     precision, scale = cells.column.precision, cells.column.scale
     if precision > DECIMAL_DIGITS_MAX:
         out = np.empty(_fits(cells, cells.rows * (precision + 3)), np.uint8)
@@ -354,7 +265,7 @@ def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _gathered(
-    cells: _Cells, *, mode: int, skip: int = 0
+    cells: Cells, *, mode: int, skip: int = 0
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Copy a variable-width column unchanged; return its offsets and data."""
     pad_to = cells.column.pad_bytes
@@ -369,12 +280,12 @@ def _gathered(
     return offsets, out[:end]
 
 
-def _binary(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _binary(cells: Cells, kind: pa.DataType) -> pa.Array:
     offsets, data = _gathered(cells, mode=text.BYTES)
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def _address(cells: _Cells, kind: pa.DataType, *, form: int) -> pa.Array:
+def _address(cells: Cells, kind: pa.DataType, *, form: int) -> pa.Array:
     out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
     offsets = np.zeros(cells.rows + 1, np.int32)
     end = 0
@@ -386,7 +297,7 @@ def _address(cells: _Cells, kind: pa.DataType, *, form: int) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _text(cells: Cells, kind: pa.DataType) -> pa.Array:
     charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
     if charset.is_utf8 or charset.mode == text.BYTES:
         # Text without a charset is accepted only if it is ASCII.
@@ -414,7 +325,7 @@ def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _enum(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _enum(cells: Cells, kind: pa.DataType) -> pa.Array:
     numbers_ = cells.integers(signed=False)
     labels = label_array(cells.column.labels)
     cells.state[numbers_ >= len(labels)] = INVALID
@@ -423,7 +334,7 @@ def _enum(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return labels.take(pa.array(indexes, mask=missing)).cast(kind)
 
 
-def _set(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _set(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=False)
     labels = [label.encode() for label in cells.column.labels]
     label_offsets = np.zeros(len(labels) + 1, np.int64)
@@ -435,7 +346,7 @@ def _set(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _geometry(cells: Cells, kind: pa.DataType) -> pa.Array:
     srid_bytes = 4
     offsets, data = _gathered(cells, mode=text.BYTES, skip=srid_bytes)
     srids = np.zeros(cells.rows, np.int64)
@@ -459,7 +370,7 @@ def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [], [pa.array(srids.astype(np.int32)), wkb])
 
 
-def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def _vector(cells: Cells, kind: pa.DataType) -> pa.Array:
     offsets, data = _gathered(cells, mode=text.BYTES)
     lengths = np.diff(offsets)
     odd = (lengths % 4 != 0) & (cells.state == VALID)
@@ -476,7 +387,7 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 # By `TypeSpec.decoder`.
-DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
+DECODERS: Final[dict[str, Callable[[Cells, pa.DataType], pa.Array]]] = {
     "integer": _integer,
     "bit": _bit,
     "decimal": _decimal,
@@ -499,7 +410,7 @@ DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
 }
 
 
-def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
+def _describe(cells: Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     """Reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)

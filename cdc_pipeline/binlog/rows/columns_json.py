@@ -24,7 +24,7 @@ MariaDB's JSON is a LONGTEXT: its canonical text is the column's text, unchanged
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +34,14 @@ from cdc_pipeline.binlog.arrow_types import check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels.json import json_changes, json_diff, jsonb
 from cdc_pipeline.binlog.kernels.numbers import VALID
+from cdc_pipeline.binlog.rows.cells import Block, Cells
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT, NOT_FITTING
-
-if TYPE_CHECKING:
-    from cdc_pipeline.binlog.rows.columns import Block, _Cells
 
 _OPERATIONS: Final = ("replace", "insert", "remove")
 
 
 class _Writer:
-    def __init__(self, cells: _Cells) -> None:
+    def __init__(self, cells: Cells) -> None:
         self._cells = cells
         # The text of a document is seldom longer than twice its bytes; the kernels stop if they
         # need more room.
@@ -125,7 +123,7 @@ class _Writer:
         check_column_bytes(self._cells.column, self._cells.rows, self.end)
 
 
-def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
+def json_column(cells: Cells, kind: pa.DataType) -> pa.Array:
     writer = _Writer(cells)
     for block, relative, rows in cells.parts():
         what = _kinds(cells, block)
@@ -140,7 +138,7 @@ def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(writer.offsets), pa.py_buffer(writer.out[: writer.end])])
 
 
-def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[InvalidValue]:
+def json_invalid(cells: Cells, bad: NDArray[np.int64], reason: str) -> list[InvalidValue]:
     """Reason and text of values: hex of malformed documents, JSON of inapplicable differences."""
     found = []
     for row in bad.tolist():
@@ -206,7 +204,7 @@ def _read_only(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return view
 
 
-def _kinds(cells: _Cells, block: Block) -> NDArray[np.uint8] | None:
+def _kinds(cells: Cells, block: Block) -> NDArray[np.uint8] | None:
     """Per row whether the value is differences; None if the block has none."""
     if block.partial is None or cells.image != "after":
         return None

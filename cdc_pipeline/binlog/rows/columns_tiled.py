@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,11 @@ from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, arrow_type, label_
 from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.kernels import tiles
 from cdc_pipeline.binlog.kernels.text import text
+from cdc_pipeline.binlog.rows.cells import Block
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
 from cdc_pipeline.binlog.wire_types import WIRE_TYPES
-
-if TYPE_CHECKING:
-    from cdc_pipeline.binlog.rows.columns import Block
 
 _ALIGN: Final = 64
 _DATE_BYTES: Final = 3

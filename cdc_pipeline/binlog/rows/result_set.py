@@ -25,7 +25,8 @@ from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.framing.packets import PacketEnd, packet_too_large, parse_end
 from cdc_pipeline.binlog.kernels import result_rows as kernel
-from cdc_pipeline.binlog.rows.columns import Block, build_columns
+from cdc_pipeline.binlog.rows.cells import Block
+from cdc_pipeline.binlog.rows.columns import build_columns
 from cdc_pipeline.binlog.rows.result_columns import (
     ColumnDefinition,
     ResultPlan,

@@ -27,7 +27,8 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
 from cdc_pipeline.binlog.kernels import partial_rows, row_events, walk
-from cdc_pipeline.binlog.rows.columns import Block, build_columns
+from cdc_pipeline.binlog.rows.cells import Block
+from cdc_pipeline.binlog.rows.columns import build_columns
 from cdc_pipeline.binlog.rows.current_rows import own_changes
 from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
 from cdc_pipeline.binlog.seq import check_ranges, epoch_and_journal, journal_number

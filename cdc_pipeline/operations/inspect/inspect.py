@@ -26,6 +26,7 @@ from cdc_pipeline.operations.inspect.inputs import FileChunk, read_all
 from cdc_pipeline.operations.inspect.journal_stream import numbered
 from cdc_pipeline.operations.inspect.selection import OPERATIONS, STATEMENT, Selection
 from cdc_pipeline.operations.inspect.summary import JournalSummary, SummaryBuilder
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.schemas import journal_schemas
 
 __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
@@ -128,10 +129,7 @@ class Inspection:
         place = self.selection.to_position
         if place is None or self.log.is_open:
             return False
-        number = int(numbered(found.name).rpartition(".")[2])
-        return number > place.number or (
-            number == place.number and found.chunk.end_offset >= place.offset
-        )
+        return Position(numbered(found.name), found.chunk.end_offset).order >= place.order
 
 
 def inspect(

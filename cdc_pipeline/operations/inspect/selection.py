@@ -26,6 +26,7 @@ from cdc_pipeline.binlog.events.gtid_columns import Gtids
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.text.table_names import NameRule, TablePattern
 
@@ -36,14 +37,6 @@ STATEMENT: Final = "statement"
 OPERATIONS: Final = (INSERT, UPDATE, DELETE, STATEMENT)
 
 _ROW_OPERATIONS: Final = {INSERT: "WRITE_ROWS", UPDATE: "UPDATE_ROWS", DELETE: "DELETE_ROWS"}
-
-
-@dataclass(frozen=True, slots=True)
-class JournalPosition:
-    """A journal, by its number, and an offset in it."""
-
-    number: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +56,8 @@ class Selection:
     operations: frozenset[str] = frozenset(OPERATIONS)
     from_us: int | None = None
     to_us: int | None = None
-    from_position: JournalPosition | None = None
-    to_position: JournalPosition | None = None
+    from_position: Position | None = None
+    to_position: Position | None = None
     gtids: str = ""
     exclude_gtids: str = ""
 
@@ -111,12 +104,12 @@ class Selection:
     def skips_before(self, journal: str) -> bool:
         """Whether the whole journal lies before what is wanted."""
         return (
-            self.from_position is not None and journal_number(journal) < self.from_position.number
+            self.from_position is not None and journal_number(journal) < self.from_position.order[0]
         )
 
     def skips_after(self, journal: str) -> bool:
         """Whether the whole journal lies behind what is wanted."""
-        return self.to_position is not None and journal_number(journal) > self.to_position.number
+        return self.to_position is not None and journal_number(journal) > self.to_position.order[0]
 
 
 class TransactionFilter:
@@ -136,17 +129,13 @@ class TransactionFilter:
         number = journal_number(chunk.journal)
         inside = events["tx_offset"] >= 0
         place = np.where(inside, events["tx_offset"], events["offset"])
-        if asked.from_position is not None and number <= asked.from_position.number:
+        if asked.from_position is not None:
             self._find_start(events, number)
-            keep &= (
-                place >= asked.from_position.offset
-                if number == asked.from_position.number
-                else False
-            )
-        if asked.to_position is not None and number >= asked.to_position.number:
-            keep &= (
-                place < asked.to_position.offset if number == asked.to_position.number else False
-            )
+            first, offset = asked.from_position.order
+            keep &= place >= offset if number == first else number > first
+        if asked.to_position is not None:
+            last, offset = asked.to_position.order
+            keep &= place < offset if number == last else number < last
         if asked.from_us is not None:
             keep &= (events["commit_ts_us"] >= asked.from_us) & inside
         if asked.to_us is not None:
@@ -170,7 +159,7 @@ class TransactionFilter:
         """Note where the start is moved to if it is not a transaction's begin."""
         asked = self._selection.from_position
         assert asked is not None
-        if self._is_placed or number != asked.number or asked.offset <= 4:
+        if self._is_placed or number != asked.order[0] or asked.offset <= 4:
             return
         begins = (events["tx_offset"] < 0) | (events["tx_ordinal"] == 0)
         behind = np.flatnonzero(

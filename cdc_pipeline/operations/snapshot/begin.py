@@ -104,7 +104,7 @@ class SnapshotBegin:
         self.refused = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
         self.refused = ()
-        return mark.position
+        return mark
 
     def _cursor(self, chosen: TableChoice) -> CursorState:
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s

@@ -27,9 +27,8 @@ from cdc_pipeline.errors import CdcError, TableReadInterruptedError
 from cdc_pipeline.lake.long_operations import TableProgress
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import ServerConnection
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
-from cdc_pipeline.source.rows.marks import end_mark
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 
 TRIES_MAX: Final = 3
 
@@ -135,7 +134,7 @@ def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chu
     """In a view of its own."""
     try:
         reader.begin_view()
-        high = end_mark(server).position
+        high = server.end_position()  # the end mark: nothing after it is in the view
         parts = list(reader.select(work.schema, bounds=work.bounds))
         reader.end_view()
     except BaseException:

@@ -35,9 +35,8 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import ComparisonSql
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
-from cdc_pipeline.source.rows.marks import Mark
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.shape import shard_key
 from cdc_pipeline.targets.targets import Target, Targets
 from cdc_pipeline.text.table_names import split_table_name
@@ -198,7 +197,7 @@ class TableReading:
 
     def _read_rows(
         self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
-    ) -> tuple[int, int, Mark | None]:
+    ) -> tuple[int, int, Position | None]:
         schema = view.schema
         count = ranges = 0
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared

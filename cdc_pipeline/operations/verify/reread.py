@@ -37,8 +37,8 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import UnfinishedBatchError
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink
-from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets
 
 _ROUNDS_MAX: Final = 5

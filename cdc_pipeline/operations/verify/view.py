@@ -28,7 +28,8 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
-from cdc_pipeline.source.rows.marks import Mark, exact_view
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -85,7 +86,7 @@ class ProvenView:
         """Whether everything up to the first cut is committed."""
         return self.low == self.before.position
 
-    def begin(self, reader: TableReader, exact: Exact) -> Mark | None:
+    def begin(self, reader: TableReader, exact: Exact) -> Position | None:
         """Open a view at an exact place and return that place; None if no view was opened.
 
         Raises:
@@ -107,7 +108,7 @@ class ProvenView:
                 raise
             return None
 
-    def end(self, place: Mark | None) -> tuple[SourceState, bool]:
+    def end(self, place: Position | None) -> tuple[SourceState, bool]:
         """The cut behind the views, and whether the rows are exactly of its moment."""
         after, exact = self._bracket(place)
         return after, exact or (self.is_proved and self._is_quiet(after))
@@ -123,16 +124,16 @@ class ProvenView:
                     next_step="run the command again",
                 )
 
-    def _bracket(self, place: Mark | None) -> tuple[SourceState, bool]:
+    def _bracket(self, place: Position | None) -> tuple[SourceState, bool]:
         if place is None:
             return self._captures.run(), False
-        if place.position.order <= self.before.position.order:
+        if place.order <= self.before.position.order:
             # The view is not behind the cursor, and includes every transaction up to it.
             after = self._captures.source_state()
             return after, after.cut.batch_number == self.before.cut.batch_number
-        after = self._captures.run(place.position)
+        after = self._captures.run(place)
         # Another run may have captured further.
-        return after, after.position.order == place.position.order
+        return after, after.position.order == place.order
 
     def _is_quiet(self, after: SourceState) -> bool:
         """Whether the log shows no change of the table between the two cuts."""

@@ -29,12 +29,7 @@ from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
-from cdc_pipeline.position.failback import (
-    MAIN_CONSUMER,
-    AckedPositions,
-    DumpedPosition,
-    FailbackPositions,
-)
+from cdc_pipeline.position.failback import FailbackPositions
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.run.capture.catch_up import catch_up, catch_up_selected
@@ -136,8 +131,8 @@ def _capture(
     started = (time.monotonic(), time.process_time())
     sink = sink or build_sink(config)
     dump_errors = build_dump_errors(config)
-    dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})
-    context = CaptureContext(config, sink, acked.store(), observer, run_id)
+    positions = FailbackPositions(cursors)
+    context = CaptureContext(config, sink, cursors, observer, run_id)
     with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors), modules_kept():
         state = resume(context)
         server = choose(config)
@@ -153,14 +148,13 @@ def _capture(
                 context, state, bound, source=source, server=server, dump_errors=dump_errors
             )
             if resolved.start.order != resolved.end.order:
-                on_position = FailbackPositions(dumped, acked).persist
                 state, in_parallel = _read(
                     context,
                     state,
                     resolved,
                     source=source,
                     parallel=parallel,
-                    on_position=on_position,
+                    on_position=positions.persist,
                 )
             else:
                 state = _hold_start(context, state, resolved, source=source)
@@ -168,7 +162,7 @@ def _capture(
         if listed is not None and _is_read_to_its_end(state, resolved):
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
-        report = report_of(context, state, resolved, read=dumped.latest(), started=started)
+        report = report_of(context, state, resolved, read=positions.dumped, started=started)
         report = report.model_copy(update={"parallel": in_parallel})
         check_suspended(state.cursor)
         if lost is not None:

@@ -21,16 +21,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError, StatementError
 from cdc_pipeline.source.live.server_errors import table_error
-
-if TYPE_CHECKING:
-    from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _REAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -41,45 +38,6 @@ _NAME: Final = re.compile(r"\w+")
 
 # The prefixes of literals of moments, by `TypeSpec.key`.
 _MOMENTS: Final = {"date": "DATE", "datetime": "TIMESTAMP", "time": "TIME"}
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """The rows with after < key <= upto: an SQL literal for each column of the key, None if
-    open. `key` is () for the primary key of the schema that the range is used with.
-    """
-
-    after: tuple[str, ...] | None
-    upto: tuple[str, ...] | None
-    key: tuple[str, ...] = ()
-
-    def condition(self, key: Sequence[str]) -> str:
-        """As SQL over the columns `key`, in parentheses; "" for all rows."""
-        parts = []
-        if self.after is not None:
-            parts.append(_beyond(key, self.after, ">", ">"))
-        if self.upto is not None:
-            parts.append(_beyond(key, self.upto, "<", "<="))
-        return f"({' AND '.join(parts)})" if parts else ""
-
-
-ALL_ROWS: Final = KeyRange(None, None)
-
-
-def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
-    """``key <strict> bound`` in a form that uses an index; `last` compares the last column."""
-    if len(key) != len(bound) or not key:
-        raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
-    name, literal = quoted(key[-1]), bound[-1]
-    condition = f"{name} {last} {literal}"
-    for column, value in list(zip(key, bound, strict=True))[-2::-1]:
-        name = quoted(column)
-        # The first part is redundant: it gives the optimizer one range of the key's first column.
-        condition = (
-            f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} "
-            f"AND {condition}))"
-        )
-    return f"({condition})"
 
 
 def plan_ranges(

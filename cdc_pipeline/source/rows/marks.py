@@ -18,8 +18,8 @@ after the other, do not match. A view lies between two marks:
     the old one is committed, so the beginning of its newest journal is always proved.
     `wait_committed` returns that earlier boundary instead of C. The overlap is read twice, which is
     harmless in keyed mirrors.
-- *End mark* (`end_mark`): nothing after it is in the view. The log's end, read after the view was
-  opened, is one.
+- *End mark*: nothing after it is in the view. The log's end (`ServerConnection.end_position`), read
+  after the view was opened, is one.
 
 An *exact view* (`exact_view`) is one whose low and end mark are the same place. It is needed if
 changes cannot be applied twice (history, changelog, tables without a key).
@@ -54,7 +54,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from cdc_pipeline.errors import (
@@ -80,23 +80,6 @@ _SNAPSHOT_STATUS: Final = "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'"
 _SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _Query = Callable[[str], tuple[list[str], list[Row]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in the log of one server between two transactions; `gtid_set` is executed there."""
-
-    journal: str
-    offset: int
-    gtid_set: str = ""
-
-    @property
-    def position(self) -> Position:
-        return Position(self.journal, self.offset, gtid_set=self.gtid_set)
-
-    @classmethod
-    def at(cls, position: Position) -> Mark:
-        return cls(position.journal, position.offset, position.gtid_set)
 
 
 def committed(server: ServerConnection, position: Position) -> bool:
@@ -170,18 +153,13 @@ def _proved_without_gtids(
     return _newest_journal(server)
 
 
-def end_mark(server: ServerConnection) -> Mark:
-    """The log's end now: nothing after it is in a view that is already open."""
-    return Mark.at(server.end_position())
-
-
 def exact_view(
     reader: TableReader,
     *,
     timeout_s: float = 60,
     tables: Collection[tuple[str, str]] = (),
     since: Position | None = None,
-) -> Mark:
+) -> Position:
     """Open a view on `reader` that holds exactly the transactions before the returned mark.
 
     Args:
@@ -198,7 +176,7 @@ def exact_view(
         reader.begin_view()
         place = _place_of(reader.query, reader.address)
         gtid_set = reader.value("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))
-        return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
+        return Position(place.journal, place.offset, gtid_set=compact_set(_text(gtid_set or "")))
     mode = _text(reader.value("SELECT @@GLOBAL.gtid_mode"))
     attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
@@ -234,28 +212,28 @@ def exact_view(
         time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))
 
 
-def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
+def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Position | None, str]:
     """Try once: the mark of the view that is then open, or None and what prevented it."""
     before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
     reader.begin_view()
     place = _log_end(reader)
     owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
     if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
-        return Mark(place.journal, place.offset, before), ""
+        return replace(place, gtid_set=before), ""
     if tail is not None and (whole := tail.set_at(before, place)) is not None:
-        return Mark(place.journal, place.offset, whole), ""
+        return replace(place, gtid_set=whole), ""
     reader.end_view()
     return None, owned
 
 
-def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
+def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Position | None, str]:
     """The same without GTIDs and for all tables. Raises MetadataLocksHiddenError."""
     place = _log_end(reader)
     committing = CommitLocks(reader.rows).held()
     if not committing:
         reader.begin_view()
         if _log_end(reader).order == place.order:
-            return Mark.at(place), ""
+            return place, ""
         reader.end_view()
     return None, f"{len(committing)} commits"
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
 from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
@@ -32,8 +33,46 @@ from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import AnswerRow, first_value, named
 from cdc_pipeline.source.live.connection import Row
 from cdc_pipeline.source.live.server_errors import table_error
-from cdc_pipeline.source.rows.key_ranges import KeyRange
 from cdc_pipeline.source.rows.row_stream import RowConnection
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows with after < key <= upto: an SQL literal for each column of the key, None if
+    open. `key` is () for the primary key of the schema that the range is used with.
+    """
+
+    after: tuple[str, ...] | None
+    upto: tuple[str, ...] | None
+    key: tuple[str, ...] = ()
+
+    def condition(self, key: Sequence[str]) -> str:
+        """As SQL over the columns `key`, in parentheses; "" for all rows."""
+        parts = []
+        if self.after is not None:
+            parts.append(_beyond(key, self.after, ">", ">"))
+        if self.upto is not None:
+            parts.append(_beyond(key, self.upto, "<", "<="))
+        return f"({' AND '.join(parts)})" if parts else ""
+
+
+ALL_ROWS: Final = KeyRange(None, None)
+
+
+def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
+    """``key <strict> bound`` in a form that uses an index; `last` compares the last column."""
+    if len(key) != len(bound) or not key:
+        raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
+    name, literal = quoted(key[-1]), bound[-1]
+    condition = f"{name} {last} {literal}"
+    for column, value in list(zip(key, bound, strict=True))[-2::-1]:
+        name = quoted(column)
+        # The first part is redundant: it gives the optimizer one range of the key's first column.
+        condition = (
+            f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} "
+            f"AND {condition}))"
+        )
+    return f"({condition})"
 
 
 class TableReader:

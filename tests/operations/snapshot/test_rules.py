@@ -31,8 +31,7 @@ from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import TableChoice
 from cdc_pipeline.source.rows import marks
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, TableReader
 from cdc_pipeline.targets.targets import Targets
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader

@@ -47,7 +47,7 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import ComparisonSql
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS
 
 BASE = pack_seq(3, 7, 4711)
 

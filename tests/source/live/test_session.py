@@ -19,9 +19,8 @@ from cdc_pipeline.source.live.catalog import read_catalog
 from cdc_pipeline.source.live.connection import ServerConnection, open_connection
 from cdc_pipeline.source.live.session import SETTINGS
 from cdc_pipeline.source.live.table_facts import read_table_facts
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from cdc_pipeline.source.rows.marks import exact_view
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, TableReader
 from tests.servers import Server
 from tests.source.rows.helpers import selected
 from tests.support.live_source import live_config

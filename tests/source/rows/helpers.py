@@ -15,8 +15,7 @@ from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.source.live.catalog import read_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS, KeyRange
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
 from tests.servers import Server
 from tests.support.live_source import live_config
 

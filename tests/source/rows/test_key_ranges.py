@@ -10,8 +10,8 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import ConfigError, SchemaError
 from cdc_pipeline.source.rows import key_ranges
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS, KeyRange, plan_ranges
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
 from tests.campaigns.edges.evidence import Journal
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, selected, table_reader

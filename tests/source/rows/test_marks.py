@@ -16,7 +16,7 @@ from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.rows.log_tail import LogTail
-from cdc_pipeline.source.rows.marks import Mark, committed, end_mark, exact_view, wait_committed
+from cdc_pipeline.source.rows.marks import committed, exact_view, wait_committed
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
 from tests.support.decoded_journals import read_chunk
@@ -71,9 +71,9 @@ def places_of_rows(journals: list[Path]) -> list[tuple[int, int]]:
     return found
 
 
-def before(places: list[tuple[int, int]], mark: Mark) -> int:
+def before(places: list[tuple[int, int]], mark: Position) -> int:
     """How many rows transactions before the mark inserted."""
-    return sum(place < mark.position.order for place in places)
+    return sum(place < mark.order for place in places)
 
 
 def test_k17_low_marks_are_committed_and_end_marks_are_behind(
@@ -92,8 +92,8 @@ def test_k17_low_marks_are_committed_and_end_marks_are_behind(
         while len(seen) < 5 or seen[0][1] == seen[-1][1]:  # the writer's thread may wait meanwhile
             low = wait_committed(connection, connection.end_position())
             reader.begin_view()
-            end = end_mark(connection)
-            seen.append((Mark.at(low), selected(reader, schema)[0].num_rows, end))
+            end = connection.end_position()
+            seen.append((low, selected(reader, schema)[0].num_rows, end))
             reader.end_view()
             assert committed(connection, low)
     server.flush_journal()
@@ -121,7 +121,7 @@ def test_k17_an_exact_view_holds_what_is_before_its_mark(
             seen.append((mark, selected(reader, schema)[0].num_rows))
             reader.end_view()
             assert mark.gtid_set
-            assert committed(connection, mark.position)
+            assert committed(connection, mark)
     server.flush_journal()
     places = places_of_rows(server.journals()[first:])
     assert [rows for _, rows in seen] == [before(places, mark) for mark, _ in seen]
@@ -156,7 +156,7 @@ def test_k17_an_exact_view_among_writers_of_other_tables(
             mark = exact_view(reader, tables=tables, since=since, timeout_s=20)
             seen.append((mark, selected(reader, schema)[0].num_rows))
             reader.end_view()
-            assert wait_committed(connection, mark.position) == mark.position
+            assert wait_committed(connection, mark) == mark
         # As it would be with all of them still in flight: what touches the table, or might, is no
         # proof.
         end = connection.end_position()
@@ -272,7 +272,7 @@ def test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit
             assert not reader.in_view
             assert selected(reader, schema)[0].num_rows == 0
         assert wait_committed(connection, flushed) == flushed
-        assert exact_view(reader).position == Position(flushed.journal, flushed.offset)
+        assert exact_view(reader) == Position(flushed.journal, flushed.offset)
         assert selected(reader, schema)[0].num_rows == 1
         reader.end_view()
         assert not committed(connection, Position(flushed.journal, flushed.offset + 1))
@@ -286,7 +286,7 @@ def test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit
                 low = wait_committed(connection, end)
                 assert low == end
                 reader.begin_view()
-                seen.append((Mark.at(low), selected(reader, schema)[0].num_rows))
+                seen.append((low, selected(reader, schema)[0].num_rows))
                 reader.end_view()
         server.flush_journal()
         places = places_of_rows(server.journals()[first:])

@@ -26,8 +26,7 @@ from cdc_pipeline.errors import (
     TableChangedError,
     TableReadInterruptedError,
 )
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
-from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, TableReader
 from tests.campaigns.edges.evidence import Journal
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, selected, table_reader

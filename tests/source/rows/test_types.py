@@ -12,7 +12,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import TableChangedError, UnknownColumnTypeError
-from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS
 from tests.campaigns.edges.cases import CASES, FRACTIONS, REALS, TIMES
 from tests.campaigns.edges.evidence import COLUMNS_A_TABLE, Case, Journal, told_by_catalog
 from tests.campaigns.edges.test_mariadb import COMPRESSED, INET6, old_format
