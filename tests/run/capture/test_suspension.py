@@ -1,8 +1,7 @@
 """K4: a target that fails stays where it is, the others go on, and it is caught up to the
 transaction.
 
-One lake lives through many failures: each test of a kind shares its server's journal, its lake and
-Spark's session.
+One lake lives through many failures: each test of a kind shares its server's journal and its lake.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import AtPoint, Killed, killed_at
 from tests.support.lake_log import cuts_of
+from tests.support.memory_sink import MemoryLake
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 COLUMNS = {"t": ["id", "d"], "u": ["id", "d"], "v": ["id", "d"]}
@@ -43,13 +43,13 @@ COLUMNS = {"t": ["id", "d"], "u": ["id", "d"], "v": ["id", "d"]}
 class Shop:
     """Three tables, a lake and a cursor."""
 
-    def __init__(self, server: Server, database: str, config: PipelineConfig, spark: Any) -> None:
+    def __init__(self, server: Server, database: str, config: PipelineConfig, tables: Any) -> None:
         self.server = server
         self.database = database
         self.config = config
         self.cursors = MemoryCursorStore()
         self.paths = LakePaths(config.sink.lake_path, config.name)
-        self._spark = spark
+        self.tables = tables  # Spark's session, or a `MemoryLake`
         self._next = 0
 
     def name(self, table: str) -> str:
@@ -115,7 +115,7 @@ class Shop:
             expected = server_rows(self.server, self.database, table, columns)
             assert expected
             assert (
-                lake_rows(self._spark, self.config.sink.lake_path, self.database, table, columns)
+                lake_rows(self.tables, self.config.sink.lake_path, self.database, table, columns)
                 == expected
             ), table
 
@@ -150,21 +150,27 @@ class Shop:
             assert set(versions.values()) <= {1}, log
 
 
-@pytest.fixture
-def shop(mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any) -> Shop:
-    include = [f"{mysql_database}.{table}" for table in (*COLUMNS, "k")]
+def make_shop(server: Server, database: str, make_config: MakeConfig, tables: Any) -> Shop:
+    include = [f"{database}.{table}" for table in (*COLUMNS, "k")]
     sections: dict[str, Any] = {
         "store": {"ring_events": 64},
-        "targets": [{"tables": [f"{mysql_database}.k"], "keyless": "stop"}],
+        "targets": [{"tables": [f"{database}.k"], "keyless": "stop"}],
     }
-    config = make_config(live(mysql_server), include=include, start=here(mysql_server), **sections)
+    config = make_config(live(server), include=include, start=here(server), **sections)
     config = config.model_copy(
         update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})}
     )
-    made = Shop(mysql_server, mysql_database, config, spark)
+    made = Shop(server, database, config, tables)
     made.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     made.work()
     return made
+
+
+@pytest.fixture
+def shop(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, memory: MemoryLake
+) -> Shop:
+    return make_shop(mysql_server, mysql_database, make_config, memory)
 
 
 def _including(config: PipelineConfig, **tables: Any) -> PipelineConfig:
@@ -207,7 +213,7 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     }
 
     # What came before the failure is there; what people see names cause, position and way out.
-    rows = lake_rows(shop._spark, shop.config.sink.lake_path, shop.database, "t", ["id"])
+    rows = lake_rows(shop.tables, shop.config.sink.lake_path, shop.database, "t", ["id"])
     assert (9001,) not in rows
     assert rows
     shown = status(shop.config, cursors=shop.cursors)
@@ -241,14 +247,14 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     # Included with its old table in place it is suspended again; moved away, it begins again,
     # partial.
     shop.config = _including(whole, include=tuple(shop.name(table) for table in COLUMNS))
-    shutil.move(shop.folder("u"), shop.config.sink.lake_path / "old_u")
+    shop.tables.tables.pop(shop.folder("u"))
     shop.execute("UPDATE t SET d = '2026-03-03'", "UPDATE u SET d = '2026-03-03'")
     shop.work(1)
     error = shop.fails()
     assert shop.suspended == {"t": "LakeStateError"}
     assert error.table == shop.name("t")
     shop.assert_equal("u", "v")
-    shutil.move(shop.folder("t"), shop.config.sink.lake_path / "old_t")
+    shop.tables.tables.pop(shop.folder("t"))
     report = shop.run()
     assert report.suspended == {}
     assert report.tables[shop.name("t")].partial
@@ -257,13 +263,17 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
 
 
 @pytest.mark.whole
-def test_k3_k4_a_table_restored_and_a_table_gone(shop: Shop) -> None:
+@pytest.mark.spark
+def test_k3_k4_a_table_restored_and_a_table_gone(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
+) -> None:
     """K3: such a target needs its old state back, or a load; when it is back, catching up does the
     rest."""
+    shop = make_shop(mysql_server, mysql_database, make_config, spark)
     shop.run()
     for table in ("t", "u"):
         shutil.copytree(shop.folder(table), shop.paths.lake / "backup" / table)
-    shop._spark.sql(f"RESTORE TABLE delta.`{shop.folder('t')}` TO VERSION AS OF 0").collect()
+    shop.tables.sql(f"RESTORE TABLE delta.`{shop.folder('t')}` TO VERSION AS OF 0").collect()
     shutil.rmtree(shop.folder("u"))
     shop.folder("u").mkdir()
     (shop.folder("u") / "notes.txt").write_text("no table")
@@ -360,7 +370,7 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     report = shop.run()
     assert report.suspended == {}
     columns = [*COLUMNS["t"], "e"]
-    assert lake_rows(shop._spark, shop.paths.lake, shop.database, "t", columns) == server_rows(
+    assert lake_rows(shop.tables, shop.paths.lake, shop.database, "t", columns) == server_rows(
         shop.server, shop.database, "t", columns
     )
     shop.assert_equal("u", "v")
@@ -443,13 +453,13 @@ def test_k4_a_large_transaction_goes_on_without_the_table_that_fails_inside_it(s
     shop.assert_equal("u", "v")
     assert all(
         row[0] < 9_000
-        for row in lake_rows(shop._spark, shop.paths.lake, shop.database, "t", ["id"])
+        for row in lake_rows(shop.tables, shop.paths.lake, shop.database, "t", ["id"])
     )
 
 
 @pytest.mark.whole
 def test_k4_purged_journals_are_named(
-    start_server: Any, make_config: MakeConfig, spark: Any
+    start_server: Any, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """The main cursor has passed them; the suspended target needs a load, and says so."""
     server = start_server("mysql")
@@ -458,7 +468,7 @@ def test_k4_purged_journals_are_named(
     config = config.model_copy(
         update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})}
     )
-    shop = Shop(server, "p", config, spark)
+    shop = Shop(server, "p", config, memory)
     shop.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     shop.execute("SET sql_mode = ''", "INSERT INTO t VALUES (9001, '0000-00-00')")
     shop.work(1)
