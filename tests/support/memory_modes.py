@@ -34,7 +34,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TS_COLUMN,
 )
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN
-from tests.support.spark_expressions import NotInMemoryError, evaluated
+from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
 Row = dict[str, Any]
 _GONE = (DELETE, LEAVE)
@@ -278,8 +278,9 @@ def _shaped(target: RecordedTarget, staged: Row) -> Row:
     names = [column.name for column in target.spec.columns]
     values = {name: staged.get(f"c{at}") for at, name in enumerate(names)}
     made = {
-        f"c{names.index(column.name)}": evaluated(column.expression, values)
+        f"c{at}": as_type(evaluated(column.expression, values), target.spec.columns[at].delta_type)
         for column in shape.computed
+        for at in [names.index(column.name)]
     }
     passes = not shape.filter or evaluated(shape.filter, values) is True
     return {**staged, **made, "_op": staged["_op"] if passes else DELETE}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,16 +19,16 @@ from tests.operations.backfill.conftest import ALL_COLUMNS, DATABASE, History
 from tests.support.captures import SPARK
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at
+from tests.support.memory_sink import MemoryLake
 
-pytestmark = [pytest.mark.mysql, pytest.mark.spark]
+pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT = f"{DATABASE}.account"
 
 
-@pytest.mark.whole
 def test_k18_a_gap_of_a_changelog_is_filled_once(
-    history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
+    history: History, make_config: MakeConfig, memory: MemoryLake, tmp_path: Path
 ) -> None:
     """Killed before and after its record; the changelog is then as one that had no gap."""
 
@@ -57,7 +56,7 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     assert [call().outcome, call().outcome] == ["nothing_new", "nothing_new"]
     names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]
     rows, expected = (
-        lake_rows(spark, one.sink.lake_path, DATABASE, "account_changelog", names)
+        lake_rows(memory, one.sink.lake_path, DATABASE, "account_changelog", names)
         for one in (gapped, whole)
     )
     assert rows == expected

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from cdc_pipeline.operations.inspect.range_text import end_of, start_of
 from tests.operations.backfill.conftest import DATABASE, History
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS
 
 pytestmark = pytest.mark.mysql
@@ -25,10 +25,8 @@ MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
 
 
-@pytest.mark.whole
-@pytest.mark.spark
 def test_k18_old_journals_go_into_a_lake_of_their_own(
-    history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
+    history: History, make_config: MakeConfig, memory: MemoryLake, tmp_path: Path
 ) -> None:
     """Killed between record and merge, gone on with, done once; masks hold; the pipeline's own lake
     is not there."""
@@ -45,11 +43,11 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
     assert report.capture.recovered_batch == 1
     assert report.partial == ()
     assert (
-        lake_rows(spark, into, DATABASE, "account", COLUMNS["account"]) == history.early["account"]
+        lake_rows(memory, into, DATABASE, "account", COLUMNS["account"]) == history.early["account"]
     )
     codes = [(code, kind) for code, _, kind in history.early["label"]]
-    assert lake_rows(spark, into, DATABASE, "label", ["code", "kind"]) == sorted(codes, key=repr)
-    texts = [row[0] for row in lake_rows(spark, into, DATABASE, "label", ["text"])]
+    assert lake_rows(memory, into, DATABASE, "label", ["code", "kind"]) == sorted(codes, key=repr)
+    texts = [row[0] for row in lake_rows(memory, into, DATABASE, "label", ["text"])]
     assert {len(text) for text in texts if text is not None} == {64}, "hashed"
     assert not (into / DATABASE / "transfer").exists()
     assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"

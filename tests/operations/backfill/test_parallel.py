@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +30,7 @@ from tests.servers import Server
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at
 from tests.support.lake_log import cuts_of
+from tests.support.memory_sink import MemoryLake
 
 pytestmark = pytest.mark.mysql
 
@@ -40,10 +40,8 @@ MODES = ("mirror", "changelog", "history")
 EVERYTHING = Parallel(stretch_bytes_min=0)
 
 
-@pytest.mark.spark
-@pytest.mark.whole
 def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
-    history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
+    history: History, make_config: MakeConfig, memory: MemoryLake, tmp_path: Path
 ) -> None:
     """Over a DDL, with a mask; killed after a record, and gone on with."""
     config = make_config(
@@ -68,10 +66,10 @@ def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     expected = sorted(
         ((key, name and name[:1], *rest) for key, name, *rest in history.rows["account"]), key=repr
     )
-    assert lake_rows(spark, tmp_path / "parallel", DATABASE, "account", names) == expected
+    assert lake_rows(memory, tmp_path / "parallel", DATABASE, "account", names) == expected
     names = [*names, "_cdc_op", "_cdc_seq", "_cdc_ts"]
     ways = [tmp_path / way for way in ("parallel", "in_order")]
-    rows, other_rows = (lake_rows(spark, way, DATABASE, "account", names) for way in ways)
+    rows, other_rows = (lake_rows(memory, way, DATABASE, "account", names) for way in ways)
     assert rows == other_rows
     cut, other_cut = (_cuts(way)[-1] for way in ways)
     assert cut.cursor.targets[ACCOUNT].partial is other_cut.cursor.targets[ACCOUNT].partial is False

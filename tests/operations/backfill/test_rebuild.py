@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import killed_at
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = pytest.mark.mysql
@@ -30,9 +30,12 @@ pytestmark = pytest.mark.mysql
 MakeConfig = Callable[..., PipelineConfig]
 
 
-@pytest.mark.spark
 def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: MakeConfig,
+    memory: MemoryLake,
+    tmp_path: Path,
 ) -> None:
     """Killed before the swap and after its record; the cursor stands still in it; the next captures
     go on behind it."""
@@ -53,7 +56,7 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     assert report.cursor is not None
     assert report.cursor.targets[table].partial
     rows_of = partial(
-        lake_rows, spark, config.sink.lake_path, database, "account", COLUMNS["account"]
+        lake_rows, memory, config.sink.lake_path, database, "account", COLUMNS["account"]
     )
     old_rows = rows_of()
     assert old_rows != server_rows(server, database, "account", COLUMNS["account"])

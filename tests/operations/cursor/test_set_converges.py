@@ -16,6 +16,7 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 MakeConfig = Callable[..., PipelineConfig]
@@ -28,10 +29,9 @@ def _set(config: PipelineConfig, cursors: MemoryCursorStore, to: Any) -> CursorC
 
 
 @pytest.mark.whole
-@pytest.mark.spark
 @pytest.mark.mysql
 def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, memory: MemoryLake
 ) -> None:
     """Inserts, key updates, swaps and deletes are read twice; rows that are newer in the lake
     stay."""
@@ -52,7 +52,7 @@ def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_ta
     for table, columns in COLUMNS.items():
         expected = server_rows(mysql_server, mysql_database, table, columns)
         assert (
-            lake_rows(spark, config.sink.lake_path, mysql_database, table, columns) == expected
+            lake_rows(memory, config.sink.lake_path, mysql_database, table, columns) == expected
         ), table
     assert report.cursor is not None
     assert not any(target.partial for target in report.cursor.targets.values())

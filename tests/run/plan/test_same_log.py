@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from cdc_pipeline.run.plan.planning import plan
 from tests.run.plan.test_start_runs import OFF, section, write
 from tests.servers import Server, at_rest
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 
 
 @pytest.fixture(
@@ -139,11 +141,13 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     assert f"if {stopped.value.journal} is an incomplete copy" in str(stopped.value.next_step)
 
 
-@pytest.mark.spark
 @pytest.mark.mariadb
 @pytest.mark.whole
 def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
-    start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], tmp_path: Path
+    start_server: Callable[..., Server],
+    make_config: Callable[..., PipelineConfig],
+    memory: MemoryLake,
+    tmp_path: Path,
 ) -> None:
     """Rows of the lost transactions go, rows of those that took their places come."""
     server = start_server("mariadb")
@@ -158,7 +162,8 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     hot_copy(server, tmp_path / "copy")
     server.execute_all("INSERT INTO a.t VALUES (2, 2), (3, 3)", "UPDATE a.t SET b = 10 WHERE k = 1")
     assert capture(config, cursors=cursors).outcome == "applied"
-    assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == [(1, 10), (2, 2), (3, 3)]
+    rows = partial(lake_rows, memory, config.sink.lake_path, "a", "t", ["k", "b"])
+    assert rows() == [(1, 10), (2, 2), (3, 3)]
 
     set_back(server, tmp_path / "copy")
     for key in range(3, 9):
@@ -176,5 +181,5 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     take_snapshot(config, cursors=cursors, restart=True)
     capture(config, cursors=cursors)
     expected = server_rows(server, "a", "t", ["k", "b"])
-    assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == expected
+    assert rows() == expected
     assert {-3, 9} < {b for _, b in expected}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +25,10 @@ class Log:
     source reads `archive`.
     """
 
-    def __init__(self, server: Server, tmp_path: Path) -> None:
+    archive: Path
+
+    def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
-        self.archive = tmp_path / "archive"
-        self.archive.mkdir()
         self.config = live_config(server)
         live = self.live()
         server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
@@ -43,13 +43,16 @@ class Log:
         self.start = replace(self.sets[1], journal_created_s=chunk.journal_format.created_s)
         while True:  # MariaDB adds a checkpoint to its log when it likes
             self.end = live.end_position()
-            self.all_files = server.copy_journals(tmp_path / "all")
+            self.all_files = server.copy_journals(folder / "all")
             if self.all_files[-1].stat().st_size == self.end.offset:
                 break
-        self.purge("binlog.000004")
+        server.purge_to("binlog.000004")
 
-    def purge(self, oldest: str) -> None:
-        self.server.purge_to(oldest)
+    def begin(self, tmp_path: Path) -> Log:
+        """Of a test, with an archive of its own."""
+        self.archive = tmp_path / "archive"
+        self.archive.mkdir()
+        return self
 
     def keep(self, *numbers: int) -> None:
         """The archive holds these journals."""
@@ -67,10 +70,30 @@ MYSQL = pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql)
 MYSQL_WITHOUT_GTIDS = pytest.param(
     ("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]
 )
-MARIADB = pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb)
+MARIADB = pytest.param(
+    ("mariadb", True), id="mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]
+)
 
 
-@pytest.fixture(params=[MYSQL, MYSQL_WITHOUT_GTIDS, MARIADB])
-def log(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Log:
+LOGS = [MYSQL, MYSQL_WITHOUT_GTIDS, MARIADB]
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def shared_log(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Log]:
     flavor, gtids = request.param
-    return Log(start_server(flavor, **({} if gtids else WITHOUT_GTIDS)), tmp_path)
+    with Server(flavor, {} if gtids else WITHOUT_GTIDS) as server:
+        yield Log(server, tmp_path_factory.mktemp("log"))
+
+
+@pytest.fixture
+def log(shared_log: Log, tmp_path: Path) -> Log:
+    """Its server is shared: nothing more is written to it, or purged."""
+    return shared_log.begin(tmp_path)
+
+
+@pytest.fixture(params=LOGS)
+def own_log(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Log:
+    flavor, gtids = request.param
+    return Log(start_server(flavor, **({} if gtids else WITHOUT_GTIDS)), tmp_path).begin(tmp_path)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from cdc_pipeline.errors import (
     SourceIdentityError,
     TruncatedJournalError,
 )
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.servers import Server
 from tests.source.proving import proved
@@ -65,29 +67,41 @@ def fails(source: ArchiveSource) -> tuple[list[tuple[str, int]], CdcError]:
     raise AssertionError("nothing failed")
 
 
+class Recorded(NamedTuple):
+    """An archive, and what its server said at its end."""
+
+    directory: Path
+    flavor: str
+    server_id: int
+    end: tuple[str, int]
+    gtid_set: str
+
+
+@pytest.fixture(scope="module", params=["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    directory = tmp_path_factory.mktemp("recorded")
+    with Server(request.param) as server:
+        write(server)
+        server.copy_journals(directory)
+        (directory / "binlog.index").write_text("not a journal")
+        end, gtid_set = server.end_position(), server.gtid_set()
+        return Recorded(directory, request.param, server.server_id, end, gtid_set)
+
+
 @pytest.fixture
-def archive(flavor: str, start_server: StartServer, tmp_path: Path) -> tuple[Path, str, Server]:
-    server = start_server(flavor)
-    write(server)
-    directory = tmp_path / "archive"
-    directory.mkdir()
-    server.copy_journals(directory)
-    (directory / "binlog.index").write_text("not a journal")
-    return directory, flavor, server
+def archive(recorded: Recorded, tmp_path: Path) -> Path:
+    """A copy of the journals, for this test alone."""
+    return Path(shutil.copytree(recorded.directory, tmp_path / "archive"))
 
 
-def test_it_ends_where_the_server_ends(archive: tuple[Path, str, Server]) -> None:
-    directory, flavor, server = archive
-    source = ArchiveSource(directory, chunk_bytes=512)
+def test_it_ends_where_the_server_ends(recorded: Recorded) -> None:
+    source = ArchiveSource(recorded.directory, chunk_bytes=512)
     source.check()
     end = source.end_position()
-    at_server = server.end_position()
-    assert (end.journal, end.offset) == (at_server[0], at_server[1])
-    assert end.gtid_set.replace("\n", "").replace(" ", "") == server.gtid_set().replace(
-        "\n", ""
-    ).replace(" ", "")
-    assert source.identity.flavor == flavor
-    assert source.identity.server_id == server.server_id
+    assert (end.journal, end.offset) == recorded.end
+    assert end.gtid_set == str(parse_gtid_set(recorded.gtid_set, recorded.flavor))
+    assert source.identity.flavor == recorded.flavor
+    assert source.identity.server_id == recorded.server_id
     assert [info.journal for info in source.journals()] == [
         "binlog.000001",
         "binlog.000002",
@@ -97,12 +111,11 @@ def test_it_ends_where_the_server_ends(archive: tuple[Path, str, Server]) -> Non
     assert source.tables() is None
 
 
-def test_chunks_join_whatever_the_block_size(archive: tuple[Path, str, Server]) -> None:
-    directory, _, _ = archive
-    whole = offsets(ArchiveSource(directory))
+def test_chunks_join_whatever_the_block_size(archive: Path) -> None:
+    whole = offsets(ArchiveSource(archive))
     for chunk_bytes in (64, 1000):
-        assert offsets(ArchiveSource(directory, chunk_bytes=chunk_bytes)) == whole
-    source = ArchiveSource(directory)
+        assert offsets(ArchiveSource(archive, chunk_bytes=chunk_bytes)) == whole
+    source = ArchiveSource(archive)
     for journal, offset in whole[:: max(1, len(whole) // 20)]:
         start = replace(
             source.earliest_position(), journal=journal, offset=offset, journal_created_s=0
@@ -123,12 +136,11 @@ def test_chunks_join_whatever_the_block_size(archive: tuple[Path, str, Server]) 
 
 
 def test_positions_inside_events_past_the_end_and_of_other_journals(
-    archive: tuple[Path, str, Server],
+    archive: Path,
 ) -> None:
-    directory, _, _ = archive
-    source = ArchiveSource(directory)
+    source = ArchiveSource(archive)
     start = source.earliest_position()
-    size = (directory / start.journal).stat().st_size
+    size = (archive / start.journal).stat().st_size
     boundaries = {offset for journal, offset in offsets(source) if journal == start.journal} | {
         size
     }
@@ -148,44 +160,41 @@ def test_positions_inside_events_past_the_end_and_of_other_journals(
 
 
 def test_a_gap_in_the_numbers_stops_after_what_is_before_it(
-    archive: tuple[Path, str, Server],
+    archive: Path,
 ) -> None:
-    directory, _, _ = archive
-    (directory / "binlog.000002").unlink()
-    seen, error = fails(ArchiveSource(directory))
+    (archive / "binlog.000002").unlink()
+    seen, error = fails(ArchiveSource(archive))
     assert isinstance(error, JournalMissingError)
     assert error.journal == "binlog.000002"
     assert {journal for journal, _ in seen} == {"binlog.000001"}
 
 
 def test_damage_and_truncation_of_the_last_journal_are_met_by_the_run(
-    archive: tuple[Path, str, Server],
+    archive: Path,
 ) -> None:
-    directory, _, _ = archive
-    source = ArchiveSource(directory)
+    source = ArchiveSource(archive)
     whole = offsets(source)
-    last = directory / "binlog.000003"
+    last = archive / "binlog.000003"
     data = last.read_bytes()
     event_offset = whole[-3][1]
     last.write_bytes(data[: event_offset + 25])
-    seen, error = fails(ArchiveSource(directory))
+    seen, error = fails(ArchiveSource(archive))
     assert isinstance(error, TruncatedJournalError)
     assert (error.journal, error.offset) == (last.name, event_offset)
     assert seen == whole[:-3]
     last.write_bytes(
         data[: event_offset + 25] + bytes([data[event_offset + 25] ^ 1]) + data[event_offset + 26 :]
     )
-    seen, error = fails(ArchiveSource(directory))
+    seen, error = fails(ArchiveSource(archive))
     assert isinstance(error, DamagedJournalError)
     assert error.offset == event_offset
     assert seen == whole[:-3]
 
 
-def test_an_unfinished_transaction_at_the_end_waits(archive: tuple[Path, str, Server]) -> None:
-    directory, _, _ = archive
-    source = ArchiveSource(directory)
+def test_an_unfinished_transaction_at_the_end_waits(archive: Path) -> None:
+    source = ArchiveSource(archive)
     whole = source.end_position()
-    last = directory / "binlog.000003"
+    last = archive / "binlog.000003"
     types = [
         (int(event["event_type"]), int(event["offset"]))
         for chunk in source.chunks(source.earliest_position(), whole)
@@ -196,7 +205,7 @@ def test_an_unfinished_transaction_at_the_end_waits(archive: tuple[Path, str, Se
     last.write_bytes(last.read_bytes()[: types[-1][1]])
     gtids = (EventType.GTID, EventType.MARIADB_GTID)
     begin = max(offset for event_type, offset in types if event_type in gtids)
-    cut = ArchiveSource(directory)
+    cut = ArchiveSource(archive)
     assert cut.end_position().offset == begin
     assert cut.end_position().gtid_set != whole.gtid_set
     assert offsets(cut)[-1][1] < begin
@@ -275,9 +284,8 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
         ArchiveSource(tmp_path).check()
 
 
-def test_close_stops_the_chunks(archive: tuple[Path, str, Server]) -> None:
-    directory, _, _ = archive
-    source = ArchiveSource(directory, chunk_bytes=256)
+def test_close_stops_the_chunks(archive: Path) -> None:
+    source = ArchiveSource(archive, chunk_bytes=256)
     chunks = source.chunks(source.earliest_position(), source.end_position())
     assert np.all(next(chunks).events["offset"] >= 4)
     source.close()

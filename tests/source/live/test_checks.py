@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ from tests.servers import Flavor, Server
 from tests.support.live_source import live_source
 
 SECRET = "s3cret-Never-Shown"
+
+
+@contextmanager
+def global_settings(server: Server, **values: str) -> Iterator[None]:
+    before = {name: server.variable(name) for name in values}
+    try:
+        for name, value in values.items():
+            server.execute(f"SET GLOBAL {name} = '{value}'")
+        yield
+    finally:
+        for name, value in before.items():
+            server.execute(f"SET GLOBAL {name} = '{value}'")
 
 
 def test_a_good_server_passes(server: Server, fresh_database: str) -> None:
@@ -53,41 +66,35 @@ SETTINGS = [
 @pytest.mark.mariadb
 @pytest.mark.parametrize(("flavor", "setting", "value", "statement"), SETTINGS)
 def test_a_setting_is_named_with_the_statement_that_mends_it(
-    start_server: Callable[..., Server], flavor: Flavor, setting: str, value: str, statement: str
+    request: pytest.FixtureRequest, flavor: Flavor, setting: str, value: str, statement: str
 ) -> None:
-    server = start_server(flavor)
+    server: Server = request.getfixturevalue(f"{flavor}_server")
     source = live_source(server)
-    server.execute(f"SET GLOBAL {setting} = '{value}'")
-    with pytest.raises(ServerSettingError) as caught:
+    with global_settings(server, **{setting: value}):
+        with pytest.raises(ServerSettingError) as caught:
+            source.check()
+        assert caught.value.setting == setting
+        assert str(caught.value.got) == value
+        assert statement in str(caught.value.next_step)
+        # The statement that the error gives is the whole cure.
+        server.execute(statement)
         source.check()
-    assert caught.value.setting == setting
-    assert str(caught.value.got) == value
-    assert statement in str(caught.value.next_step)
-    # The statement that the error gives is the whole cure.
-    server.execute(statement)
-    source.check()
 
 
 @pytest.mark.mysql
 def test_json_differences_are_no_obstacle_where_rows_hold_their_documents(
-    start_server: Callable[..., Server],
+    mysql_server: Server,
 ) -> None:
-    server = start_server("mysql")
-    source = live_source(server)
-    server.execute("SET GLOBAL binlog_row_value_options = 'PARTIAL_JSON'")
-    source.check()
-    server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
-    with pytest.raises(ServerSettingError, match="MINIMAL row images") as caught:
+    source = live_source(mysql_server)
+    with global_settings(mysql_server, binlog_row_value_options="PARTIAL_JSON"):
         source.check()
-    assert caught.value.setting == "binlog_row_value_options"
-    assert "SET GLOBAL binlog_row_value_options = ''" in str(caught.value.next_step)
-    server.execute("SET GLOBAL binlog_row_value_options = ''")
-    source.check()
-
-
-@pytest.mark.mysql
-def test_partial_row_images_are_no_obstacle(start_server: Callable[..., Server]) -> None:
-    live_source(start_server("mysql", binlog_row_image="MINIMAL")).check()
+        with global_settings(mysql_server, binlog_row_image="MINIMAL"):
+            with pytest.raises(ServerSettingError, match="MINIMAL row images") as caught:
+                source.check()
+            assert caught.value.setting == "binlog_row_value_options"
+            assert "SET GLOBAL binlog_row_value_options = ''" in str(caught.value.next_step)
+            mysql_server.execute("SET GLOBAL binlog_row_value_options = ''")
+            source.check()
 
 
 @pytest.mark.mysql
@@ -99,14 +106,11 @@ def test_less_row_metadata_is_a_warning(
     server: Server = request.getfixturevalue(f"{flavor}_server")
     source = live_source(server)
     assert source.warnings([]) == ()
-    server.execute(f"SET GLOBAL binlog_row_metadata = '{level}'")
-    try:
+    with global_settings(server, binlog_row_metadata=level):
         source.check()
         (note,) = source.warnings([])
         assert level in note
         assert "SET GLOBAL binlog_row_metadata = 'FULL'" in note
-    finally:
-        server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
 
 @pytest.mark.mysql
@@ -153,11 +157,13 @@ def test_missing_grants_are_named_with_their_statement(
 
 
 @pytest.mark.mysql
-def test_all_findings_come_at_once(start_server: Callable[..., Server]) -> None:
-    server = start_server("mysql", binlog_format="MIXED")
-    user, password = server.create_replication_user("poor", grants=("SELECT",))
-    with pytest.raises(ServerSettingError) as caught:
-        live_source(server, user=user, password=password).check()
+def test_all_findings_come_at_once(mysql_server: Server) -> None:
+    user, password = mysql_server.create_replication_user("poor", grants=("SELECT",))
+    with (
+        global_settings(mysql_server, binlog_format="MIXED"),
+        pytest.raises(ServerSettingError) as caught,
+    ):
+        live_source(mysql_server, user=user, password=password).check()
     text = str(caught.value)
     for part in ("for 3 reasons", "binlog_format", "GRANT REPLICATION SLAVE, REPLICATION CLIENT"):
         assert part in text

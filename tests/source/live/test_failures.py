@@ -7,7 +7,10 @@ import dataclasses
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
 
 import pymysql
 import pytest
@@ -32,24 +35,57 @@ from tests.support.live_source import (
 )
 from tests.support.waits import wait_until
 
+MARIADB = [pytest.mark.mariadb, pytest.mark.whole]
 FLAVORS = pytest.mark.parametrize(
     "flavor",
     [
         pytest.param("mysql", marks=pytest.mark.mysql),
-        pytest.param("mariadb", marks=pytest.mark.mariadb),
+        pytest.param("mariadb", marks=MARIADB),
     ],
 )
 
 
-def big_log(server: Server) -> tuple[Position, Position]:
-    """About 60 MB of log: more than sockets and buffers hold. Start and end."""
-    server.execute_all(
-        "CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
-    )
-    start = position(server)
-    for _ in range(60):
-        server.execute("INSERT INTO a.t (b) VALUES (REPEAT('x', 1000000))")
-    return start, position(server)
+@dataclass(frozen=True)
+class BigLog:
+    """A server with about 60 MB of log, more than sockets and buffers hold; each test leaves it
+    running."""
+
+    server: Server
+    gtid_set: str
+    start: Position
+    end: Position
+
+    def dump_id(self) -> int:
+        (dump,) = [
+            row[0] for row in self.server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])
+        ]
+        return int(dump)
+
+
+@pytest.fixture(scope="module")
+def big_logs() -> Iterator[Callable[[Flavor], BigLog]]:
+    """The log of a flavor, on a server that is started when it is used first."""
+    with ExitStack() as stack:
+
+        @cache
+        def of(flavor: Flavor) -> BigLog:
+            server = stack.enter_context(Server(flavor))
+            gtid_set = server.gtid_set()
+            server.execute_all(
+                "CREATE DATABASE big", "CREATE TABLE big.t (k INT PRIMARY KEY AUTO_INCREMENT, "
+                "b LONGBLOB)",
+            )  # fmt: skip
+            start = position(server)
+            for _ in range(60):
+                server.execute("INSERT INTO big.t (b) VALUES (REPEAT('x', 1000000))")
+            return BigLog(server, gtid_set, start, position(server))
+
+        yield of
+
+
+@pytest.fixture
+def log(big_logs: Callable[[Flavor], BigLog], flavor: Flavor) -> BigLog:
+    return big_logs(flavor)
 
 
 # GTID, BEGIN or text, table map, rows and end of the first transaction: the first chunk, and what
@@ -57,71 +93,53 @@ def big_log(server: Server) -> tuple[Position, Position]:
 FIRST_EVENTS = 4
 
 
-def delivered_before(chunks: list[Chunk], server: Server, start: Position) -> int:
-    """Assert that `chunks` are the first events of the log; how many they are."""
-    got = events_of(chunks)
+def assert_first_events(chunks: list[Chunk], log: BigLog) -> None:
     last = chunks[-1]
-    assert got == archived_events(server.journals(), start, Position(last.journal, last.end_offset))
-    return len(got)
+    got, end = events_of(chunks), Position(last.journal, last.end_offset)
+    assert got == archived_events(log.server.journals(), log.start, end)
+    assert len(got) >= FIRST_EVENTS
 
 
 @FLAVORS
-def test_a_killed_server_ends_the_dump_after_what_came(
-    start_server: Callable[..., Server], flavor: Flavor
-) -> None:
+def test_a_killed_server_ends_the_dump_after_what_came(log: BigLog) -> None:
     """No reconnect, no event twice; the error is retryable and tells how far it came."""
-    server = start_server(flavor)
-    source = live_source(server)
-    start, end = big_log(server)
+    source = live_source(log.server)
 
     def crash() -> None:
-        server.kill()
-        server.start()  # it is back at once: a reader that reconnects would go on
+        log.server.kill()
+        log.server.start()  # it is back at once: a reader that reconnects would go on
 
-    chunks, error = read_failing(source, start, end, after_first=crash)
+    chunks, error = read_failing(source, log.start, log.end, after_first=crash)
     assert isinstance(error, ServerUnreachableError)
     assert error.retryable
-    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+    assert_first_events(chunks, log)
     assert (error.journal, error.offset) == (chunks[-1].journal, chunks[-1].end_offset)
     # The same source reads on from there.
-    rest = list(source.chunks(Position(chunks[-1].journal, chunks[-1].end_offset), end))
-    assert events_of(chunks + rest) == archived_events(server.journals(), start, end)
+    rest = list(source.chunks(Position(chunks[-1].journal, chunks[-1].end_offset), log.end))
+    assert events_of(chunks + rest) == archived_events(log.server.journals(), log.start, log.end)
 
 
 @FLAVORS
 @pytest.mark.parametrize("by_gtid", [False, True])
-def test_a_killed_dump_is_a_lost_connection(
-    start_server: Callable[..., Server], flavor: Flavor, by_gtid: bool
-) -> None:
+def test_a_killed_dump_is_a_lost_connection(log: BigLog, by_gtid: bool) -> None:
     """MariaDB says EOF, as at the end of the log: only the position tells that it is not."""
-    server = start_server(flavor)
-    source = live_source(server)
-    gtid_set = server.gtid_set() if by_gtid else ""
-    start, end = big_log(server)
-
-    def kill() -> None:
-        (dump,) = [
-            row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])
-        ]
-        server.execute(f"KILL {dump}")
-
+    start = dataclasses.replace(log.start, gtid_set=log.gtid_set if by_gtid else "")
     chunks, error = read_failing(
-        source, dataclasses.replace(start, gtid_set=gtid_set), end, after_first=kill
+        live_source(log.server),
+        start,
+        log.end,
+        after_first=lambda: log.server.execute(f"KILL {log.dump_id()}"),
     )
     assert isinstance(error, ServerUnreachableError)
     assert error.retryable
     if not by_gtid:
-        assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+        assert_first_events(chunks, log)
 
 
-@pytest.mark.mariadb
-def test_an_orderly_stop_of_mariadb_is_a_lost_connection(
-    start_server: Callable[..., Server],
-) -> None:
+@pytest.mark.parametrize("flavor", [pytest.param("mariadb", marks=MARIADB)])
+def test_an_orderly_stop_of_mariadb_is_a_lost_connection(log: BigLog) -> None:
     """EOF as well. It waits for a reader without progress: reading goes on during the shutdown."""
-    server = start_server("mariadb")
-    source = live_source(server)
-    start, end = big_log(server)
+    server, source = log.server, live_source(log.server)
     idle = server.root_connection()
 
     def begin_stop() -> None:
@@ -130,10 +148,11 @@ def test_an_orderly_stop_of_mariadb_is_a_lost_connection(
         with pytest.raises(pymysql.Error):
             idle._read_packet()  # connections are closed first, dumps last
 
-    chunks, error = read_failing(source, start, end, after_first=begin_stop)
+    chunks, error = read_failing(source, log.start, log.end, after_first=begin_stop)
     server.stop()
     assert isinstance(error, ServerUnreachableError)
-    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+    assert_first_events(chunks, log)
+    server.start()
 
 
 # Flavor, name of the second capture, whether the first may see it, and what its error says of it.
@@ -152,19 +171,25 @@ CLASHES = [
         "shop",
         True,
         "another capture of the same name, cdc-shop@",
-        marks=pytest.mark.mariadb,
+        marks=MARIADB,
     ),
-    pytest.param("mariadb", "stock", True, "cdc-stock@", marks=pytest.mark.mariadb),
-    pytest.param("mariadb", "stock", False, "REPLICATION MASTER ADMIN", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", "stock", True, "cdc-stock@", marks=MARIADB),
+    pytest.param(
+        "mariadb",
+        "stock",
+        False,
+        "REPLICATION MASTER ADMIN",
+        marks=MARIADB,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("flavor", "name", "may_see", "other_text"), CLASHES)
 def test_a_second_reader_with_our_id_ends_the_first(
-    start_server: Callable[..., Server], flavor: Flavor, name: str, may_see: bool, other_text: str
+    log: BigLog, name: str, may_see: bool, other_text: str
 ) -> None:
     """The first is thrown out by the server, and says by whom; it does not throw out in turn."""
-    server = start_server(flavor)
+    server = log.server
     seeing = dict(
         zip(
             ("user", "password"),
@@ -175,21 +200,18 @@ def test_a_second_reader_with_our_id_ends_the_first(
     source = live_source(server, replica_server_id=4_000_000_001, **(seeing if may_see else {}))
     # An account that does not see the first one, so that its check lets it pass.
     other = live_source(server, name=name, replica_server_id=4_000_000_001)
-    start, end = big_log(server)
     second: list[Event] = []
     go_on = threading.Event()
 
     def read_second() -> None:
-        for chunk in other.chunks(start, end):
+        for chunk in other.chunks(log.start, log.end):
             second.extend(events_of([chunk]))
             assert go_on.wait(60)
 
     thread = threading.Thread(target=read_second)
 
     def begin_second() -> None:
-        (first,) = [
-            row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])
-        ]
+        first = log.dump_id()
         other.check()
         thread.start()
 
@@ -201,7 +223,7 @@ def test_a_second_reader_with_our_id_ends_the_first(
         wait_until(second_is_there_or_waits_for_the_first)
 
     try:
-        chunks, error = read_failing(source, start, end, after_first=begin_second)
+        chunks, error = read_failing(source, log.start, log.end, after_first=begin_second)
     finally:
         go_on.set()
     thread.join(60)
@@ -213,43 +235,40 @@ def test_a_second_reader_with_our_id_ends_the_first(
     assert expected.endswith("with 4000000001")
     assert other_text in str(error.got)
     assert "same server_uuid/server_id" in str(error.got)
-    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
-    assert second == archived_events(server.journals(), start, end)
+    assert_first_events(chunks, log)
+    assert second == archived_events(server.journals(), log.start, log.end)
 
 
 @pytest.mark.whole
 @pytest.mark.mysql
-def test_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
+@pytest.mark.parametrize("flavor", ["mysql"])
+def test_mysql_lets_two_names_with_one_id_read(log: BigLog) -> None:
     """Both got past their checks: nobody is thrown out, since their uuids differ."""
-    server = start_server("mysql")
-    source = live_source(server, replica_server_id=4_000_000_001)
-    other = live_source(server, name="stock", replica_server_id=4_000_000_001)
-    start, end = big_log(server)
-    first = source.chunks(start, end)
+    source = live_source(log.server, replica_server_id=4_000_000_001)
+    other = live_source(log.server, name="stock", replica_server_id=4_000_000_001)
+    first = source.chunks(log.start, log.end)
     got = events_of([next(first)])
     # its check sees the first's name
     other.replica = dataclasses.replace(other.replica, host=source.replica.host)
-    assert events_of(other.chunks(start, end)) == archived_events(server.journals(), start, end)
-    assert got + events_of(first) == archived_events(server.journals(), start, end)
+    expected = archived_events(log.server.journals(), log.start, log.end)
+    assert events_of(other.chunks(log.start, log.end)) == expected
+    assert got + events_of(first) == expected
 
 
 @FLAVORS
-def test_a_silent_server_times_out(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_silent_server_times_out(log: BigLog) -> None:
     """A server that stopped answering: the read timeout ends the wait."""
-    server = start_server(flavor)
-    source = live_source(server, read_timeout_s=1)
-    start, end = big_log(server)
-    pid = server.pid
+    source, pid = live_source(log.server, read_timeout_s=1), log.server.pid
     assert pid is not None
     try:
         chunks, error = read_failing(
-            source, start, end, after_first=lambda: os.kill(pid, signal.SIGSTOP)
+            source, log.start, log.end, after_first=lambda: os.kill(pid, signal.SIGSTOP)
         )
     finally:
         os.kill(pid, signal.SIGCONT)
     assert isinstance(error, ServerUnreachableError)
     assert "nothing came for 1 s" in str(error.got)
-    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+    assert_first_events(chunks, log)
 
 
 @FLAVORS
