@@ -198,22 +198,6 @@ def test_an_unreachable_server_is_retryable() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_port_that_says_nothing_times_out() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        config = LiveSourceConfig(
-            kind="live",
-            host="127.0.0.1",
-            port=silent.getsockname()[1],
-            user="cdc",
-            password=SECRET,
-            read_timeout_s=0.2,
-        )
-        with pytest.raises(ServerUnreachableError, match="no connection"):
-            LiveSource(config, pipeline_name="shop").check()
-
-
 @pytest.mark.parametrize("wrong", ["mysql", "mariadb"])
 def test_a_wrong_flavor_is_a_config_error(server: Server, wrong: str) -> None:
     source = live_source(server, flavor=wrong)
