@@ -68,8 +68,8 @@ class TransactionBuffer:
 
     Args:
         put: stores a whole list of slices, or returns False (T3).
-        is_isolated: returns, by text and default database, whether a statement that is a
-            transaction by itself must be alone in its batch.
+        is_isolated: returns whether a statement that is a transaction by itself must be alone
+            in its batch.
         slice_events_max: most events of a slice; a power of two, else RingSizeError (T1).
         source: stored in every slice (S14).
         on_position: called after each stored list with the position after its last transaction
@@ -81,7 +81,7 @@ class TransactionBuffer:
         self,
         put: Callable[[Sequence[EventSlice]], bool],
         *,
-        is_isolated: Callable[[str, str], bool],
+        is_isolated: Callable[[query.Query], bool],
         source: str,
         slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
@@ -183,11 +183,7 @@ class TransactionBuffer:
                 int(chunk.events["offset"][row]),
                 not is_transaction,
             )
-        return (
-            statement
-            if is_transaction and self._is_isolated(statement.sql, statement.database)
-            else None
-        )
+        return statement if is_transaction and self._is_isolated(statement) else None
 
     def _send_statement(self, chunk: Chunk, start: int, row: int, statement: query.Query) -> None:
         if start == 0 and self._pending:

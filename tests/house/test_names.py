@@ -11,17 +11,11 @@ PRODUCT = Path(__file__).resolve().parents[2] / "cdc_pipeline"
 # What reads names out of a text, an event or a setting, and the argument that says how the server
 # compares them.
 _READERS = {
-    "classify": "modes",
-    "alter_actions": "modes",
-    "create_columns": "modes",
-    "decide": "modes",
-    "is_isolated": "modes",
-    "session_modes": "names",
+    "parse_statement": "modes",
+    "parse_logged": "names",
     "SqlModes.from_bits": "names",
     "SqlModes": "names",
     "StatementRules": "names",
-    "Schemas": "names",
-    "journal_schemas": "1",
     "decoder_of": "names",
     "RunDecoder": "names",
     "TableMaps": "names",
@@ -35,8 +29,7 @@ _READERS = {
 # Calls without it, and why they need none.
 _NEED_NONE = {
     ("config/target_config.py", "TablePattern.parse"),  # checked, not compared
-    ("run/capture/interpret.py", "decide"),  # a method of the rules, which know it
-    ("source/live/programs.py", "classify"),  # compared as words, in any case
+    ("source/live/programs.py", "parse_statement"),  # compared as words, in any case
     ("schema/catalog.py", "SqlModes"),  # of a column's type
     ("schema/ddl/tokens.py", "SqlModes"),  # nothing is known
     ("schema/evolution/statement_context.py", "ShadowNames"),  # before a pipeline's own

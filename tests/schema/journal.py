@@ -10,6 +10,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
@@ -53,7 +54,7 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
             )
             place = LogPosition(1, 1, offset)
             logged = LoggedStatement(
-                said.sql, said.database, place, is_mariadb=is_mariadb, modes=modes
+                parse_statement(said.sql, said.database, is_mariadb=is_mariadb, modes=modes), place
             )
             apply(history, logged, lambda _database, _table: True)
             yield Said(said.sql, said.database, offset, modes)

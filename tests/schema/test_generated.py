@@ -11,11 +11,14 @@ import pytest
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.catalog import catalog
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableState, decide
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.schema.history.reading import Reading
@@ -28,32 +31,31 @@ MODES = SqlModes(
 )
 
 
-def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
+def state_after(*statements: str, is_mariadb: bool = False) -> SourceTable:
     history = SchemaHistory()
     for number, sql in enumerate(statements):
         logged = LoggedStatement(
-            sql, "d", LogPosition(1, 1, number), is_mariadb=is_mariadb, modes=MODES
+            parse_statement(sql, "d", is_mariadb=is_mariadb, modes=MODES), LogPosition(1, 1, number)
         )
         apply(history, logged, lambda _database, _table: True)
     version = SchemaHistory.from_json(history.to_json()).at("d", "t", LogPosition(1, 1, 99))
     assert version is not None
     assert version.schema is not None
-    return TableState(version.schema, version.charset or "utf8mb4", "utf8mb4", version.generated)
+    return SourceTable(version.schema, version.charset or "utf8mb4", "utf8mb4", version.generated)
 
 
-def decided(sql: str, state: TableState, *, is_mariadb: bool = False, **policy: Any) -> Decision:
+def decided(sql: str, state: SourceTable, *, is_mariadb: bool = False, **policy: Any) -> Decision:
     known = KnownTable(
         RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t"
     )
     return decide(
-        sql,
-        "d",
-        captured=lambda _database, _table: True,
-        known=lambda _database, _table: known,
-        is_mariadb=is_mariadb,
-        modes=MODES,
-        policy=lambda _database, _table: SchemaChangePolicy(**policy),
-        before=lambda _database, _table: state,
+        StatementContext(
+            parse_statement(sql, "d", is_mariadb=is_mariadb, modes=MODES),
+            captured=lambda _database, _table: True,
+            known=lambda _database, _table: known,
+            policy=lambda _database, _table: SchemaChangePolicy(**policy),
+            before=lambda _database, _table: state,
+        )
     )
 
 
@@ -148,7 +150,7 @@ def test_k23_generated_columns_are_followed_through_ddl() -> None:
 def test_k23_a_table_that_may_have_generated_columns_stops() -> None:
     """Where nobody knows, a changed type stops the table (K23)."""
     known = state_after("CREATE TABLE t (id INT PRIMARY KEY, c INT, v VARCHAR(9))")
-    state = TableState(known.schema, known.charset)
+    state = SourceTable(known.schema, known.charset)
     with pytest.raises(UnsupportedDdlError, match="unknown whether"):
         decided("ALTER TABLE t MODIFY c BIGINT", state)
     for harmless in ("MODIFY c INT NOT NULL", "ADD y INT", "DROP COLUMN v", "RENAME COLUMN v TO w"):

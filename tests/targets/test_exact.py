@@ -13,7 +13,9 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
 from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import Decision, decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.targets.targets import Targets
@@ -36,7 +38,12 @@ def config(**sections: Any) -> PipelineConfig:
 def said(targets: Targets, sql: str, **policies: Any) -> Decision:
     policy = SchemaChangePolicy(**policies)
     decision = decide(
-        sql, "d", captured=lambda *_: True, known=targets.known, policy=lambda *_: policy
+        StatementContext(
+            parse_statement(sql, "d"),
+            captured=lambda *_: True,
+            known=targets.known,
+            policy=lambda *_: policy,
+        )
     )
     targets.decided(decision)
     return decision
@@ -152,7 +159,9 @@ def test_k12_statements_that_may_change_rows_in_silence_end_it(sql: str) -> None
     """The statement alone makes a batch: a cursor without a cut would forget it."""
     cut = cut_after(created())
     targets = later(cut)
-    decision = decide(sql, "d", captured=lambda *_: True, known=lambda *_: None)
+    decision = decide(
+        StatementContext(parse_statement(sql, "d"), captured=lambda *_: True, known=lambda *_: None)
+    )
     targets.decided(decision)
     assert not exact(targets)
     assert targets.has_lost_exactness

@@ -8,7 +8,9 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.targets.targets import Targets
 from tests.targets.test_exact import said
 
@@ -50,9 +52,25 @@ def test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_ma
     }
     targets = Targets(PipelineConfig.model_validate(document), None)
     for sql in ("CREATE TABLE t (a INT PRIMARY KEY)", "DROP TABLE t"):
-        targets.decided(decide(sql, "d", captured=lambda *_: True, known=targets.known))
-    again = decide("CREATE TABLE t (a INT)", "d", captured=lambda *_: True, known=targets.known)
+        targets.decided(
+            decide(
+                StatementContext(
+                    parse_statement(sql, "d"), captured=lambda *_: True, known=targets.known
+                )
+            )
+        )
+    again = decide(
+        StatementContext(
+            parse_statement("CREATE TABLE t (a INT)", "d"),
+            captured=lambda *_: True,
+            known=targets.known,
+        )
+    )
     with pytest.raises(SchemaError, match="keeps the past"):
         targets.decided(again)
-    emptied = decide("DROP TABLE t", "d", captured=lambda *_: True, known=targets.known)
+    emptied = decide(
+        StatementContext(
+            parse_statement("DROP TABLE t", "d"), captured=lambda *_: True, known=targets.known
+        )
+    )
     targets.decided(emptied)  # a DROP alone asks nothing of it

@@ -10,8 +10,9 @@ import pytest
 
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementContext
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,
@@ -56,13 +57,13 @@ def said(
     """What a statement does to the target of shop.person."""
     known, columns = known_before(rule, others or [])
     decision = decide(
-        sql,
-        "shop",
-        captured=lambda *_: True,
-        known=lambda _, table: known if table == "person" else None,
-        is_mariadb=False,
-        features=ALL_FEATURES,
-        policy=lambda *_: SchemaChangePolicy(**policy),
+        StatementContext(
+            parse_statement(sql, "shop", is_mariadb=False),
+            captured=lambda *_: True,
+            known=lambda _, table: known if table == "person" else None,
+            features=ALL_FEATURES,
+            policy=lambda *_: SchemaChangePolicy(**policy),
+        )
     )
     (change,) = decision.changes
     (route,) = routes_of(rule).of_table("shop", "person")

@@ -27,7 +27,7 @@ class Collector:
         self.statements: list[tuple[str, str, int, bool]] = []
         self.accepts = True
         options.setdefault(
-            "is_isolated", lambda sql, database: database == "shop" and sql.startswith("ALTER")
+            "is_isolated", lambda query: query.database == "shop" and query.sql.startswith("ALTER")
         )
         options.setdefault("on_statement", self._statement)
         self.buffer = TransactionBuffer(

@@ -67,7 +67,7 @@ def collect(directory: Path, *, chunk_bytes: int, slice_events_max: int = 1024):
     statements: list[tuple[str, bool]] = []
     buffer = TransactionBuffer(
         lambda parts: slices.extend(parts) or True,
-        is_isolated=lambda sql, database: "TABLE" in sql,
+        is_isolated=lambda query: "TABLE" in query.sql,
         source=str(source.identity),
         slice_events_max=slice_events_max,
         on_statement=lambda sql, database, journal, offset, inside_transaction: statements.append(

@@ -28,9 +28,7 @@ from cdc_pipeline.binlog.rows.text_jsonl import iso_time, jsonl_blocks
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.inspect.change_log import LogPiece, TableRows
 from cdc_pipeline.operations.inspect.selection import Selection
-from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
-from cdc_pipeline.schema.ddl.tokens import SqlModes
 
 REPEATED_BYTES_MAX: Final = 64 << 20
 
@@ -107,12 +105,7 @@ def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: st
         found = query.parse_query(chunk, row)
         sql, database = found.sql, found.database
         raw = None if found.is_exact else found.raw
-        statement = classify(
-            sql,
-            database,
-            is_mariadb=chunk.journal_format.is_mariadb,
-            modes=SqlModes(names=selection.names),
-        )
+        statement = selection.parse(found, is_mariadb=chunk.journal_format.is_mariadb)
     if not selection.wants_statement(statement):
         return None
     commit_ts_us = int(event["commit_ts_us"])

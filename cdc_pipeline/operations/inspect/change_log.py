@@ -30,7 +30,6 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.inspect.annotations import StatementReader, Statements
 from cdc_pipeline.operations.inspect.selection import Selection, TransactionFilter
-from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
@@ -181,14 +180,10 @@ class ChangeLog:
             self.counts.shown_too_early += self._is_early
         self._drop_held()
 
-    def _is_isolated(self, sql: str, database: str) -> bool:
+    def _is_isolated(self, statement: query.Query) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
         return self._on_statement is not None and is_isolated(
-            sql,
-            database,
-            _any_table,
-            is_mariadb=self._is_mariadb,
-            modes=SqlModes(names=self.selection.names),
+            self.selection.parse(statement, is_mariadb=self._is_mariadb), _any_table
         )
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:

@@ -50,7 +50,7 @@ class Inspection:
         self._names: dict[str, str] = {}  # for people, by the names that the chunks have
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
-        self._schemas = journal_schemas(lambda _database, _table: True, self.selection.names)
+        self._schemas = journal_schemas(lambda _database, _table: True)
         self.log = ChangeLog(
             self.selection,
             table_maps=lambda wanted: BareTableMaps(
@@ -63,11 +63,11 @@ class Inspection:
             annotations=annotations,
         )
 
-    def _take_statement(self, statement: Query, chunk: Chunk, row: int) -> None:
+    def _take_statement(self, query: Query, chunk: Chunk, row: int) -> None:
         event = chunk.events[row]
         self._schemas.apply(
-            statement,
-            is_mariadb=chunk.journal_format.is_mariadb,
+            query,
+            self.selection.parse(query, is_mariadb=chunk.journal_format.is_mariadb),
             journal=chunk.journal,
             offset=int(event["offset"]),
             time_us=int(event["commit_ts_us"]),

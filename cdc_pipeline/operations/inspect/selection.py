@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.gtid_columns import Gtids
+from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.text.table_names import NameRule, TablePattern
 
@@ -75,6 +77,9 @@ class Selection:
         return not self.tables or any(
             pattern.matches(database, table) for pattern in _parsed(self.tables, self.names)
         )
+
+    def parse(self, query: Query, *, is_mariadb: bool) -> Statement:
+        return parse_logged(query, is_mariadb=is_mariadb, names=self.names)
 
     def wants_statement(self, statement: Statement) -> bool:
         """With patterns, a statement is wanted if it names a wanted table, or may concern one."""

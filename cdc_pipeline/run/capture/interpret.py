@@ -252,7 +252,7 @@ class Interpreter:
         if decision.statement.kind in SCHEMA_KINDS:
             self._schemas.apply(
                 query,
-                is_mariadb=piece.chunk.journal_format.is_mariadb,
+                decision.statement,
                 journal=piece.chunk.journal,
                 offset=int(piece.chunk.events["offset"][row]),
                 time_us=int(piece.chunk.events["commit_ts_us"][row]),

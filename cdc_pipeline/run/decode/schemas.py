@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
+from cdc_pipeline.schema.ddl.statement import Statement
+from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.text.table_names import NameRule
+from cdc_pipeline.schema.source_table import SourceTable
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -51,7 +51,7 @@ AskCatalog = Callable[[], "PlacedCatalog | None"]
 AskPrograms = Callable[[], StoredPrograms | None]
 
 
-def journal_schemas(captured: Callable[[str, str], bool], names: NameRule) -> Schemas:
+def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
     """Built from the journals' statements alone, and not stored."""
     return Schemas(
         SchemaHistory(),
@@ -61,7 +61,6 @@ def journal_schemas(captured: Callable[[str, str], bool], names: NameRule) -> Sc
         start=Position("journal.000000", 4),
         ask=lambda: None,
         recorded=lambda _database, _table: None,
-        names=names,
     )
 
 
@@ -86,7 +85,6 @@ class Schemas:
         left: LogPosition | None = None,
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
-        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         """`left`: where another log was left that this one goes on from. `kept_us`: how long
         versions stay that no position needs any more. `ask_programs` is called once, when a
@@ -104,7 +102,6 @@ class Schemas:
         self._has_read_catalog = False
         self._recorded = recorded
         self._kept_us = kept_us
-        self._names = names
         self._noted: set[tuple[str, str]] = set()
         self.corrections: list[tuple[TableSchema, str, int]] = []
 
@@ -135,7 +132,7 @@ class Schemas:
             return None
         return self._as_recorded(version.schema, journal, offset)
 
-    def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
+    def before(self, database: str, table: str, journal: str, offset: int) -> SourceTable | None:
         """Right before a statement at a place; None if it is not known."""
         place = LogPosition.of_event(self._epoch, journal, offset)
         place = LogPosition(place.epoch, place.journal, place.offset - 1)
@@ -153,7 +150,7 @@ class Schemas:
             # A table map lacks them; the catalog has them if the statement is the table's last one.
             after = self._version(database, table, journal, offset)
             generated = None if after is None or after.place <= place else after.generated
-        return TableState(
+        return SourceTable(
             schema, version.charset, "" if of_database is None else of_database.charset, generated
         )
 
@@ -280,14 +277,12 @@ class Schemas:
     # -- kept up -----------------------------------------------------------------------------------
 
     def apply(
-        self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int
+        self, query: Query, statement: Statement, *, journal: str, offset: int, time_us: int
     ) -> None:
+        """`statement` is what the query's text says."""
         logged = LoggedStatement(
-            query.sql,
-            query.database,
+            statement,
             LogPosition.of_event(self._epoch, journal, offset),
-            is_mariadb=is_mariadb,
-            modes=session_modes(query, is_mariadb=is_mariadb, names=self._names),
             error_code=query.error_code,
             server_charset=query.server_charset,
             time_us=time_us,
@@ -312,19 +307,6 @@ class Schemas:
         if self._history.changed and self._file is not None:
             self._file.write(self._history)
             self._history = replace(self._history, changed=False)
-
-
-def session_modes(query: Query, *, is_mariadb: bool, names: NameRule) -> SqlModes:
-    """Of the session that ran a statement, as far as its event has them."""
-    if query.sql_mode is None:
-        return SqlModes(names=names)
-    return SqlModes.from_bits(
-        query.sql_mode,
-        is_mariadb=is_mariadb,
-        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
-        time_zone=query.time_zone,
-        names=names,
-    )
 
 
 def _is_whole(version: Version | None) -> bool:
@@ -430,7 +412,6 @@ def schemas_of(
         ask_programs=lambda: source.programs(since=run.read_from),
         recorded=recorded,
         left=left,
-        names=source.identity.names,
         # Twice the interval, as for the history of the last transactions
         # (run/plan/server_switch.py).
         kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),

@@ -12,17 +12,16 @@ from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.run.decode.schemas import Schemas, session_modes
-from cdc_pipeline.schema.ddl.ddl import classify
-from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.run.decode.schemas import Schemas
+from cdc_pipeline.schema.ddl.ddl import parse_logged
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import decide, is_isolated
 from cdc_pipeline.schema.evolution.statement_context import (
     ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
-    StatementOptions,
+    StatementContext,
 )
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
@@ -45,8 +44,6 @@ class StatementRules:
 
     Its state belongs to the reader alone: new names of captured tables, so that DDL under them
     stands alone too. The drain learns them from its targets, when it gets there.
-
-    `modes`: what is known of a statement's settings before its event is read whole.
     """
 
     def __init__(
@@ -61,7 +58,7 @@ class StatementRules:
         """`followed`: source tables that targets follow after a rename."""
         self._tables = tables
         self._is_mariadb = is_mariadb
-        self.modes = SqlModes(names=names)
+        self._names = names
         self._policy = config.schema_changes
         permitted = allowed(config.sink)
         self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
@@ -71,15 +68,17 @@ class StatementRules:
             TablePattern.parse(text, names) for text in config.accept.statements
         )
 
-    def is_isolated(self, sql: str, database: str) -> bool:
+    def parse(self, query: Query) -> Statement:
+        return parse_logged(query, is_mariadb=self._is_mariadb, names=self._names)
+
+    def is_isolated(self, query: Query) -> bool:
         """Whether the statement is alone in its batch: DDL of captured tables, or unknown."""
-        is_mariadb, modes = self._is_mariadb, self.modes
-        isolated = is_isolated(sql, database, self._is_read, is_mariadb=is_mariadb, modes=modes)
-        if isolated and "RENAME" in sql.upper():
-            statement = classify(sql, database, is_mariadb=is_mariadb, modes=modes)
-            for old, new in statement.renames:
-                if self._is_read(*old):
-                    self._read_as_captured.add(table_name(*new))
+        statement = self.parse(query)
+        isolated = is_isolated(statement, self._is_read)
+        if isolated:
+            self._read_as_captured.update(
+                table_name(*new) for old, new in statement.renames if self._is_read(*old)
+            )
         return isolated
 
     def _is_read(self, database: str, table: str) -> bool:
@@ -113,53 +112,53 @@ class StatementRules:
             UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
                 with journal, offset and what to do.
         """
-        kind, modes = self._classified(query)
-        lookup = _Lookup(self._tables, self._policy, targets, kind, as_before)
-        options: StatementOptions = {
-            "shadow": targets.shadow,
-            "shadowed": self._shadows.table_of,
-            "is_name_captured": lookup.captured,
-            "features": self._features,
-            "place": place or RowPosition(),
-            "databases": query.databases,
-            "reachable": targets.followed_tables,
-            "accepted": self._accepted.match,
-        }
+        statement = self.parse(query)
+        lookup = _Lookup(self._tables, self._policy, targets, statement.kind, as_before)
+        context = StatementContext(
+            statement,
+            captured=lookup.concerned,
+            known=lookup.known,
+            targets_in=targets.names_in,
+            journal=journal,
+            offset=offset,
+            policy=lookup.policy,
+            shadow=targets.shadow,
+            shadowed=self._shadows.table_of,
+            masked=lookup.masked,
+            is_name_captured=lookup.captured,
+            features=self._features,
+            place=place or RowPosition(),
+            databases=query.databases,
+            reachable=targets.followed_tables,
+            accepted=self._accepted.match,
+        )
         if schemas is not None:
-            options["programs"] = schemas.programs
-            options["before"] = lambda database, table: schemas.before(
-                database, table, journal, offset
-            )
-            options["catalog_after"] = lambda database, table: schemas.after(
-                database, table, journal, offset
+            context = replace(
+                context,
+                programs=schemas.programs,
+                before=partial(schemas.before, journal=journal, offset=offset),
+                catalog_after=partial(schemas.after, journal=journal, offset=offset),
             )
 
-        def decide_for(lookup: _Lookup, among: Callable[[str, str], bool]) -> Decision:
-            of_target: StatementOptions = {
-                **options,
-                "policy": lookup.policy,
-                "masked": lookup.masked,
-            }
+        def decide_for(number: int) -> Decision:
+            of_target = replace(lookup, number=number)
             decision = decide(
-                query.sql,
-                query.database,
-                captured=among,
-                known=lookup.known,
-                targets_in=targets.names_in,
-                is_mariadb=self._is_mariadb,
-                modes=modes,
-                journal=journal,
-                offset=offset,
-                **of_target,
+                replace(
+                    context,
+                    known=of_target.known,
+                    policy=of_target.policy,
+                    masked=of_target.masked,
+                )
             )
             changes = [
-                replace(change, before=lookup.known(*change.table)) for change in decision.changes
+                replace(change, before=of_target.known(*change.table))
+                for change in decision.changes
             ]
             if as_before is None:
                 changes = [targets.shaped_change(change) for change in changes]
             return replace(decision, changes=tuple(changes))
 
-        decision = decide_for(lookup, lookup.concerned)
+        decision = decide_for(0)
         tables = dict.fromkeys(
             (*decision.statement.tables, *(change.table for change in decision.changes))
         )
@@ -169,17 +168,11 @@ class StatementRules:
             else 1
         )
         for number in range(1, count):
-            more = decide_for(replace(lookup, number=number), lookup.concerned).changes
+            more = decide_for(number).changes
             done = {(change.table, change.known.name) for change in decision.changes}
             new = tuple(change for change in more if (change.table, change.known.name) not in done)
             decision = replace(decision, changes=decision.changes + new)
         return targets.placed(decision)
-
-    def _classified(self, query: Query) -> tuple[StatementKind, SqlModes]:
-        modes = session_modes(query, is_mariadb=self._is_mariadb, names=self.modes.names)
-        return classify(
-            query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes
-        ).kind, modes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,13 @@ from enum import StrEnum
 from typing import Final
 
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition, skip_references
-from cdc_pipeline.schema.ddl.ddl import classify_tokens
 from cdc_pipeline.schema.ddl.options import (
     NamedCharset,
     take_charset,
     take_key_options,
     take_option,
 )
-from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.tokens import TokenReader
 
 
 class ActionKind(StrEnum):
@@ -86,20 +84,11 @@ _PARTITION_VERBS: Final = frozenset(
 _INDEX_WORDS: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL"})
 
 
-def alter_actions(
-    sql: str,
-    default_database: str = "",
-    *,
-    is_mariadb: bool = False,
-    modes: SqlModes = UNKNOWN_MODES,
-) -> tuple[Action, ...]:
-    """In order; () for any other statement."""
-    tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
-    if classify_tokens(tokens, default_database).kind is not StatementKind.ALTER_TABLE:
-        return ()
+def alter_actions(tokens: TokenReader) -> tuple[Action, ...]:
+    """In order; the reader is after the table's name."""
     actions: list[Action] = []
     while not tokens.at_end():
-        if modes.unknown_bits or (not actions and tokens.at(",")):
+        if tokens.modes.unknown_bits or (not actions and tokens.at(",")):
             return (_unknown(tokens, tokens.peek().start),)
         actions.extend(_action(tokens))
         if tokens.take(","):

@@ -16,10 +16,8 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.alter import ActionKind, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
-from cdc_pipeline.schema.ddl.ddl import classify_tokens
 from cdc_pipeline.schema.ddl.options import NamedCharset, take_option
-from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 
 # What every engine's index holds of a key: InnoDB's with the old row formats.
 _INDEX_BYTES_MIN: Final = 767
@@ -49,18 +47,10 @@ class CreatedTable:
     hash_keys: int = 0
 
 
-def create_columns(
-    sql: str,
-    default_database: str = "",
-    *,
-    is_mariadb: bool = False,
-    modes: SqlModes = UNKNOWN_MODES,
-) -> CreatedTable | None:
-    """None if the text leaves them uncertain."""
-    tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
-    if classify_tokens(
-        tokens, default_database
-    ).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
+def created_table(tokens: TokenReader) -> CreatedTable | None:
+    """None if the text leaves it uncertain; the reader is after the table's name."""
+    modes, is_mariadb = tokens.modes, tokens.is_mariadb
+    if not tokens.at("("):
         return None
     opens = tokens.next()
     columns: list[ColumnDefinition] = []
@@ -102,7 +92,7 @@ def create_columns(
         tuple(columns),
         tuple(by_folded_name[name] for name in own_key),
         charset,
-        modes.omits_options and sql.startswith("\n  ", opens.end),
+        modes.omits_options and tokens.sql.startswith("\n  ", opens.end),
         is_versioned or any(column.versioned for column in columns),
         row_end,
         hash_key_count(

@@ -1,4 +1,4 @@
-"""Classifies any statement that a binlog holds as text: its kind and its tables.
+"""Parses any statement that a binlog holds as text: its kind, its tables, and what DDL does.
 
 Rules:
 - The verb and the object decide; the rest is read only as far as it names tables. Anything
@@ -7,18 +7,24 @@ Rules:
   /*!40005 TEMPORARY */ TABLE``, ``SET STATEMENT ... FOR ALTER TABLE``, ``CREATE TABLE ... START
   TRANSACTION``.
 - Names of databases and tables are returned as the server compares them (`SqlModes.names`, K30).
+- A text is parsed once: the reader, the decision and the schema history, which meet it at different
+  times and in different threads, get the same value.
 
 Source: statement syntax of the MySQL 9.7 manual, chapter 15, and of MariaDB 10.11.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.create import created_table
 from cdc_pipeline.schema.ddl.dml import dml_tables
-from cdc_pipeline.schema.ddl.options import take_option
+from cdc_pipeline.schema.ddl.options import database_charset, take_option
 from cdc_pipeline.schema.ddl.session import (
     read_begin,
     read_release,
@@ -30,9 +36,9 @@ from cdc_pipeline.schema.ddl.session import (
 )
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
+from cdc_pipeline.text.table_names import NameRule
 
 _K = StatementKind
-_FIRST_WORD: Final = re.compile(r"[\s;]*([A-Za-z]+)")
 
 # Verbs that decide alone.
 _PLAIN_VERBS: Final[dict[str, StatementKind]] = {
@@ -85,25 +91,51 @@ _OBJECTS: Final[tuple[tuple[tuple[str, ...], StatementKind], ...]] = (
 _HOLD_ROWS: Final = frozenset({"TABLE", "TABLES", "INDEX", "DATABASE", "SCHEMA", "CATALOG"})
 
 
-def classify(
+def parse_statement(
     sql: str,
     default_database: str,
     *,
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> Statement:
-    """Kind and tables of a statement; `modes` are of the session that ran it."""
-    return classify_tokens(TokenReader(sql, modes=modes, is_mariadb=is_mariadb), default_database)
+    """`modes` are of the session that ran it."""
+    read = _read_once if len(sql) <= _KEPT_CHARS_MAX else _read_statement
+    return read(sql, default_database, is_mariadb, modes)
 
 
-def first_word(sql: str) -> str:
-    """In upper case, without reading further; "" if the statement starts with anything else."""
-    match = _FIRST_WORD.match(sql)
-    return "" if match is None else match[1].upper()
+def parse_logged(query: Query, *, is_mariadb: bool, names: NameRule) -> Statement:
+    """With the modes of the session that ran it, as far as its event has them."""
+    modes = SqlModes(names=names)
+    if query.sql_mode is not None:
+        modes = SqlModes.from_bits(
+            query.sql_mode,
+            is_mariadb=is_mariadb,
+            explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+            time_zone=query.time_zone,
+            names=names,
+        )
+    return parse_statement(query.sql, query.database, is_mariadb=is_mariadb, modes=modes)
+
+
+def _read_statement(
+    sql: str, default_database: str, is_mariadb: bool, modes: SqlModes
+) -> Statement:
+    tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
+    return replace(
+        classify_tokens(tokens, default_database),
+        sql=sql,
+        default_database=default_database,
+        is_mariadb=is_mariadb,
+        modes=modes,
+    )
+
+
+# A statement waits here between the reader and the decision about it.
+_KEPT_CHARS_MAX: Final = 1 << 14
+_read_once = lru_cache(maxsize=256)(_read_statement)
 
 
 def classify_tokens(tokens: TokenReader, default_database: str) -> Statement:
-    """For ALTER TABLE and CREATE TABLE the reader is left after the table's name."""
     default_database = tokens.modes.names.fold(default_database)
     while tokens.take(";"):
         continue
@@ -199,12 +231,13 @@ def _create(tokens: TokenReader, database: str) -> Statement:
             database=name or "",
             if_not_exists=if_not_exists,
             or_replace=or_replace,
+            charset=None if name is None else database_charset(tokens),
         )
-    here = tokens.index
-    while tokens.take_any("ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"):
-        continue
+    here, unique = tokens.index, False
+    while word := tokens.take_any("ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"):
+        unique |= word == "UNIQUE"
     if tokens.take("INDEX"):
-        return _index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX")
+        return replace(_index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX"), unique=unique)
     tokens.index = here
     return _of_object(tokens, verb, temporary=temporary, or_replace=or_replace)
 
@@ -241,6 +274,7 @@ def _create_table(
         temporary=temporary,
         if_not_exists=if_not_exists,
         or_replace=or_replace,
+        created=created_table(tokens) if kind is _K.CREATE_TABLE else None,
     )
 
 
@@ -323,6 +357,7 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
             renames,
             if_exists=if_exists,
             ignore=ignore,
+            actions=alter_actions(tokens),
         )
     tokens.index = here
     if tokens.take_any("DATABASE", "SCHEMA"):
@@ -332,7 +367,10 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
         is_option = tokens.peek().kind is TokenKind.WORD and take_option(tokens) is not None
         tokens.index = here
         name = None if is_option else tokens.database()
-        return Statement(_K.ALTER_DATABASE, "ALTER DATABASE", database=name or database)
+        charset = database_charset(tokens)
+        return Statement(
+            _K.ALTER_DATABASE, "ALTER DATABASE", database=name or database, charset=charset
+        )
     if tokens.take("SEQUENCE"):
         return _sequence(tokens, database, "ALTER SEQUENCE")
     return _of_object(tokens, "ALTER")

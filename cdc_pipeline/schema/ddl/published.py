@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import (
     UNKNOWN_MODES,
@@ -55,19 +54,11 @@ _NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
 _OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})
 
 
-def published(
-    sql: str,
-    default_database: str = "",
-    *,
-    modes: SqlModes = UNKNOWN_MODES,
-    is_mariadb: bool = False,
-    statement: Statement | None = None,
-) -> str:
-    """What may be shown and kept of a statement."""
-    if statement is None:
-        statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
+def published(statement: Statement) -> str:
+    """What may be shown and kept of it."""
+    sql = statement.sql
     if statement.kind in _WITH_TEXT:
-        text = without_literals(sql, modes=modes, is_mariadb=is_mariadb)
+        text = without_literals(sql, modes=statement.modes, is_mariadb=statement.is_mariadb)
         if text is not None:
             return text
     tables = ", ".join(table_name(*table) for table in statement.tables[:5])
@@ -125,7 +116,7 @@ class _Sizes:
         self._last = token.key
 
 
-def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_mariadb: bool) -> str:
+def needed_later(statement: Statement, masked: Collection[str]) -> str:
     """An ALTER TABLE as it is kept until it is executed: with defaults and labels, without other
     strings.
 
@@ -133,9 +124,9 @@ def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_maria
     neither could it be with them: a default of a masked column is never filled in.
     """
     hidden = {name.lower() for name in masked}
-    tokens = list(tokenize(sql, modes=modes, is_mariadb=is_mariadb))
+    tokens = list(tokenize(statement.sql, modes=statement.modes, is_mariadb=statement.is_mariadb))
     if any(token.kind is TokenKind.BAD for token in tokens):
-        return published(sql, modes=modes, is_mariadb=is_mariadb)
+        return published(statement)
     keeps_defaults = not any(
         token.text.lower() in hidden for token in tokens if token.kind not in _OPAQUE
     )
@@ -156,4 +147,4 @@ def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_maria
             return "?"
         return "''" if token.kind in _OPAQUE and not (in_labels or is_default or is_name) else None
 
-    return "".join(respelled(sql, tokens, spelling))
+    return "".join(respelled(statement.sql, tokens, spelling))

@@ -1,9 +1,14 @@
-"""Plain values: the classification of a statement by `cdc_pipeline.schema.ddl.ddl`."""
+"""A statement of the log as `ddl.py` parses it, once: plain values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from cdc_pipeline.schema.ddl.alter import Action
+from cdc_pipeline.schema.ddl.create import CreatedTable
+from cdc_pipeline.schema.ddl.options import NamedCharset
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 
 TableName = tuple[str, str]  # database, table
 
@@ -49,7 +54,7 @@ class StatementKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A classified statement.
+    """What a text says.
 
     Attributes:
         verb: its leading words for people: ``DROP TEMPORARY TABLE``.
@@ -62,6 +67,11 @@ class Statement:
         name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA
             statements; "" if it cannot be read.
         ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
+        unique: CREATE UNIQUE INDEX.
+        actions: of ALTER TABLE, in order.
+        created: by a plain CREATE TABLE; None if its text leaves that uncertain.
+        charset: of CREATE and ALTER DATABASE; None if it cannot be read.
+        sql, default_database, is_mariadb, modes: what was parsed.
     """
 
     kind: StatementKind
@@ -77,6 +87,14 @@ class Statement:
     if_not_exists: bool = False
     or_replace: bool = False
     ignore: bool = False
+    unique: bool = False
+    actions: tuple[Action, ...] = field(default=(), repr=False)
+    created: CreatedTable | None = field(default=None, repr=False)
+    charset: NamedCharset | None = None
+    sql: str = field(default="", repr=False)
+    default_database: str = ""
+    is_mariadb: bool = False
+    modes: SqlModes = UNKNOWN_MODES
 
     @property
     def drops_database(self) -> bool:

@@ -15,17 +15,15 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.config.section import one_of
 from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
-from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
+from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
-from cdc_pipeline.schema.ddl.ddl import first_word
-from cdc_pipeline.schema.ddl.published import without_literals
-from cdc_pipeline.schema.ddl.statement import Statement
+from cdc_pipeline.schema.ddl.published import published, without_literals
 from cdc_pipeline.schema.evolution.backfill import NULL, Backfill, backfill
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
@@ -42,9 +40,11 @@ from cdc_pipeline.schema.evolution.value_changes import (
     keeps_text,
     value_change,
 )
-from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
-from cdc_pipeline.schema.history.apply_ddl import (
+from cdc_pipeline.schema.generated import looks_the_same
+from cdc_pipeline.schema.source_table import (
+    SourceTable,
     charsets_after,
+    column_changes,
     holds_labels,
     resolved_column,
 )
@@ -72,21 +72,6 @@ _REFUSED: Final[dict[ActionKind, str]] = {
     ),
 }
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
-_COLUMN_ACTIONS: Final = frozenset(
-    {
-        _A.ADD_COLUMN,
-        _A.DROP_COLUMN,
-        _A.MODIFY_COLUMN,
-        _A.CHANGE_COLUMN,
-        _A.RENAME_COLUMN,
-        _A.ADD_PRIMARY_KEY,
-        _A.DROP_PRIMARY_KEY,
-        _A.CONVERT_CHARSET,
-        _A.PARTITION_ROWS,
-        _A.RENAME_TABLE,
-    }
-)
-
 _OF_OLD_COLUMNS: Final = frozenset(
     {_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY}
 )
@@ -95,21 +80,6 @@ _IN_PLACE: Final = frozenset(
     {_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE}
 )
 _ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The actions of one statement, sorted by effect; columns by their old recorded names."""
-
-    dropped: list[str] = field(default_factory=list)
-    renamed: dict[str, str] = field(default_factory=dict)
-    changed: dict[str, ColumnDefinition] = field(default_factory=dict)
-    added: list[ColumnDefinition] = field(default_factory=list)
-    converts: bool = False
-    key: tuple[str, ...] | None = None  # by new names; None if unchanged
-    partition_rows: bool = False
-    recomputes: bool = False  # generated columns over unchanged columns may be recomputed
-    notes: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +98,7 @@ class Unreadable(Exception):
 
 
 def read_alteration(
-    context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool = False
+    context: StatementContext, known: KnownTable, *, shadow: bool = False
 ) -> Alteration:
     """What an ALTER TABLE does to its target. A statement on a `shadow` table was followed by a
     copy of rows: whatever a copy may lose is refused.
@@ -136,49 +106,56 @@ def read_alteration(
     Raises UnsupportedDdlError: an action cannot be applied; Unreadable: one cannot be read;
     SchemaError: a column already exists, or Delta cannot hold its name.
     """
-    return _Alter(context, statement, known, shadow=shadow).run()
+    return _Alter(context, known, shadow=shadow).run()
 
 
 class _Alter:
-    def __init__(
-        self, context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool
-    ) -> None:
+    def __init__(self, context: StatementContext, known: KnownTable, *, shadow: bool) -> None:
         self._context = context
-        self._statement = statement
+        self._statement = statement = context.statement
         self._known = known
         self._shadow = shadow
         self._table = statement.tables[0]
         self._policy = context.policy_of(self._table)
         self._used: dict[str, None] = {}
-        self._before: TableSchema | None = None
-        self._charset = ""
-        self._generated: tuple[GeneratedColumn, ...] | None = None
+        self._notes: dict[str, None] = {}
+        self._kinds = {action.kind for action in statement.actions}
+        self._changes = column_changes(
+            statement.actions, [column.name for column in known.source.columns]
+        )
+        self._recomputes = shadow or _may_recompute(statement.actions)
+        self._before: SourceTable | None = None
+        if self._recomputes or self._kinds & _OF_OLD_COLUMNS:
+            self._before = context.before(*self._table)
+        default, converted = charsets_after(
+            statement.actions,
+            "" if self._before is None else self._before.charset,
+            "" if self._before is None else self._before.database_charset,
+        )
+        self._charset = default if converted is None else converted
 
     def run(self) -> Alteration:
-        reading = self._read()
+        self._check_actions()
         edit = TargetEdit(self._known, features=self._context.features)
         try:
-            self._apply(reading, edit)
+            self._apply(edit)
         except Refused as refused:
             raise self._context.unsupported(
                 refused.what, self._table, next_step=refused.next_step
             ) from None
         known = edit.result()
-        check_column_names(
-            table_name(*self._table), (column.name for column in known.source.columns)
-        )
-        check_column_names(
-            table_name(*self._table), (column.name for column in known.target_columns)
-        )
+        for columns in (known.source.columns, known.target_columns):
+            check_column_names(table_name(*self._table), (column.name for column in columns))
         steps = edit.steps(seq=str(self._context.place.seq))
-        change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
+        inexact = _A.PARTITION_ROWS in self._kinds
+        change = TableChange(self._table, known, steps, inexact=inexact)
         if known.shared and any(
             step.kind in ("fill_columns", "check_rows") for step in change.steps
         ):
             raise self._context.unsupported(
                 "a change of values in a target that other tables share", self._table
             )
-        reason = "; ".join([*edit.descriptions, *reading.notes]) or "changes nothing"
+        reason = "; ".join([*edit.descriptions, *self._notes]) or "changes nothing"
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
@@ -193,117 +170,47 @@ class _Alter:
         if self._policy.policy not in permitting:
             raise Refused(what, _setting("schema_changes", one_of(permitting)))
 
-    # -- reading -----------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------
 
-    def _read(self) -> _Reading:
-        context, reading = self._context, _Reading()
-        actions = alter_actions(
-            context.sql,
-            context.default_database,
-            is_mariadb=context.is_mariadb,
-            modes=context.modes,
-        )
-        of_database = ""
-        reading.recomputes = self._shadow or _may_recompute(actions)
-        if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
-            state = context.before(*self._table)
-            if state is not None:
-                self._before = state.schema
-                self._charset, of_database = state.charset, state.database_charset
-                self._generated = state.generated
-        default, converted = charsets_after(actions, self._charset, of_database)
-        self._charset = default if converted is None else converted
-        leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
-        leaving |= {
-            action.name.lower()
-            for action in actions
-            if action.kind in (_A.RENAME_COLUMN, _A.CHANGE_COLUMN)
-            and action.name.lower() != action.new_name.lower()
-        }
-        for action in actions:
-            if action.kind in _COLUMN_ACTIONS:
-                self._read_column(action, reading, leaving)
+    def _check_actions(self) -> None:
+        for action, why in self._changes.contradictions:
+            if action.kind is _A.COLUMN_VISIBILITY:
                 continue
+            raise SchemaError(
+                f"column `{action.name}` {why}",
+                table=table_name(*self._table),
+                got=published(self._statement),
+                next_step="the lake is ahead of the journal: check the start position, or "
+                "take a new snapshot of the table",
+            )
+        for action in self._changes.skipped:
+            self._notes[
+                f"column {action.name} already exists"
+                if action.kind is _A.ADD_COLUMN
+                else f"there is no column {action.name}"
+            ] = None
+        for action in self._statement.actions:
+            if action.kind is _A.PARTITION_ROWS:
+                # The log does not say which rows leave, or enter.
+                leave = action.text.upper().startswith(("DROP", "TRUNCATE"))
+                if not leave or self._use("truncate") != "keep":
+                    raise self._refused(
+                        action,
+                        "partitions of a captured table are added or removed with their rows, "
+                        "without row events",
+                        _switch("truncate", "keep") if leave else RELOAD,
+                    )
+                self._notes["the target keeps the rows that left with their partitions"] = None
             self._check_recorded(action)
-            reading.notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
-        return reading
-
-    def _read_column(self, action: Action, reading: _Reading, leaving: set[str]) -> None:
-        kind = action.kind
-        if kind is _A.ADD_COLUMN:
-            definition = action.column
-            assert definition is not None
-            there = self._source_name(definition.name)
-            if there is not None and there.lower() not in leaving:
-                self._exists(action, reading)
-            else:
-                reading.added.append(definition)
-                if definition.primary_key:
-                    reading.key = (definition.name,)
-        elif kind is _A.ADD_PRIMARY_KEY:
-            reading.key = action.key
-        elif kind is _A.DROP_PRIMARY_KEY:
-            reading.key = reading.key or ()
-        elif kind is _A.CONVERT_CHARSET:
-            reading.converts = True
-        elif kind is _A.PARTITION_ROWS:
-            reading.partition_rows = True
-            # The log does not say which rows leave, or enter.
-            leave = first_word(action.text) in ("DROP", "TRUNCATE")
-            if not leave or self._use("truncate") != "keep":
-                raise self._refused(
-                    action,
-                    "partitions of a captured table are added or removed with their rows, "
-                    "without row events",
-                    _switch("truncate", "keep") if leave else RELOAD,
-                )
-            reading.notes["the target keeps the rows that left with their partitions"] = None
-        elif kind is not _A.RENAME_TABLE:
-            self._read_existing(action, reading)
-
-    def _read_existing(self, action: Action, reading: _Reading) -> None:
-        """DROP, RENAME, MODIFY and CHANGE of a column."""
-        name = self._source_name(action.name)
-        definition = action.column
-        if name is None:
-            if action.if_exists:
-                reading.notes[f"there is no column {action.name}"] = None
-                return
-            raise self._ahead(f"column `{action.name}` is changed, but the target does not have it")
-        if action.kind is _A.DROP_COLUMN:
-            reading.dropped.append(name)
-            return
-        if definition is not None:
-            reading.changed[name] = definition
-            if definition.primary_key:
-                reading.key = (definition.name,)
-        if action.new_name != name:
-            reading.renamed[name] = action.new_name
-
-    def _exists(self, action: Action, reading: _Reading) -> None:
-        if not action.if_exists:
-            raise self._ahead(f"column `{action.name}` is added, but the target already has it")
-        reading.notes[f"column {action.name} already exists"] = None
-
-    def _ahead(self, what: str) -> SchemaError:
-        return SchemaError(
-            what,
-            table=table_name(*self._table),
-            got=self._context.published(),
-            next_step="the lake is ahead of the journal: check the start position, or "
-            "take a new snapshot of the table",
-        )
-
-    def _source_name(self, name: str) -> str | None:
-        """In the recorded spelling."""
-        return next(
-            (c.name for c in self._known.source.columns if c.name.lower() == name.lower()), None
-        )
+            if action.kind in _RECORDED:
+                self._notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
 
     def _check_recorded(self, action: Action) -> None:
         if action.kind is _A.UNKNOWN:
-            raise self._unreadable(
-                action, "an ALTER TABLE of a captured table cannot be read with certainty"
+            raise Unreadable(
+                self._refused(
+                    action, "an ALTER TABLE of a captured table cannot be read with certainty"
+                )
             )
         if action.kind in _REFUSED:
             raise self._refused(action, _REFUSED[action.kind])
@@ -321,73 +228,65 @@ class _Alter:
             )
 
     def _refused(self, action: Action, what: str, next_step: str = RELOAD) -> UnsupportedDdlError:
-        context = self._context
+        said = self._statement
         text = without_literals(
-            action.text, modes=context.modes, is_mariadb=context.is_mariadb, max_chars=200
+            action.text, modes=said.modes, is_mariadb=said.is_mariadb, max_chars=200
         )
         what = what if text is None else f"{what}: {text}"
-        return context.unsupported(what, self._table, next_step)
-
-    def _unreadable(self, action: Action, what: str) -> Exception:
-        refused = self._refused(action, what)
-        return Unreadable(refused)
+        return self._context.unsupported(what, self._table, next_step)
 
     # -- applying ----------------------------------------------------------------------------------
 
-    def _apply(self, reading: _Reading, edit: TargetEdit) -> None:
-        self._check_key(reading, edit)
-        self._check_generated(reading)
-        for name in reading.dropped:
+    def _apply(self, edit: TargetEdit) -> None:
+        changes = self._changes
+        self._check_key(edit)
+        self._check_generated()
+        for name in changes.dropped:
             self._drop(name, edit)
-        if reading.renamed:
-            self._rename(reading, edit)
-        if reading.converts:
-            self._convert(reading)
-        for old, definition in reading.changed.items():
-            self._retype(old, reading.renamed.get(old, old), definition, edit)
-        for definition in reading.added:
+        if changes.renamed:
+            self._rename(edit)
+        if _A.CONVERT_CHARSET in self._kinds:
+            self._convert()
+        for old, definition in changes.changed.items():
+            self._retype(old, changes.name_after(old), definition, edit)
+        for definition in changes.added:
             self._add(definition, edit)
-        if reading.key is not None:
+        if changes.key is not None:
             names = {column.name.lower(): column.name for column in edit.columns}
-            edit.key = tuple(names.get(name.lower(), name) for name in reading.key)
+            edit.key = tuple(names.get(name.lower(), name) for name in changes.key)
 
-    def _check_key(self, reading: _Reading, edit: TargetEdit) -> None:
-        known = self._known
-        for name in reading.key or ():
-            self._check_not_null(name, reading, edit)
-        new_key = [
-            reading.renamed.get(name, name).lower()
-            for name in known.source.key
-            if name not in reading.dropped
-        ]
+    def _check_key(self, edit: TargetEdit) -> None:
+        known, changes = self._known, self._changes
+        for name in changes.key or ():
+            self._check_not_null(name, edit)
+        new_key = [name.lower() for name in changes.names_after(known.source.key)]
         may_be_null = [
             name
             for name in known.source.key
-            if name in reading.changed and reading.changed[name].nullable
+            if name in changes.changed and changes.changed[name].nullable
         ]
-        if known.by_key and may_be_null and not self._context.is_mariadb:
+        if known.by_key and may_be_null and not self._statement.is_mariadb:
             # MySQL refuses NULL in a primary key; MariaDB leaves it out in silence.
             raise Refused(
                 f"`{may_be_null[0]}` may be NULL, so that the unique index that stood in for a "
                 "primary key is no key any more",
                 "take a new snapshot of the table",
             )
-        if not known.by_key or (reading.key is None and len(new_key) == len(known.source.key)):
+        if not known.by_key or (changes.key is None and len(new_key) == len(known.source.key)):
             return
         policy = self._use("change_key")
-        wanted = new_key if reading.key is None else [name.lower() for name in reading.key]
-        if policy != "stop" and reading.key is not None and sorted(wanted) == sorted(new_key):
+        wanted = new_key if changes.key is None else [name.lower() for name in changes.key]
+        if policy != "stop" and changes.key is not None and sorted(wanted) == sorted(new_key):
             return  # the same columns
         kept = {
-            reading.renamed.get(c.name, c.name).lower()
-            for c in known.source.columns
-            if c.name not in reading.dropped
+            name.lower()
+            for name in changes.names_after(column.name for column in known.source.columns)
         }
         if not wanted:
             what = "the primary key of a captured table is dropped"
         elif (
             policy == "apply"
-            and reading.key is not None
+            and changes.key is not None
             and set(wanted) <= kept
             and not self._shadow
         ):
@@ -399,10 +298,11 @@ class _Alter:
             _switch("change_key", "apply (if the new key's columns already exist)"),
         )
 
-    def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
+    def _check_not_null(self, name: str, edit: TargetEdit) -> None:
         """NOT NULL of a primary key: outside strict mode, NULLs become another value."""
-        old_names = {new.lower(): old for old, new in reading.renamed.items()}
-        old_name = self._source_name(old_names.get(name.lower(), name))
+        old_names = {column.name.lower(): column.name for column in self._known.source.columns}
+        old_names |= {new.lower(): old for old, new in self._changes.renamed.items()}
+        old_name = old_names.get(name.lower())
         if old_name is None or old_name in self._known.source.key:
             return
         old = self._old_column(old_name)
@@ -413,34 +313,32 @@ class _Alter:
 
     def _is_strict(self) -> bool:
         # INSERT ... SELECT into a shadow adjusts values as in a non-strict session.
-        return self._context.modes.strict and not self._statement.ignore and not self._shadow
+        return self._statement.modes.strict and not self._statement.ignore and not self._shadow
 
-    def _check_generated(self, reading: _Reading) -> None:
+    def _check_generated(self) -> None:
         """Refuse what changes values of generated columns (K23: the log does not show new ones)."""
+        changes, before = self._changes, self._before
         changed: dict[str, None] = {}
-        for old_name, definition in reading.changed.items():
+        for old_name, definition in changes.changed.items():
             old, new = self._old_column(old_name), self._resolved(definition)
             if old is None or definition.generated or not looks_the_same(old, new):
-                changed |= dict.fromkeys(
-                    (old_name.lower(), reading.renamed.get(old_name, old_name).lower())
-                )
-        if reading.converts:
+                changed |= dict.fromkeys((old_name.lower(), changes.name_after(old_name).lower()))
+        if _A.CONVERT_CHARSET in self._kinds:
+            columns = self._known.source.columns if before is None else before.schema.columns
             changed |= dict.fromkeys(
                 column.name.lower()
-                for column in (
-                    self._known.source.columns if self._before is None else self._before.columns
-                )
+                for column in columns
                 if not isinstance(column, Column) or column.type.has_charset
             )
-        if self._generated is None:
+        if before is None or before.generated is None:
             if changed:
                 raise Refused(
                     f"the type of `{next(iter(changed))}` changes, and it is unknown whether "
                     "the table has generated columns, whose values would change too"
                 )
             return
-        dropped = {name.lower() for name in reading.dropped}
-        for column in self._generated:
+        dropped = {name.lower() for name in changes.dropped}
+        for column in before.generated:
             if column.name.lower() in dropped:
                 continue
             base = next(
@@ -451,7 +349,7 @@ class _Alter:
                     f"`{base}` changes, and with it the values of the generated column "
                     f"`{column.name}`"
                 )
-            if reading.recomputes and not column.is_steady:
+            if self._recomputes and not column.is_steady:
                 raise Refused(
                     f"the server may have recomputed the generated column `{column.name}`, and "
                     "its expression may give different values in another session",
@@ -467,23 +365,24 @@ class _Alter:
             )
         edit.drop(name, keep=policy == "keep")
 
-    def _rename(self, reading: _Reading, edit: TargetEdit) -> None:
-        pairs = ", ".join(f"`{old}` to `{new}`" for old, new in reading.renamed.items())
+    def _rename(self, edit: TargetEdit) -> None:
+        renamed = self._changes.renamed
+        pairs = ", ".join(f"`{old}` to `{new}`" for old, new in renamed.items())
         self._check_policy(f"columns of a captured table are renamed: {pairs}", "evolve")
         if self._shadow:
             raise Refused(
                 f"a copy into a shadow table may not keep the values of renamed columns: {pairs}"
             )
-        edit.rename(reading.renamed)
+        edit.rename(renamed)
 
-    def _convert(self, reading: _Reading) -> None:
+    def _convert(self) -> None:
         if self._charset in ("", "binary"):
             raise Refused(
                 f"the conversion to charset {self._charset or 'unknown'} cannot be followed"
             )
         lossy = [
             column.name
-            for column in (() if self._before is None else self._before.columns)
+            for column in (() if self._before is None else self._before.schema.columns)
             if column.type.has_charset and not self._keeps_text(column)
         ]
         if lossy:
@@ -492,7 +391,7 @@ class _Alter:
             )
         if self._before is None and not is_lossless("utf8mb4", self._charset):
             raise Refused("the columns' charsets before the conversion are unknown")
-        reading.notes[
+        self._notes[
             f"the lake stores text as Unicode: the conversion to {self._charset} loses nothing"
         ] = None
 
@@ -517,7 +416,7 @@ class _Alter:
             )
         else:
             change = value_change(
-                old, definition, replace(self._context.modes, strict=self._is_strict())
+                old, definition, replace(self._statement.modes, strict=self._is_strict())
             )
         if change.effect in (ValueEffect.SAME, ValueEffect.RETYPED):
             for condition, reason in change.checks:
@@ -552,32 +451,32 @@ class _Alter:
                 edit.check(old_name, condition, reason)
             edit.rewrite(name, new_type, change.value)
         elif policy == "new_column":
-            if name in {self._renamed_key(key, old_name, name) for key in self._known.source.key}:
+            if old_name in self._known.source.key or name in self._known.source.key:
                 raise Refused(f"{what}, and the column is in the key")
             edit.new_version(name, new_type)
         else:
             raise Refused(f"{what}: the table needs a new snapshot", way_out)
 
-    @staticmethod
-    def _renamed_key(key: str, old_name: str, name: str) -> str:
-        return name if key == old_name else key
-
     def _resolved(self, definition: ColumnDefinition) -> Column:
-        return resolved_column(definition, self._charset, is_mariadb=self._context.is_mariadb)
+        return resolved_column(definition, self._charset, is_mariadb=self._statement.is_mariadb)
 
     def _old_column(self, name: str) -> Column | None:
         """Before the statement, if the schema history agrees with the recorded target."""
         if self._before is None:
             return None
-        column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)
+        column = next(
+            (c for c in self._before.schema.columns if c.name.lower() == name.lower()), None
+        )
         recorded = next(c for c in self._known.source.columns if c.name == name)
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
         self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         column = self._resolved(definition)
-        value = backfill(replace(definition, column=column), modes=self._context.modes)
-        if value.sql != NULL.sql and not holds_labels(column, is_mariadb=self._context.is_mariadb):
+        value = backfill(replace(definition, column=column), modes=self._statement.modes)
+        if value.sql != NULL.sql and not holds_labels(
+            column, is_mariadb=self._statement.is_mariadb
+        ):
             value = Backfill(refused="its charset may lack characters of the labels")
         if value.refused:
             raise Refused(

@@ -25,15 +25,14 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Unpack
+from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
-from cdc_pipeline.schema.ddl.ddl import classify, first_word
+from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
@@ -45,9 +44,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     RowPosition,
     ShadowChange,
     StatementContext,
-    StatementOptions,
     TableChange,
-    TableState,
 )
 from cdc_pipeline.schema.evolution.table_changes import (
     create,
@@ -65,8 +62,8 @@ __all__ = [
     "KnownTable",
     "RowPosition",
     "ShadowChange",
+    "StatementContext",
     "TableChange",
-    "TableState",
     "confirm",
     "decide",
     "is_isolated",
@@ -119,45 +116,10 @@ _ISOLATED: Final = _CREATES | {
     _K.DROP_INDEX,
     _K.DROP_DATABASE,
 }
-_NEVER_ISOLATED_WORDS: Final = frozenset(
-    {
-        "BEGIN",
-        "COMMIT",
-        "SAVEPOINT",
-        "RELEASE",
-        "INSERT",
-        "UPDATE",
-        "DELETE",
-        "REPLACE",
-        "XA",
-        "GRANT",
-        "REVOKE",
-        "FLUSH",
-    }
-)
 
 
-def decide(
-    sql: str,
-    default_database: str,
-    *,
-    captured: Callable[[str, str], bool],
-    known: Callable[[str, str], KnownTable | None],
-    targets_in: Callable[[str], Collection[str]] | None = None,
-    is_mariadb: bool = False,
-    modes: SqlModes = UNKNOWN_MODES,
-    journal: str = "",
-    offset: int = -1,
-    **options: Unpack[StatementOptions],
-) -> Decision:
+def decide(context: StatementContext) -> Decision:
     """Decide about one statement of the binlog.
-
-    Args:
-        default_database: of the QUERY event.
-        known: the recorded target of (database, table), or None.
-        targets_in: names of a database's tables that have a target; without it DROP DATABASE always
-            stops.
-        options: policies, and what else is known; see `StatementOptions`.
 
     Raises:
         UnsupportedDdlError: DDL of a captured table cannot be applied.
@@ -165,92 +127,76 @@ def decide(
         UnsupportedEventError: XA PREPARE as text, an XA statement whose xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
-    context = StatementContext(
-        sql,
-        default_database,
-        captured,
-        known,
-        targets_in,
-        is_mariadb,
-        modes,
-        journal,
-        offset,
-        **options,
-    )
-    statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
-        decision = _decide(context, statement)
-        return replace(decision, row_logged=is_row_logged(decision, sql))
+        decision = _decide(context)
     except CdcError as error:
-        error.journal = error.journal or journal or None
-        if error.offset is None and offset >= 0:
-            error.offset = offset
+        error.journal = error.journal or context.journal or None
+        if error.offset is None and context.offset >= 0:
+            error.offset = context.offset
         raise
+    return replace(decision, row_logged=is_row_logged(decision, context.statement.sql))
 
 
-def _decide(context: StatementContext, statement: Statement) -> Decision:
-    kind = statement.kind
+def _decide(context: StatementContext) -> Decision:
+    statement, kind = context.statement, context.statement.kind
     if kind is _K.XA_PREPARE or (kind in _NAMED and not statement.name):
         raise UnsupportedEventError(
             f"{statement.verb} is in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=context.published(),
+            got=published(statement),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
-        return context.decided(statement, "ignored", "session and transaction control")
-    if tables := reached(context, statement):
-        raise context.rows_unknown(statement, tables[0])
+        return context.decided("ignored", "session and transaction control")
+    if tables := reached(context):
+        raise context.rows_unknown(tables[0])
     if kind in (_K.UNKNOWN, _K.DML):
-        return context.decided(statement, "ignored", "it reaches no captured table")
+        return context.decided("ignored", "it reaches no captured table")
     if statement.drops_database:
-        return dropped_database(context, statement)
+        return dropped_database(context)
     if kind in _HARMLESS_KINDS:
-        return context.decided(statement, "ignored", f"{statement.verb} changes no table")
+        return context.decided("ignored", f"{statement.verb} changes no table")
     if statement.temporary:
-        return context.decided(statement, "ignored", "a temporary table")
-    touched = context.touched(statement)
-    shadows = shadow_changed(context, statement)
-    if not touched:
-        decision = context.decided(statement, "ignored", "not a captured table")
+        return context.decided("ignored", "a temporary table")
+    shadows = shadow_changed(context)
+    if not context.touched:
+        decision = context.decided("ignored", "not a captured table")
     elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
-        decision = context.decided(
-            statement, "recorded", f"{statement.verb} changes neither columns nor rows"
-        )
+        decision = context.decided("recorded", f"{statement.verb} changes neither columns nor rows")
     elif kind in _CREATES:
-        decision = create(context, statement)
+        decision = create(context)
     elif kind is _K.ALTER_TABLE:
-        decision = _alter(context, statement)
+        decision = _alter(context)
     elif kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
-        decision = _index(context, statement)
+        decision = _index(context)
     elif kind is _K.TRUNCATE_TABLE:
-        decision = truncated(context, statement)
+        decision = truncated(context)
     elif kind is _K.RENAME_TABLE:
-        decision = renamed(context, statement)
+        decision = renamed(context)
     else:
-        decision = dropped(context, statement)
+        decision = dropped(context)
     return replace(decision, shadows=shadows) if shadows else decision
 
 
 # -- ALTER and indexes -----------------------------------------------------------------------------
 
 
-def _alter(context: StatementContext, statement: Statement) -> Decision:
-    table = statement.tables[0]
+def _alter(context: StatementContext) -> Decision:
+    statement, table = context.statement, context.statement.tables[0]
     known = context.known(*table) if context.captured(*table) else None
     changes: list[TableChange] = []
     arrivals: tuple[Arrival, ...] = ()
     named = {table, *(name for pair in statement.renames for name in pair)}
-    for other in context.touched(statement):
+    for other in context.touched:
         if other not in named:
             what = "rows enter or leave a captured table without row events"
             raise context.unsupported(what, other)
     if known is None:
         if statement.renames:
-            return renamed(context, statement)
-        return context.decided(statement, "recorded", _NO_TARGET)
+            return renamed(context)
+        return context.decided("recorded", _NO_TARGET)
     try:
-        alteration = read_alteration(context, statement, known)
+        alteration = read_alteration(context, known)
     except (Unreadable, UnsupportedDdlError) as error:
         if (
             statement.renames
@@ -258,18 +204,18 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
             and context.policy_of(table).rename_table == "by_name"
         ):
             # The effect on the rows concerns only the new name, whose target cannot take them over.
-            left = renamed(context, statement)
+            left = renamed(context)
             return replace(
                 left, changes=tuple(change for change in left.changes if not change.is_carried)
             )
         if isinstance(error, Unreadable):
-            return _by_catalog(context, statement, known, error)
+            return _by_catalog(context, known, error)
         raise
     change = alteration.change
     reasons = [alteration.reason]
     policies = [alteration.policy]
     if statement.renames:
-        moved_to = renamed(context, statement)
+        moved_to = renamed(context)
         reasons.append(moved_to.ddl.reason)
         policies.append(moved_to.ddl.policy)
         arrivals = moved_to.arrivals
@@ -284,7 +230,6 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
         changes.insert(0, change)
     applied = any(change.steps or change.name[1] for change in changes)
     decision = context.decided(
-        statement,
         "applied" if applied else "recorded",
         "; ".join(filter(None, reasons)),
         policy=", ".join(filter(None, policies)),
@@ -297,15 +242,13 @@ _REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IG
 _NO_TARGET: Final = "no target yet: its first table map determines its columns"
 
 
-def _by_catalog(
-    context: StatementContext, statement: Statement, known: KnownTable, unreadable: Unreadable
-) -> Decision:
+def _by_catalog(context: StatementContext, known: KnownTable, unreadable: Unreadable) -> Decision:
     """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged
     and no word of it can change row values.
     """
-    table = statement.tables[0]
+    statement, table = context.statement, context.statement.tables[0]
     before, after = context.before(*table), context.catalog_after(*table)
-    if before is None or after is None or statement.renames or _REWRITING.search(context.sql):
+    if before is None or after is None or statement.renames or _REWRITING.search(statement.sql):
         raise unreadable.error
     if _defined(before.schema) != _defined(after) or after.key_names != known.source.key:
         raise unreadable.error
@@ -314,7 +257,6 @@ def _by_catalog(
     if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error
     decision = context.decided(
-        statement,
         "recorded",
         "it cannot be parsed; according to the server's catalog, columns and key are "
         "unchanged, but rows may have changed",
@@ -334,28 +276,18 @@ def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
     }  # fmt: skip
 
 
-def _index(context: StatementContext, statement: Statement) -> Decision:
-    table = statement.tables[0]
+def _index(context: StatementContext) -> Decision:
+    statement, table = context.statement, context.statement.tables[0]
     if statement.index.upper() == "PRIMARY" and context.known(*table) is not None:
         raise context.unsupported("the primary key of a captured table is dropped", table)
-    return context.decided(statement, "recorded", "indexes do not exist in the lake")
+    return context.decided("recorded", "indexes do not exist in the lake")
 
 
 # -- isolation and confirmation --------------------------------------------------------------------
 
 
-def is_isolated(
-    sql: str,
-    default_database: str,
-    captured: Callable[[str, str], bool],
-    *,
-    is_mariadb: bool = False,
-    modes: SqlModes = UNKNOWN_MODES,
-) -> bool:
+def is_isolated(statement: Statement, captured: Callable[[str, str], bool]) -> bool:
     """Alone in its batch (SPEC S7, K9): DDL of a captured table, and unknown statements."""
-    if first_word(sql) in _NEVER_ISOLATED_WORDS:
-        return False
-    statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     if statement.kind is _K.UNKNOWN or statement.drops_database:
         return True
     if statement.kind not in _ISOLATED or statement.temporary:

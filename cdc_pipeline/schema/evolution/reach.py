@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from cdc_pipeline.schema.ddl.dml import may_write_by_functions
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.ddl.statement import StatementKind, TableName
 from cdc_pipeline.schema.ddl.tokens import TokenReader
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.programs import words
@@ -29,42 +29,43 @@ _DDL_VERBS: Final = ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE")
 _WRITES_NOTHING: Final = frozenset({"SELECT", "DO", "VALUES", "TABLE"})
 
 
-def reached(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
-    """The captured tables whose rows a statement may have changed: first those it names."""
+def reached(context: StatementContext) -> tuple[TableName, ...]:
+    """The captured tables whose rows the statement may have changed: first those it names."""
+    statement = context.statement
     if statement.kind is _K.UNKNOWN:
-        return _reached_by_unknown(context, statement)
+        return _reached_by_unknown(context)
     if statement.kind is _K.CREATE_TABLE_SELECT:
-        named = () if statement.temporary else _created(context, statement)
-        if not context.is_mariadb:
+        named = () if statement.temporary else _created(context)
+        if not statement.is_mariadb:
             return named
     elif statement.kind is _K.DML:
-        named = context.touched(statement)
+        named = context.touched
     else:
         return ()
-    return named + _through_programs(context, statement, named)
+    return named + _through_programs(context, named)
 
 
-def _created(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
+def _created(context: StatementContext) -> tuple[TableName, ...]:
     """The table that CREATE TABLE ... SELECT fills; one that exists is left as it is."""
-    table = context.touched(statement)
+    table = context.touched
     known = context.known(*table[0]) if table else None
-    exists = statement.if_not_exists and known is not None and not known.source.gone
+    exists = context.statement.if_not_exists and known is not None and not known.source.gone
     return () if exists else table
 
 
-def _reached_by_unknown(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
-    text = words(context.sql)
+def _reached_by_unknown(context: StatementContext) -> tuple[TableName, ...]:
+    text = words(context.statement.sql)
     others = _listed(context)
     named = tuple(table for table in others if words(table[1]) <= text or words(table[0]) <= text)
-    if statement.verb.startswith(_DDL_VERBS) and "select" not in text:
+    if context.statement.verb.startswith(_DDL_VERBS) and "select" not in text:
         return named
-    return named + _through_programs(context, statement, named)
+    return named + _through_programs(context, named)
 
 
 def _listed(context: StatementContext) -> tuple[TableName, ...]:
     """Tables with rows in the lake, in the databases that the event lists."""
     listed = context.databases
-    names = context.modes.names
+    names = context.statement.modes.names
     compared = None if listed is None else {names.fold(name) for name in listed}
     return tuple(
         table
@@ -74,8 +75,9 @@ def _listed(context: StatementContext) -> tuple[TableName, ...]:
 
 
 def _through_programs(
-    context: StatementContext, statement: Statement, named: tuple[TableName, ...]
+    context: StatementContext, named: tuple[TableName, ...]
 ) -> tuple[TableName, ...]:
+    statement = context.statement
     others = tuple(table for table in _listed(context) if table not in named)
     if not others or (
         statement.tables and all(context.accepted(*table) for table in statement.tables)
@@ -89,13 +91,14 @@ def _through_programs(
     if statement.kind is _K.CREATE_TABLE_SELECT or statement.verb in _WRITES_NOTHING:
         written = ()  # a new table has no triggers
     return programs.reached(
-        others, sql=context.sql, written=written, journal=context.journal, offset=context.offset
+        others, sql=statement.sql, written=written, journal=context.journal, offset=context.offset
     )
 
 
 def _may_call(context: StatementContext) -> bool:
     """Whether a query may call stored functions; what the schema history has is a base table."""
-    tokens = TokenReader(context.sql, modes=context.modes, is_mariadb=context.is_mariadb)
+    statement = context.statement
+    tokens = TokenReader(statement.sql, modes=statement.modes, is_mariadb=statement.is_mariadb)
     return may_write_by_functions(
-        tokens, context.default_database, lambda table: context.before(*table) is not None
+        tokens, statement.default_database, lambda table: context.before(*table) is not None
     )

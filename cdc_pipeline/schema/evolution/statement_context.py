@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
@@ -22,8 +22,8 @@ from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
-from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.programs import StoredPrograms
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
@@ -102,19 +102,6 @@ class KnownTable:
 
     def as_gone(self) -> KnownTable:
         return replace(self, source=self.source.model_copy(update={"gone": True}))
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """A source table as the schema history knows it before a statement, with the default
-    charsets of table and database. If only the catalog knows `generated` columns, they are as
-    after the statement.
-    """
-
-    schema: TableSchema
-    charset: str = ""
-    database_charset: str = ""
-    generated: tuple[GeneratedColumn, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,62 +201,42 @@ class RowPosition:
     transaction: str = ""
 
 
-class StatementOptions(TypedDict, total=False):
-    """Optional context for `decide`.
-
-    policy: of the target of (database, table).
-    before: (database, table) in the schema history before the statement.
-    catalog_after: (database, table) in the server's catalog right after the statement, or None.
-    shadow: what is recorded of a shadow table.
-    shadowed: the table that a shadow's name belongs to.
-    masked: columns of (database, table) whose values are masked in the lake.
-    is_name_captured: whether (database, table) is captured, even if its targets are suspended.
-    features: Delta features that the lake's tables may have.
-    place: of rows that the statement itself removes.
-    databases: of all tables that the statement opened, as its event lists them; None for any.
-    reachable: returns the tables whose rows the lake holds or will hold from their first row on.
-    programs: the server's triggers, views, routines and cascades; None if they are not known.
-    accepted: whether (database, table) has no triggers and is no view, as people declare.
-    """
-
-    policy: Callable[[str, str], SchemaChangePolicy]
-    before: Callable[[str, str], TableState | None]
-    catalog_after: Callable[[str, str], TableSchema | None]
-    shadow: Callable[[str, str], Shadow | None]
-    shadowed: Callable[[str], str]
-    masked: Callable[[str, str], Collection[str]]
-    is_name_captured: Callable[[str, str], bool]
-    features: Collection[str]
-    place: RowPosition
-    databases: frozenset[str] | None
-    reachable: Callable[[], Collection[TableName]]
-    programs: Callable[[], StoredPrograms | None]
-    accepted: Callable[[str, str], bool]
-
-
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """The statement's position, and what is captured and known."""
+    """A statement at its place in the log, and what is captured and known there.
 
-    sql: str
-    default_database: str
+    Attributes:
+        known: the recorded target of (database, table), or None.
+        targets_in: names of a database's tables that have a target; without it DROP DATABASE always
+            stops.
+        policy: of the target of (database, table).
+        before: (database, table) in the schema history before the statement.
+        catalog_after: (database, table) in the server's catalog right after the statement, or None.
+        shadow: what is recorded of a shadow table.
+        shadowed: the table that a shadow's name belongs to; "" for other names.
+        masked: columns of (database, table) whose values are masked in the lake.
+        is_name_captured: whether (database, table) is captured, even if its targets are suspended.
+        features: Delta features that the lake's tables may have.
+        place: of rows that the statement itself removes.
+        databases: of all tables that the statement opened, as its event lists them; None for any.
+        reachable: returns the tables whose rows the lake holds or will hold from their first row
+            on.
+        programs: the server's triggers, views, routines and cascades; None if they are not known.
+        accepted: whether (database, table) has no triggers and is no view, as people declare.
+    """
+
+    statement: Statement
     captured: Callable[[str, str], bool]
     known: Callable[[str, str], KnownTable | None]
-    targets_in: Callable[[str], Collection[str]] | None
-    is_mariadb: bool
-    modes: SqlModes
-    journal: str
-    offset: int
+    targets_in: Callable[[str], Collection[str]] | None = None
+    journal: str = ""
+    offset: int = -1
     policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY
-    before: Callable[[str, str], TableState | None] = lambda _database, _table: None
-    # A table in the server's catalog right after the statement; None if no catalog covers that
-    # position.
+    before: Callable[[str, str], SourceTable | None] = lambda _database, _table: None
     catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
-    # The table that a shadow's name belongs to; "" for other names.
     shadowed: Callable[[str], str] = _SHADOW_NAMES.table_of
     masked: Callable[[str, str], Collection[str]] = lambda _database, _table: ()
-    # Captured, also if suspended; None: as `captured`.
     is_name_captured: Callable[[str, str], bool] | None = None
     features: Collection[str] = ALL_FEATURES
     place: RowPosition = RowPosition()
@@ -277,6 +244,11 @@ class StatementContext:
     reachable: Callable[[], Collection[TableName]] = lambda: ()
     programs: Callable[[], StoredPrograms | None] = lambda: None
     accepted: Callable[[str, str], bool] = lambda _database, _table: False
+
+    @property
+    def touched(self) -> tuple[TableName, ...]:
+        """The captured tables that the statement names."""
+        return tuple(table for table in self.statement.tables if self.captured(*table))
 
     def takes_name(self, table: TableName) -> bool:
         """Whether a table of this name is captured, even if its targets are suspended."""
@@ -287,50 +259,37 @@ class StatementContext:
 
     def shadow_statement(self, table: TableName) -> ShadowStatement:
         """For the record, to be read again when the shadow replaces `table`."""
-        sql = needed_later(
-            self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb
-        )
-        place = f"{self.journal}:{self.offset}"
+        statement = self.statement
         return ShadowStatement(
-            sql=sql, database=self.default_database, modes=self.modes, place=place
-        )
-
-    def published(self, statement: Statement | None = None) -> str:
-        return published(
-            self.sql,
-            self.default_database,
-            modes=self.modes,
-            is_mariadb=self.is_mariadb,
-            statement=statement,
+            sql=needed_later(statement, self.masked(*table)),
+            database=statement.default_database,
+            modes=statement.modes,
+            place=f"{self.journal}:{self.offset}",
         )
 
     def decided(
         self,
-        statement: Statement,
         decision: Literal["applied", "recorded", "ignored"],
         reason: str,
         *,
         policy: str = "",
     ) -> Decision:
-        touched = self.touched(statement) or statement.tables
-        tables = tuple(table_name(*table) for table in touched)
+        statement = self.statement
         ddl = DdlDecision(
             journal=self.journal,
             offset=self.offset,
-            sql=self.published(statement),
+            sql=published(statement),
             kind=statement.kind.value,
-            tables=tables,
+            tables=tuple(table_name(*table) for table in self.touched or statement.tables),
             decision=decision,
             reason=reason,
             policy=policy,
         )
         return Decision(statement, ddl)
 
-    def touched(self, statement: Statement) -> tuple[TableName, ...]:
-        return tuple(table for table in statement.tables if self.captured(*table))
-
-    def rows_unknown(self, statement: Statement, table: TableName) -> ContentUnknownError:
-        """For a table whose rows a statement may have changed (K29)."""
+    def rows_unknown(self, table: TableName) -> ContentUnknownError:
+        """For a table whose rows the statement may have changed (K29)."""
+        statement = self.statement
         if table in statement.tables:
             what = f"the journal holds {statement.verb} as a statement instead of rows"
             proof = ""
@@ -348,7 +307,7 @@ class StatementContext:
             table=table_name(*table),
             setting="binlog_format",
             expected="binlog_format=ROW in every session",
-            got=self.published(statement),
+            got=published(statement),
             next_step=f"SET GLOBAL binlog_format = 'ROW', and end all older sessions{proof}",
         )
 
@@ -360,6 +319,6 @@ class StatementContext:
             journal=self.journal or None,
             offset=self.offset if self.offset >= 0 else None,
             table=None if table is None else table_name(*table),
-            got=self.published(),
+            got=published(self.statement),
             next_step=next_step,
         )

@@ -21,10 +21,8 @@ from functools import reduce
 from typing import Final
 
 from cdc_pipeline.errors import UnsupportedDdlError
-from cdc_pipeline.schema.ddl.alter import alter_actions
-from cdc_pipeline.schema.ddl.create import create_columns
-from cdc_pipeline.schema.ddl.ddl import classify
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.ddl.ddl import parse_statement
+from cdc_pipeline.schema.ddl.statement import StatementKind, TableName
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
@@ -33,14 +31,11 @@ from cdc_pipeline.schema.evolution.statement_context import (
     KnownTable,
     Shadow,
     ShadowChange,
-    ShadowStatement,
     StatementContext,
     TableChange,
-    TableState,
 )
 from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
-from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, Uncertain, altered
-from cdc_pipeline.schema.history.history import LogPosition, Origin, Version
+from cdc_pipeline.schema.source_table import Uncertain, altered
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
@@ -52,37 +47,36 @@ _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TA
 # -- CREATE ----------------------------------------------------------------------------------------
 
 
-def create(context: StatementContext, statement: Statement) -> Decision:
-    table = statement.tables[0]
+def create(context: StatementContext) -> Decision:
+    statement, table = context.statement, context.statement.tables[0]
     known = context.known(*table)
     if known is not None and not known.source.gone:
         if statement.if_not_exists:
-            return context.decided(statement, "recorded", "the target already exists")
+            return context.decided("recorded", "the target already exists")
         policy = context.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
             raise context.unsupported(
                 "the table is recreated, but its target still has rows of the old one", table
             )
-    created = _created(context, statement)
+    created = _created(context)
     if isinstance(created, str):
         if known is None:
-            return context.decided(statement, "recorded", f"{created}: {_FROM_MAP}")
+            return context.decided("recorded", f"{created}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
         emptied = _emptied(context, table, known, "drop_table")
         change = replace(emptied, known=known.as_gone(), empties=True)
         decision = context.decided(
-            statement,
             "applied",
             f"{created}: the target is emptied now, and recreated from its first table map",
         )
         return replace(decision, changes=(change,))
     if known is None:
         decision = context.decided(
-            statement, "applied", f"creates the target with {len(created.columns)} columns"
+            "applied", f"creates the target with {len(created.columns)} columns"
         )
         return replace(decision, creates=(created,))
     decision = context.decided(
-        statement, "applied", f"recreates the target, empty, with {len(created.columns)} columns"
+        "applied", f"recreates the target, empty, with {len(created.columns)} columns"
     )
     return replace(
         decision,
@@ -98,22 +92,20 @@ def create(context: StatementContext, statement: Statement) -> Decision:
     )
 
 
-def _created(context: StatementContext, statement: Statement) -> CreateTarget | str:
+def _created(context: StatementContext) -> CreateTarget | str:
     """The target that the statement creates, or why its text does not determine it."""
-    table = statement.tables[0]
+    statement, table = context.statement, context.statement.tables[0]
     if statement.kind is _K.CREATE_TABLE_LIKE:
         like = context.before(*statement.reads[0]) if statement.reads else None
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
-        schema = replace(like.schema, database=table[0], table=table[1])
+        schema = like.schema
         return CreateTarget(
             table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists
         )
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
-    created = create_columns(
-        context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes
-    )
+    created = statement.created
     if created is None:
         return "its columns cannot be read with certainty"
     check_column_names(table_name(*table), (column.name for column in created.columns))
@@ -128,11 +120,11 @@ def _created(context: StatementContext, statement: Statement) -> CreateTarget | 
 # -- what removes rows -----------------------------------------------------------------------------
 
 
-def truncated(context: StatementContext, statement: Statement) -> Decision:
-    table = statement.tables[0]
+def truncated(context: StatementContext) -> Decision:
+    table = context.statement.tables[0]
     known = context.known(*table)
     if known is None or known.source.gone:
-        return context.decided(statement, "recorded", "no target yet: nothing to remove")
+        return context.decided("recorded", "no target yet: nothing to remove")
     policy = context.policy_of(table).truncate
     if policy == "stop":
         raise context.unsupported(
@@ -143,10 +135,10 @@ def truncated(context: StatementContext, statement: Statement) -> Decision:
     used = f"truncate={policy}"
     if policy == "keep":
         decision = context.decided(
-            statement, "recorded", "the target keeps the rows that the source removed", policy=used
+            "recorded", "the target keeps the rows that the source removed", policy=used
         )
         return replace(decision, changes=(TableChange(table, known, inexact=True),))
-    decision = context.decided(statement, "applied", "all rows are removed", policy=used)
+    decision = context.decided("applied", "all rows are removed", policy=used)
     return replace(decision, changes=(_emptied(context, table, known, "truncate"),))
 
 
@@ -164,12 +156,13 @@ def _emptied(
     return TableChange(table, known, (step,))
 
 
-def dropped(context: StatementContext, statement: Statement) -> Decision:
-    return _dropped(context, statement, context.touched(statement))
+def dropped(context: StatementContext) -> Decision:
+    return _dropped(context, context.touched)
 
 
-def dropped_database(context: StatementContext, statement: Statement) -> Decision:
+def dropped_database(context: StatementContext) -> Decision:
     """As DROP TABLE of each of its tables."""
+    statement = context.statement
     if context.targets_in is None:
         raise context.unsupported(
             f"{statement.verb} `{statement.database}` may remove captured tables", None
@@ -178,16 +171,12 @@ def dropped_database(context: StatementContext, statement: Statement) -> Decisio
         (statement.database, name) for name in sorted(context.targets_in(statement.database))
     )
     if not tables:
-        return context.decided(
-            statement, "ignored", "no captured table has a target in this database"
-        )
-    decision = _dropped(context, replace(statement, tables=tables), tables)
+        return context.decided("ignored", "no captured table has a target in this database")
+    decision = _dropped(replace(context, statement=replace(statement, tables=tables)), tables)
     return replace(decision, statement=statement)
 
 
-def _dropped(
-    context: StatementContext, statement: Statement, tables: tuple[TableName, ...]
-) -> Decision:
+def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decision:
     changes: list[TableChange] = []
     used: dict[str, None] = {}
     for table in tables:
@@ -198,7 +187,7 @@ def _dropped(
         used[f"drop_table={policy}"] = None
         if policy == "stop":
             raise context.unsupported(
-                f"{statement.verb} of a captured table",
+                f"{context.statement.verb} of a captured table",
                 table,
                 next_step="set schema_changes.drop_table: keep or apply, or remove the target",
             )
@@ -208,13 +197,13 @@ def _dropped(
         else:
             changes.append(TableChange(table, gone))
     if not changes:
-        return context.decided(statement, "recorded", "no target yet: nothing to change")
+        return context.decided("recorded", "no target yet: nothing to change")
     applied = any(change.steps for change in changes)
     kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
     said += [f"the target is kept unchanged: {', '.join(kept)}"] if kept else []
     decision = context.decided(
-        statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used)
+        "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used)
     )
     return replace(decision, changes=tuple(changes))
 
@@ -222,10 +211,10 @@ def _dropped(
 # -- RENAME ----------------------------------------------------------------------------------------
 
 
-def renamed(context: StatementContext, statement: Statement) -> Decision:
+def renamed(context: StatementContext) -> Decision:
     # final name -> original name, None if nothing is left
     came_from: dict[TableName, TableName | None] = {}
-    for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
+    for old, new in context.statement.renames:  # in order: RENAME TABLE a TO b, c TO a
         source = came_from.get(old, old)
         came_from |= {old: None, new: source}
     # RENAME TABLE a TO b, b TO a: a table that has its name again was not renamed.
@@ -299,7 +288,6 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
     ]
     applied = any(change.steps or change.name[1] for change in changes)
     decision = context.decided(
-        statement,
         "applied" if applied else "recorded",
         "; ".join(said)
         or ("no target yet: nothing to change" if went_to else "each table has its name again"),
@@ -332,8 +320,9 @@ def _is_shadow_of(context: StatementContext, name: TableName, table: TableName) 
     )
 
 
-def shadow_changed(context: StatementContext, statement: Statement) -> tuple[ShadowChange, ...]:
+def shadow_changed(context: StatementContext) -> tuple[ShadowChange, ...]:
     changes: list[ShadowChange] = []
+    statement = context.statement
     renamed_away = {old for old, _ in statement.renames}
     for name in statement.tables:
         base = context.shadowed(name[1])
@@ -352,11 +341,7 @@ def shadow_changed(context: StatementContext, statement: Statement) -> tuple[Sha
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
             changes.append(ShadowChange(name, known.then(context.shadow_statement(table))))
-        elif (
-            known is not None
-            and statement.kind is _K.CREATE_INDEX
-            and "UNIQUE" in context.sql.upper()
-        ):
+        elif known is not None and statement.kind is _K.CREATE_INDEX and statement.unique:
             changes.append(
                 ShadowChange(
                     name, known.model_copy(update={"doubt": "it was given a unique index"})
@@ -383,51 +368,29 @@ def _swapped(
         raise context.unsupported(
             f"the shadow table {table_name(*name)} replaces a captured table: {why}", table
         )
-    change = TableChange(table, known)
-    state = context.before(*table)
-    for shadow_statement in shadow.statements:
-        part, state = _as_if_altered(context, table, shadow_statement, change.known, state)
+    change, before = TableChange(table, known), context.before(*table)
+    for said in shadow.statements:
+        statement = replace(
+            parse_statement(
+                said.sql, said.database, is_mariadb=context.statement.is_mariadb, modes=said.modes
+            ),
+            tables=(table,),
+        )
+        at_swap = replace(context, statement=statement, before=lambda *_, state=before: state)
+        try:
+            part = read_alteration(at_swap, change.known, shadow=True).change
+        except Unreadable as unreadable:
+            raise unreadable.error from None
+        except UnsupportedDdlError as error:
+            error.what = f"the changes to the shadow table cannot be applied: {error.what}"
+            raise
         change = replace(change, known=part.known, steps=change.steps + part.steps)
+        try:
+            before = None if before is None else altered(before, statement)
+        except Uncertain:
+            before = None
     _check_path(context, table, known, change)
     return change
-
-
-def _as_if_altered(
-    context: StatementContext,
-    table: TableName,
-    made: ShadowStatement,
-    known: KnownTable,
-    state: TableState | None,
-) -> tuple[TableChange, TableState | None]:
-    """One shadow statement as if it had run on the table; also the source table afterwards."""
-    modes, is_mariadb = made.modes, context.is_mariadb
-    statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    inner = replace(
-        context, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state
-    )
-    try:
-        alteration = read_alteration(inner, replace(statement, tables=(table,)), known, shadow=True)
-    except Unreadable as unreadable:
-        raise unreadable.error from None
-    except UnsupportedDdlError as error:
-        error.what = f"the changes to the shadow table cannot be applied: {error.what}"
-        raise
-    if state is None:
-        return alteration.change, None
-    logged = LoggedStatement(
-        made.sql, made.database, LogPosition(0, 0, 0), is_mariadb=is_mariadb, modes=modes
-    )
-    actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    version = Version(
-        logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated
-    )
-    try:
-        after = altered(version, actions, logged, state.database_charset)
-    except Uncertain:
-        return alteration.change, None
-    return alteration.change, TableState(
-        after.schema, after.charset, state.database_charset, after.generated
-    )
 
 
 def _check_path(

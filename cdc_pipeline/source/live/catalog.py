@@ -32,9 +32,8 @@ from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.catalog import Catalog, catalog
-from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.answers import AnswerRow
@@ -234,9 +233,7 @@ def _add_ddl(
 ) -> None:
     for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
         query = parse_query(chunk, row)
-        statement = classify(
-            query.sql, query.database, is_mariadb=is_mariadb, modes=SqlModes(names=names)
-        )
+        statement = parse_logged(query, is_mariadb=is_mariadb, names=names)
         place = chunk.journal, int(chunk.events["offset"][row])
         if statement.kind in (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE):
             seen[statement.database, ""] = place

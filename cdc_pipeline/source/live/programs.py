@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
 from cdc_pipeline.source.live.answers import AnswerRow
@@ -108,7 +108,9 @@ def _disturbances(source: Source, since: Position, end: Position) -> list[Distur
 def _of_chunk(chunk: Chunk) -> Iterator[Disturbance]:
     for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
         query = parse_query(chunk, row)
-        statement = classify(query.sql, query.database, is_mariadb=chunk.journal_format.is_mariadb)
+        statement = parse_statement(
+            query.sql, query.database, is_mariadb=chunk.journal_format.is_mariadb
+        )
         offset = int(chunk.events["offset"][row])
         is_new = statement.verb.startswith("CREATE") and not statement.or_replace
         if statement.drops_database or (statement.kind in _CHANGES and not is_new):

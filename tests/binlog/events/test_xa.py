@@ -11,7 +11,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.events.xa import parse_prepare, xid_text
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.session import canonical_xid
 from cdc_pipeline.source.archive.files import read_journal
 from tests.servers import Server
@@ -52,7 +52,7 @@ def test_k8_prepare_and_statement_give_one_text(server: Server, fresh_database: 
             if event["event_type"] == EventType.XA_PREPARE:
                 prepared.append(parse_prepare(chunk, row))
             elif event["event_type"] == EventType.QUERY:
-                statement = classify(parse_query(chunk, row).sql, "")
+                statement = parse_statement(parse_query(chunk, row).sql, "")
                 if statement.kind in ("xa_commit", "xa_rollback"):
                     ended.append(statement.name)
     assert [one.xid for one in prepared] == list(xids.values())

@@ -211,7 +211,7 @@ def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
         ends: list[int] = []
         buffer = TransactionBuffer(
             lambda parts, slices=slices: slices.extend(parts) or True,
-            is_isolated=lambda sql, database: "ALTER" in sql,
+            is_isolated=lambda query: "ALTER" in query.sql,
             source=str(source.identity),
             slice_events_max=slice_events_max,
             on_position=lambda position, ends=ends: ends.append(position.offset),

@@ -268,7 +268,7 @@ def test_a_statement_inside_a_payload_is_isolated_with_its_gtid(first_bytes: int
     slices: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda parts: slices.extend(parts) or True,
-        is_isolated=lambda sql, database: "ALTER" in sql,
+        is_isolated=lambda query: "ALTER" in query.sql,
         source="mysql:1",
     )
     for chunk in chunks:
@@ -286,7 +286,7 @@ def test_s8_s9_a_store_may_cut_inside_a_payload(size: int) -> None:
     (chunk,), _ = frame_all(bytes(mysql_journal().data[4:]))
     store = MemoryEventStore(64, batch_mode="itemsize")
     store.start()
-    buffer = TransactionBuffer(store.put, is_isolated=lambda sql, database: False, source="mysql:1")
+    buffer = TransactionBuffer(store.put, is_isolated=lambda _query: False, source="mysql:1")
     buffer.feed(chunk)
     store.end_of_input()
     events = []

@@ -11,7 +11,9 @@ from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import Decision, decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk
 
@@ -43,11 +45,18 @@ def decisions(
     for row, said in statements(chunk):
         try:
             decision: Decision | CdcError = decide(
-                said.sql, said.database, captured=captured, known=lambda _database, _table: None,
-                is_mariadb=chunk.journal_format.is_mariadb, journal=chunk.journal,
-                offset=int(chunk.events["offset"][row]), databases=said.databases,
-                reachable=lambda: reachable,
-            )  # fmt: skip
+                StatementContext(
+                    parse_statement(
+                        said.sql, said.database, is_mariadb=chunk.journal_format.is_mariadb
+                    ),
+                    captured=captured,
+                    known=lambda _database, _table: None,
+                    journal=chunk.journal,
+                    offset=int(chunk.events["offset"][row]),
+                    databases=said.databases,
+                    reachable=lambda: reachable,
+                )
+            )
         except CdcError as error:
             decision = error
         found.append((said, decision))

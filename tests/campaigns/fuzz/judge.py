@@ -223,7 +223,7 @@ def slices(file: Path) -> Iterator[EventSlice]:
         return True
 
     buffer = TransactionBuffer(
-        take, is_isolated=lambda _sql, _database: False, source="", slice_events_max=64
+        take, is_isolated=lambda _query: False, source="", slice_events_max=64
     )
     for chunk in read_journal(file, chunk_bytes=4096):
         failure: CdcError | None = None

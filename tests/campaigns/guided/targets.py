@@ -29,7 +29,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.schema.catalog import column_of
-from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.fuzz import journal as wire
@@ -84,8 +84,8 @@ def ddl(data: bytes) -> None:
     """A statement behind a byte: the kind of the server."""
     sql = data[1:].decode("utf-8", "replace")
     is_mariadb = data[:1] > b"\x7f"
-    classify(sql, "shop", is_mariadb=is_mariadb)
-    published(sql, "shop", is_mariadb=is_mariadb)
+    parse_statement(sql, "shop", is_mariadb=is_mariadb)
+    published(parse_statement(sql, "shop", is_mariadb=is_mariadb))
 
 
 def gtids(data: bytes) -> None:
@@ -190,7 +190,7 @@ def _slices(journal: bytes) -> Iterator[EventSlice]:
         return True
 
     buffer = TransactionBuffer(
-        take, is_isolated=lambda _sql, _database: False, source="", slice_events_max=64
+        take, is_isolated=lambda _query: False, source="", slice_events_max=64
     )
     for chunk in _chunks(journal):
         buffer.feed(chunk)

@@ -27,13 +27,15 @@ import pymysql
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import KnownTable, TableState, decide
+from cdc_pipeline.schema.evolution.changes import KnownTable, decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
-from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, resolved_column
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.source_table import SourceTable, resolved_column
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.campaigns.values.domain import Sample, samples_of
@@ -454,14 +456,18 @@ class Pairs:
         )
         try:
             decision = decide(
-                f"ALTER TABLE t MODIFY c {new}",
-                "d",
-                captured=lambda _database, _table: True,
-                known=lambda _database, _table: known,
-                is_mariadb=self._is_mariadb,
-                modes=modes,
-                policy=lambda _database, _table: _POLICY,
-                before=lambda _database, _table: state,
+                StatementContext(
+                    parse_statement(
+                        f"ALTER TABLE t MODIFY c {new}",
+                        "d",
+                        is_mariadb=self._is_mariadb,
+                        modes=modes,
+                    ),
+                    captured=lambda _database, _table: True,
+                    known=lambda _database, _table: known,
+                    policy=lambda _database, _table: _POLICY,
+                    before=lambda _database, _table: state,
+                )
             )
         except UnsupportedDdlError:
             return None
@@ -474,21 +480,22 @@ def _create(declared: str) -> str:
 
 @cache
 def _column(declared: str, *, is_mariadb: bool) -> Column:
-    created = create_columns(_create(declared), is_mariadb=is_mariadb, modes=_MODES)
+    created = parse_statement(_create(declared), "", is_mariadb=is_mariadb, modes=_MODES).created
     assert created is not None
     return resolved_column(created.columns[1], created.charset.name, is_mariadb=is_mariadb)
 
 
 @cache
-def _state(declared: str, *, is_mariadb: bool) -> TableState | None:
+def _state(declared: str, *, is_mariadb: bool) -> SourceTable | None:
     """The table before its change; None where its text does not tell it."""
     history = SchemaHistory()
     logged = LoggedStatement(
-        _create(declared), "d", LogPosition(1, 1, 1), is_mariadb=is_mariadb, modes=_MODES
+        parse_statement(_create(declared), "d", is_mariadb=is_mariadb, modes=_MODES),
+        LogPosition(1, 1, 1),
     )
     apply(history, logged, lambda _database, _table: True)
     version = history.at("d", "t", LogPosition(1, 1, 2))
     assert version is not None
     if version.schema is None:
         return None
-    return TableState(version.schema, version.charset, version.charset, version.generated)
+    return SourceTable(version.schema, version.charset, version.charset, version.generated)

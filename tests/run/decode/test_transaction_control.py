@@ -16,7 +16,9 @@ from cdc_pipeline.run.decode.transaction_control import (
     Ending,
     TransactionControl,
 )
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.store.positions import last_ackable_row
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.support.event_builder import MARIADB, JournalBuilder, mariadb_gtid_body
@@ -28,7 +30,7 @@ def slices_of(builder: JournalBuilder, *, slice_events_max: int = 1024) -> list[
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda parts: taken.extend(parts) or True,  # type: ignore[func-returns-value]
-        is_isolated=lambda _sql, _database: False,
+        is_isolated=lambda _query: False,
         source="",
         slice_events_max=slice_events_max,
     )
@@ -41,7 +43,13 @@ def stated(piece: EventSlice) -> list[DecidedStatement]:
     for row in range(piece.first, piece.stop):
         if piece.chunk.events["role"][row] == Role.STATEMENT:
             query = parse_query(piece.chunk, row)
-            decision = decide(query.sql, "shop", captured=lambda *_: True, known=lambda *_: None)
+            decision = decide(
+                StatementContext(
+                    parse_statement(query.sql, "shop"),
+                    captured=lambda *_: True,
+                    known=lambda *_: None,
+                )
+            )
             found.append(DecidedStatement(piece, row, decision))
     return found
 

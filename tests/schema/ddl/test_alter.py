@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.schema.ddl.alter import alter_actions
 from cdc_pipeline.schema.ddl.columns import DefaultKind
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
@@ -127,18 +126,19 @@ add_column,unknown | ADD a INT, FROBNICATE (1, 2)
 @pytest.mark.parametrize("line", CORPUS)
 def test_actions_are_named(line: str) -> None:
     kinds, _, text = line.partition("|")
-    actions = alter_actions(
+    actions = parse_statement(
         f"ALTER TABLE t {text.strip()}", "d", is_mariadb="vector VECTOR" not in text
-    )
+    ).actions
     assert [action.kind.value for action in actions] == [
         kind for kind in kinds.strip().split(",") if kind
     ]
 
 
 def test_an_action_tells_its_parts() -> None:
-    (action,) = alter_actions(
-        "ALTER TABLE t ADD COLUMN `a``b` DECIMAL(5,2) UNSIGNED NOT NULL DEFAULT -1.50 AFTER `c,d`"
-    )
+    (action,) = parse_statement(
+        "ALTER TABLE t ADD COLUMN `a``b` DECIMAL(5,2) UNSIGNED NOT NULL DEFAULT -1.50 AFTER `c,d`",
+        "",
+    ).actions
     column = action.column
     assert column is not None
     assert (column.name, column.sql_type, column.after, column.not_null) == (
@@ -149,7 +149,7 @@ def test_an_action_tells_its_parts() -> None:
     assert column.default is DefaultKind.CONSTANT
     assert column.literal is not None
     assert column.literal.text == "-1.50"
-    (change,) = alter_actions("ALTER TABLE t CHANGE a b INT")
+    (change,) = parse_statement("ALTER TABLE t CHANGE a b INT", "").actions
     assert (change.name, change.new_name) == ("a", "b")
 
 
@@ -165,22 +165,24 @@ def test_create_columns_gives_none_where_the_text_does_not_tell() -> None:
         "CREATE TABLE t (a INT",
         "DROP TABLE t",
     ):
-        assert create_columns(sql) is None, sql
+        assert parse_statement(sql, "").created is None, sql
 
 
 def test_oracle_mode_and_real_as_float_change_types() -> None:
     oracle = SqlModes.from_bits(0x200, is_mariadb=True)
-    created = create_columns(
+    sql = (
         "CREATE TABLE t (a NUMBER(10,2) PRIMARY KEY, b NUMBER, c VARCHAR2(10), d DATE, "
-        "e RAW(5), f CLOB)",
-        is_mariadb=True, modes=oracle,
-    )  # fmt: skip
+        "e RAW(5), f CLOB)"
+    )
+    created = parse_statement(sql, "", is_mariadb=True, modes=oracle).created
     assert created is not None
     assert [delta_type(c.column) for c in created.columns] == [
         "decimal(10,2)", "double", "string", "timestamp_ntz", "binary", "string",
     ]  # fmt: skip
     for bits, wanted in ((0, "double"), (1, "float")):
-        real = create_columns("CREATE TABLE t (a REAL)", modes=SqlModes.from_bits(bits))
+        real = parse_statement(
+            "CREATE TABLE t (a REAL)", "", modes=SqlModes.from_bits(bits)
+        ).created
         assert real is not None
         assert delta_type(real.columns[0].column) == wanted
 
@@ -209,24 +211,24 @@ def test_oracle_mode_and_real_as_float_change_types() -> None:
 def test_k13_a_value_that_the_text_does_not_tell_is_refused(
     definition: str, modes: SqlModes, refused: str
 ) -> None:
-    (action,) = alter_actions(f"ALTER TABLE t ADD c {definition}", modes=modes)
+    (action,) = parse_statement(f"ALTER TABLE t ADD c {definition}", "", modes=modes).actions
     assert action.column is not None
     assert refused in backfill(action.column, modes=modes).refused
 
 
 def test_a_timestamp_constant_becomes_an_instant() -> None:
     modes = SqlModes(time_zone="-05:30")
-    (action,) = alter_actions(
-        "ALTER TABLE t ADD c TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", modes=modes
-    )
+    (action,) = parse_statement(
+        "ALTER TABLE t ADD c TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", "", modes=modes
+    ).actions
     assert action.column is not None
     assert backfill(action.column, modes=modes).sql == "TIMESTAMP'2024-01-01 05:30:00.000000+00:00'"
 
 
 @given(st.text(max_size=200))
 def test_any_text_behind_alter_table_ends_in_actions(text: str) -> None:
-    alter_actions("ALTER TABLE t " + text)
-    create_columns("CREATE TABLE t (" + text + ")")
+    parse_statement("ALTER TABLE t " + text, "")
+    parse_statement("CREATE TABLE t (" + text + ")", "")
 
 
 def test_sqlglot_agrees_on_names_where_it_parses() -> None:
@@ -244,7 +246,7 @@ def test_sqlglot_agrees_on_names_where_it_parses() -> None:
         if not isinstance(tree, sqlglot.exp.Alter):
             continue
         theirs = [a.name for a in tree.args["actions"] if isinstance(a, sqlglot.exp.ColumnDef)]
-        ours = [a.name for a in alter_actions(sql) if a.column is not None]
+        ours = [a.name for a in parse_statement(sql, "").actions if a.column is not None]
         if theirs:
             assert ours == theirs, sql
             compared += 1
@@ -262,9 +264,9 @@ def test_k33_f76_an_empty_string_may_be_null() -> None:
     ):
         for is_mariadb in (True, False):
             modes = SqlModes.from_bits(1 << 32, is_mariadb=is_mariadb)
-            (action,) = alter_actions(
-                f"ALTER TABLE t ADD c {definition}", modes=modes, is_mariadb=is_mariadb
-            )
+            (action,) = parse_statement(
+                f"ALTER TABLE t ADD c {definition}", "", modes=modes, is_mariadb=is_mariadb
+            ).actions
             assert action.column is not None
             expected = "''" if wanted == "NULL" and not is_mariadb else wanted
             assert backfill(action.column, modes=modes).sql == expected, definition

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.schema.ddl.ddl import classify, classify_tokens
+from cdc_pipeline.schema.ddl.ddl import classify_tokens, parse_statement
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenKind, TokenReader, tokenize
 
@@ -296,7 +296,7 @@ ROWS = _rows()
 def test_kind_and_tables(kind: str, tables: str, sql: str) -> None:
     if sql.endswith("-- c"):
         sql += "\n t (a INT)"
-    statement = classify(sql, "d", is_mariadb=True)
+    statement = parse_statement(sql, "d", is_mariadb=True)
     wanted = tuple(
         tuple(name.split(".")) if "." in name else ("d", name)
         for name in (tables.split(",") if tables else [])
@@ -335,9 +335,10 @@ def test_case_blanks_and_comments_do_not_matter(kind: str, tables: str, sql: str
         + (sql[t.start : t.end].lower() if t.key in words else sql[t.start : t.end])
         for index, t in enumerate(tokens)
     )
-    assert classify(spaced, "d", is_mariadb=True).kind.value == kind
+    assert parse_statement(spaced, "d", is_mariadb=True).kind.value == kind
     assert (
-        classify(spaced, "d", is_mariadb=True).tables == classify(sql, "d", is_mariadb=True).tables
+        parse_statement(spaced, "d", is_mariadb=True).tables
+        == parse_statement(sql, "d", is_mariadb=True).tables
     )
 
 
@@ -347,18 +348,20 @@ def _joined(tokens: list, index: int) -> bool:
 
 
 def test_flags_are_told() -> None:
-    assert classify("DROP TEMPORARY TABLE IF EXISTS t", "d").temporary
-    assert classify("DROP /*!40005 TEMPORARY */ TABLE t", "d").temporary
-    assert classify("DROP TABLE IF EXISTS t", "d").if_exists
-    assert classify("CREATE TABLE IF NOT EXISTS t (a INT)", "d").if_not_exists
-    assert classify("CREATE OR REPLACE TABLE t (a INT)", "d").or_replace
-    assert classify("ALTER IGNORE TABLE t ADD UNIQUE (a)", "d").ignore
-    assert classify("DROP INDEX `PRIMARY` ON t", "d").index == "PRIMARY"
-    assert classify("CREATE TABLE t LIKE x.s", "d").reads == (("x", "s"),)
-    assert classify("DROP DATABASE `x y`", "d").database == "x y"
-    assert classify("ALTER DATABASE CHARACTER SET utf8mb4", "d").database == "d"
-    assert classify("ALTER DATABASE `default` CHARACTER SET utf8mb4", "d").database == "default"
-    assert classify("RENAME TABLE a TO b, x.c TO a", "d").renames == (
+    assert parse_statement("DROP TEMPORARY TABLE IF EXISTS t", "d").temporary
+    assert parse_statement("DROP /*!40005 TEMPORARY */ TABLE t", "d").temporary
+    assert parse_statement("DROP TABLE IF EXISTS t", "d").if_exists
+    assert parse_statement("CREATE TABLE IF NOT EXISTS t (a INT)", "d").if_not_exists
+    assert parse_statement("CREATE OR REPLACE TABLE t (a INT)", "d").or_replace
+    assert parse_statement("ALTER IGNORE TABLE t ADD UNIQUE (a)", "d").ignore
+    assert parse_statement("DROP INDEX `PRIMARY` ON t", "d").index == "PRIMARY"
+    assert parse_statement("CREATE TABLE t LIKE x.s", "d").reads == (("x", "s"),)
+    assert parse_statement("DROP DATABASE `x y`", "d").database == "x y"
+    assert parse_statement("ALTER DATABASE CHARACTER SET utf8mb4", "d").database == "d"
+    assert (
+        parse_statement("ALTER DATABASE `default` CHARACTER SET utf8mb4", "d").database == "default"
+    )
+    assert parse_statement("RENAME TABLE a TO b, x.c TO a", "d").renames == (
         (("d", "a"), ("d", "b")),
         (("x", "c"), ("d", "a")),
     )
@@ -366,21 +369,21 @@ def test_flags_are_told() -> None:
 
 def test_versioned_comments_are_code_where_the_server_runs_them() -> None:
     mariadb_only = "DROP TABLE a /*M!100100 , b */"
-    assert len(classify(mariadb_only, "d", is_mariadb=True).tables) == 2
-    assert len(classify(mariadb_only, "d").tables) == 1
+    assert len(parse_statement(mariadb_only, "d", is_mariadb=True).tables) == 2
+    assert len(parse_statement(mariadb_only, "d").tables) == 1
     mysql_only = "DROP TABLE a /*!80000 , b */"
-    assert len(classify(mysql_only, "d", is_mariadb=True).tables) == 1
-    assert len(classify(mysql_only, "d").tables) == 2
+    assert len(parse_statement(mysql_only, "d", is_mariadb=True).tables) == 1
+    assert len(parse_statement(mysql_only, "d").tables) == 2
     nested = "DROP TABLE a /*!50100 /* inner */ , b */, c"
-    assert len(classify(nested, "d").tables) == 3
+    assert len(parse_statement(nested, "d").tables) == 3
 
 
 def test_double_quotes_by_sql_mode() -> None:
     ansi = SqlModes.from_bits(0x4)
-    assert classify('DROP TABLE "a""b"', "d", modes=ansi).tables == (("d", 'a"b'),)
-    assert classify('DROP TABLE "a"', "d").tables == (("d", "a"),)
+    assert parse_statement('DROP TABLE "a""b"', "d", modes=ansi).tables == (("d", 'a"b'),)
+    assert parse_statement('DROP TABLE "a"', "d").tables == (("d", "a"),)
     strings = SqlModes(ansi_quotes=False)
-    assert classify('DROP TABLE "a"', "d", modes=strings).kind.value == "unknown"
+    assert parse_statement('DROP TABLE "a"', "d", modes=strings).kind.value == "unknown"
     plain = SqlModes.from_bits(0x100000)
     assert [t.text for t in tokenize(r"'a\' 'b'", modes=plain)] == ["a\\", "b"]
     assert [t.text for t in tokenize(r"'a\'' 'b'")] == ["a'", "b"]
@@ -411,14 +414,16 @@ def test_one_token(sql: str, text: str) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_to_its_end_without_an_error(text: str) -> None:
-    classify(text, "d")
+    parse_statement(text, "d")
     tokens = list(tokenize(text))
     assert all(a.end <= b.start for a, b in pairwise(tokens))
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda name: "`" not in name))
 def test_any_quoted_name_is_told_as_it_is(name: str) -> None:
-    assert classify(f"TRUNCATE TABLE `{name}`.`{name}x`", "d").tables == ((name, name + "x"),)
+    assert parse_statement(f"TRUNCATE TABLE `{name}`.`{name}x`", "d").tables == (
+        (name, name + "x"),
+    )
 
 
 @given(st.text(max_size=40))
@@ -450,7 +455,7 @@ def test_a_large_statement_is_read_only_as_far_as_needed() -> None:
 def test_k32_f81_what_is_no_base_table_is_known_after_any_options(
     verb: str, options: str, kind: str
 ) -> None:
-    statement = classify(f"{verb} {options} {kind} x", "d")
+    statement = parse_statement(f"{verb} {options} {kind} x", "d")
     assert statement.kind in (
         StatementKind.VIEW, StatementKind.TRIGGER, StatementKind.ROUTINE, StatementKind.ACCOUNT,
         StatementKind.STORAGE, StatementKind.ADMIN,

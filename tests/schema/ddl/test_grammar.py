@@ -13,14 +13,16 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.schema.catalog import column_of
-from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.sql_modes import SQL_MODES
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.backfill import backfill
-from cdc_pipeline.schema.evolution.changes import KnownTable, TableState, decide
+from cdc_pipeline.schema.evolution.changes import KnownTable, decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type, target_columns
 from tests.schema.ddl.generated_statements import Generated, Maker
@@ -97,11 +99,8 @@ class Grammar:
         self._offset += 10
         place = LogPosition(1, 1, self._offset)
         logged = LoggedStatement(
-            sql,
-            self._database,
+            parse_statement(sql, self._database, is_mariadb=self.is_mariadb, modes=self.modes),
             place,
-            is_mariadb=self.is_mariadb,
-            modes=self.modes,
             server_charset=SERVER_CHARSET,
         )
         apply(self.history, logged, lambda _database, _table: True)
@@ -132,7 +131,7 @@ class Grammar:
         version = self.history.at("g", table, LogPosition(1, 1, self._offset))
         assert version is not None
         assert version.schema is not None
-        state = TableState(
+        state = SourceTable(
             version.schema, version.charset, self.read_charset("g"), version.generated
         )
         target = KnownTable(
@@ -141,13 +140,12 @@ class Grammar:
         )
         try:
             decision = decide(
-                alter,
-                "g",
-                captured=lambda _database, _table: True,
-                known=lambda _database, name: target if name == table else None,
-                is_mariadb=self.is_mariadb,
-                modes=self.modes,
-                before=lambda _database, name: state if name == table else None,
+                StatementContext(
+                    parse_statement(alter, "g", is_mariadb=self.is_mariadb, modes=self.modes),
+                    captured=lambda _database, _table: True,
+                    known=lambda _database, name: target if name == table else None,
+                    before=lambda _database, name: state if name == table else None,
+                )
             )
         except CdcError:
             return set()
@@ -392,9 +390,9 @@ def test_k33_a_column_added_under_a_mode_is_read_as_the_server_reads_it(
                 continue
             grammar.set_mode("")
             assert not _differences(grammar, Generated(table, (alter,))), line
-            (action,) = alter_actions(
+            (action,) = parse_statement(
                 alter, "g", is_mariadb=grammar.is_mariadb, modes=grammar.modes_of_last
-            )
+            ).actions
             assert action.column is not None, line
             column = action.column.in_charset("latin2", is_mariadb=grammar.is_mariadb)
             value = backfill(column, modes=grammar.modes_of_last)

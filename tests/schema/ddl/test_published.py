@@ -7,11 +7,11 @@ import random
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
-from cdc_pipeline.schema.evolution.statement_context import KnownTable, Shadow
+from cdc_pipeline.schema.evolution.statement_context import KnownTable, Shadow, StatementContext
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -51,7 +51,7 @@ TEXTS = {
 @pytest.mark.parametrize("sql", TEXTS)
 def test_k26_no_literal_is_in_what_is_published(sql: str) -> None:
     """F13: statement texts with passwords and row values reached errors, cuts and Dagster."""
-    shown = published(sql, "shop", modes=MODES)
+    shown = published(parse_statement(sql, "shop", modes=MODES))
     assert CANARY not in shown
     assert shown == TEXTS[sql].replace("{n}", str(len(sql)))
 
@@ -68,13 +68,13 @@ def test_k26_no_literal_is_in_a_decision_or_an_error(sql: str) -> None:
     """F13: neither in the cut's decision, nor in an error."""
     try:
         decision = decide(
-            sql,
-            "shop",
-            captured=lambda *_: True,
-            known=_known,
-            modes=MODES,
-            journal="b.1",
-            offset=4,
+            StatementContext(
+                parse_statement(sql, "shop", modes=MODES),
+                captured=lambda *_: True,
+                known=_known,
+                journal="b.1",
+                offset=4,
+            )
         )
     except CdcError as error:
         told = str(error) + repr(error.as_dict())
@@ -86,21 +86,25 @@ def test_k26_no_literal_is_in_a_decision_or_an_error(sql: str) -> None:
 
 def test_k26_a_decision_keeps_the_meaning_of_a_ddl() -> None:
     sql = f"ALTER TABLE t ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT '{CANARY}'"
-    decision = decide(sql, "shop", captured=lambda *_: True, known=_known, modes=MODES)
+    decision = decide(
+        StatementContext(
+            parse_statement(sql, "shop", modes=MODES), captured=lambda *_: True, known=_known
+        )
+    )
     assert decision.ddl.sql == "ALTER TABLE t ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT ?"
     assert CANARY in repr(decision.changes), "the default is data: old rows get it"
 
 
 def _shadow_sql(sql: str, *masked: str) -> str:
     decision = decide(
-        sql,
-        "shop",
-        captured=lambda _database, table: table == "t",
-        known=_known,
-        modes=MODES,
-        shadow=lambda *_: Shadow(of="shop.t"),
-        shadowed=lambda name: "t" if name == "_t_gho" else "",
-        masked=lambda *_: masked,
+        StatementContext(
+            parse_statement(sql, "shop", modes=MODES),
+            captured=lambda _database, table: table == "t",
+            known=_known,
+            shadow=lambda *_: Shadow(of="shop.t"),
+            shadowed=lambda name: "t" if name == "_t_gho" else "",
+            masked=lambda *_: masked,
+        )
     )
     (change,) = decision.shadows
     assert change.shadow is not None
@@ -118,8 +122,10 @@ def test_k26_a_shadow_keeps_only_the_literals_that_it_needs() -> None:
     masked = _shadow_sql(sql.replace("'x'", f"'{CANARY}'"), "Email")
     assert CANARY not in masked
     assert "-7" not in masked
-    kept = [action.kind for action in alter_actions(_shadow_sql(sql), "shop", modes=MODES)]
-    assert kept == [action.kind for action in alter_actions(sql, "shop", modes=MODES)]
+    kept = [
+        action.kind for action in parse_statement(_shadow_sql(sql), "shop", modes=MODES).actions
+    ]
+    assert kept == [action.kind for action in parse_statement(sql, "shop", modes=MODES).actions]
 
 
 def test_k26_broken_and_random_texts_give_nothing_away() -> None:
@@ -153,12 +159,14 @@ def test_k26_broken_and_random_texts_give_nothing_away() -> None:
         sql = "ALTER TABLE t " + "".join(rng.choices(pieces, k=rng.randint(1, 12))).replace(
             "{}", CANARY
         )
-        assert CANARY not in published(sql, "shop", modes=MODES), sql
+        assert CANARY not in published(parse_statement(sql, "shop", modes=MODES)), sql
         cut = sql[: rng.randint(0, len(sql))]
-        shown = published(cut, "shop", modes=MODES)
+        shown = published(parse_statement(cut, "shop", modes=MODES))
         assert not any(CANARY[:size] in shown for size in range(4, len(CANARY) + 1)), cut
 
 
 def test_needed_later_of_a_text_that_breaks_off_is_what_is_published() -> None:
-    text = needed_later(f"ALTER TABLE t COMMENT '{CANARY}", (), modes=MODES, is_mariadb=False)
+    text = needed_later(
+        parse_statement(f"ALTER TABLE t COMMENT '{CANARY}", "", modes=MODES, is_mariadb=False), ()
+    )
     assert CANARY not in text

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.schema.ddl.alter import ActionKind, alter_actions
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.alter import ActionKind
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
@@ -349,7 +349,9 @@ def test_k13_added_column_has_the_servers_type_and_value(
     )[0]
     if data_type in ("enum", "set"):
         charset = None
-    (action,) = alter_actions(alter, database, is_mariadb=flavor == "mariadb", modes=MODES)
+    (action,) = parse_statement(
+        alter, database, is_mariadb=flavor == "mariadb", modes=MODES
+    ).actions
     assert action.kind is ActionKind.ADD_COLUMN, action
     assert action.column is not None
     ours = delta_type(action.column.column)
@@ -366,7 +368,7 @@ def test_k13_added_column_has_the_servers_type_and_value(
     position = re.sub(r" (FIRST|AFTER id)$", "", definition)
     create = f"CREATE TABLE u (id INT, c {position}, PRIMARY KEY (id)) DEFAULT CHARSET=utf8mb4"
     server.execute_all(f"USE `{database}`", create)
-    created = create_columns(create, database, is_mariadb=flavor == "mariadb", modes=MODES)
+    created = parse_statement(create, database, is_mariadb=flavor == "mariadb", modes=MODES).created
     assert created is not None
     assert [delta_type(column.column) for column in created.columns] == ["int", ours]
     assert created.primary_key == ("id",)

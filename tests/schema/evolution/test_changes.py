@@ -14,8 +14,10 @@ from cdc_pipeline.errors import (
     UnsupportedDdlError,
     UnsupportedEventError,
 )
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
@@ -38,15 +40,15 @@ def captured(database: str, table: str) -> bool:
 def said(sql: str, *, known: bool = True) -> Decision:
     """`t` and `u` are captured, `x...` are not; only `t` has a target."""
     return decide(
-        sql,
-        "d",
-        captured=captured,
-        known=lambda _, table: KNOWN if known and table == "t" else None,
-        targets_in=lambda database: ["t"] if database == "d" and known else [],
-        is_mariadb=True,
-        journal="binlog.000007",
-        offset=1234,
-        reachable=lambda: [("d", "t")] if known else [],
+        StatementContext(
+            parse_statement(sql, "d", is_mariadb=True),
+            captured=captured,
+            known=lambda _, table: KNOWN if known and table == "t" else None,
+            targets_in=lambda database: ["t"] if database == "d" and known else [],
+            journal="binlog.000007",
+            offset=1234,
+            reachable=lambda: [("d", "t")] if known else [],
+        )
     )
 
 
@@ -143,7 +145,7 @@ def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -
     with pytest.raises(UnsupportedDdlError) as caught:
         said(sql)
     assert (caught.value.journal, caught.value.offset) == ("binlog.000007", 1234)
-    assert caught.value.got == published(sql, "shop")  # without literals (K26)
+    assert caught.value.got == published(parse_statement(sql, "shop"))  # without literals (K26)
     assert caught.value.next_step
 
 
@@ -174,7 +176,7 @@ def test_k29_f72_what_may_carry_rows_is_an_error_of_each_table_that_it_may_have_
         said(sql)
     error = caught.value
     assert (error.table, error.journal, error.offset) == ("d.t", "binlog.000007", 1234)
-    assert error.got == published(sql, "d", is_mariadb=True)
+    assert error.got == published(parse_statement(sql, "d", is_mariadb=True))
     assert "secret" not in f"{error.what} {error.got} {error.next_step}"  # K26
     assert error.next_step
 
@@ -188,7 +190,13 @@ def test_added_names_that_delta_cannot_hold_stop(name: str) -> None:
 
 def test_drop_database_stops_where_its_targets_are_not_told() -> None:
     with pytest.raises(UnsupportedDdlError):
-        decide("DROP DATABASE other", "d", captured=captured, known=lambda *_: None)
+        decide(
+            StatementContext(
+                parse_statement("DROP DATABASE other", "d"),
+                captured=captured,
+                known=lambda *_: None,
+            )
+        )
 
 
 def test_long_statements_are_shortened() -> None:
@@ -219,7 +227,7 @@ def test_long_statements_are_shortened() -> None:
     ],
 )
 def test_s7_ddl_of_captured_tables_stands_alone(sql: str, isolated: bool) -> None:
-    assert is_isolated(sql, "d", captured) is isolated
+    assert is_isolated(parse_statement(sql, "d"), captured) is isolated
 
 
 SCHEMA = TableSchema(

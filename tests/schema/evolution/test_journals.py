@@ -13,7 +13,9 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type
@@ -38,16 +40,17 @@ class Lake:
 
     def apply(self, said: Said) -> str:
         decision = decide(
-            said.sql,
-            said.database,
-            captured=self.captured,
-            known=lambda _, table: self.tables.get(table),
-            targets_in=lambda database: self.tables if database == self.database else (),
-            is_mariadb=self.is_mariadb,
-            modes=said.modes,
-            journal="binlog.000001",
-            offset=said.offset,
-            reachable=lambda: [(self.database, table) for table in self.tables],
+            StatementContext(
+                parse_statement(
+                    said.sql, said.database, is_mariadb=self.is_mariadb, modes=said.modes
+                ),
+                captured=self.captured,
+                known=lambda _, table: self.tables.get(table),
+                targets_in=lambda database: self.tables if database == self.database else (),
+                journal="binlog.000001",
+                offset=said.offset,
+                reachable=lambda: [(self.database, table) for table in self.tables],
+            )
         )
         for create in decision.creates:
             self.tables[create.table[1]] = KnownTable(
@@ -259,9 +262,13 @@ def test_every_statement_as_it_is_logged_ends_in_its_decision(
     assert outcome == wanted, said.sql
     changes_target = wanted in ("applied", "refused") or "INDEX" in said.sql
     if changes_target:
-        assert is_isolated(said.sql, said.database, lake.captured, is_mariadb=lake.is_mariadb)
+        assert is_isolated(
+            parse_statement(said.sql, said.database, is_mariadb=lake.is_mariadb), lake.captured
+        )
     if wanted in ("ignored", "statement"):
-        assert not is_isolated(said.sql, said.database, lake.captured, is_mariadb=lake.is_mariadb)
+        assert not is_isolated(
+            parse_statement(said.sql, said.database, is_mariadb=lake.is_mariadb), lake.captured
+        )
 
 
 def _outcome(lake: Lake, said: Said) -> str:

@@ -12,18 +12,22 @@ import pytest
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import (
     Decision,
     KnownTable,
     RowPosition,
-    TableState,
     decide,
 )
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Shadow, TableChange
+from cdc_pipeline.schema.evolution.statement_context import (
+    ALL_FEATURES,
+    Shadow,
+    StatementContext,
+    TableChange,
+)
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
-from cdc_pipeline.schema.history.apply_ddl import generated_columns, resolved_column
+from cdc_pipeline.schema.source_table import SourceTable, created
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 
@@ -34,16 +38,12 @@ TABLE = (
 )
 
 
-def state_of(sql: str) -> TableState:
-    created = create_columns(sql)
-    assert created is not None
-    columns = [
-        resolved_column(definition, "utf8mb4", is_mariadb=False) for definition in created.columns
-    ]
-    names = [column.name for column in columns]
-    key = tuple(names.index(name) for name in created.primary_key)
-    generated = generated_columns(created.columns, columns)
-    return TableState(TableSchema("d", "t", tuple(columns), key), "utf8mb4", generated=generated)
+def state_of(sql: str) -> SourceTable:
+    by = parse_statement(sql, "").created
+    assert by is not None
+    return replace(
+        created(("d", "t"), by, database_charset="utf8mb4", is_mariadb=False), database_charset=""
+    )
 
 
 STATE = state_of(TABLE)
@@ -56,7 +56,7 @@ def said(
     sql: str,
     *,
     known: KnownTable | None = KNOWN,
-    state: TableState = STATE,
+    state: SourceTable = STATE,
     features: Any = ALL_FEATURES,
     strict: bool = True,
     shadows: dict[str, Shadow] | None = None,
@@ -68,22 +68,26 @@ def said(
 ) -> Decision:
     """`t` and `v` are captured; only `t` has a target."""
     return decide(
-        sql,
-        default_database,
-        captured=lambda database, table: database == "d" and table in ("t", "v"),
-        known=lambda database, table: known if (database, table) == ("d", "t") else None,
-        targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
-        is_mariadb=is_mariadb,
-        modes=SqlModes(strict=strict, trims_char=True),
-        journal="binlog.000007",
-        offset=offset,
-        policy=lambda _database, _table: SchemaChangePolicy(**policy),
-        before=lambda database, table: state if (database, table) == ("d", "t") else None,
-        catalog_after=lambda _database, _table: catalog,
-        shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
-        features=features,
-        place=RowPosition(77, 5, "g:1"),
-        reachable=lambda: [("d", "t")],
+        StatementContext(
+            parse_statement(
+                sql,
+                default_database,
+                is_mariadb=is_mariadb,
+                modes=SqlModes(strict=strict, trims_char=True),
+            ),
+            captured=lambda database, table: database == "d" and table in ("t", "v"),
+            known=lambda database, table: known if (database, table) == ("d", "t") else None,
+            targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
+            journal="binlog.000007",
+            offset=offset,
+            policy=lambda _database, _table: SchemaChangePolicy(**policy),
+            before=lambda database, table: state if (database, table) == ("d", "t") else None,
+            catalog_after=lambda _database, _table: catalog,
+            shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
+            features=features,
+            place=RowPosition(77, 5, "g:1"),
+            reachable=lambda: [("d", "t")],
+        )
     )
 
 

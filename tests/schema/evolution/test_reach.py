@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import ContentUnknownError
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.ddl.ddl import parse_statement
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
 from cdc_pipeline.text.table_names import NameRule
 
@@ -33,6 +35,7 @@ def reached(
     *,
     among: Collection[tuple[str, str]] = (A, B, KID),
     programs: StoredPrograms | None = None,
+    modes: SqlModes = UNKNOWN_MODES,
     **rest: Any,
 ) -> set[str]:
     """The tables that a statement is an error of, one after the other, as a run suspends them."""
@@ -40,16 +43,16 @@ def reached(
     while True:
         try:
             decide(
-                sql,
-                "o",
-                captured=lambda database, table: database == "c" and table not in found,
-                known=lambda *_: None,
-                is_mariadb=True,
-                journal="b.000002",
-                offset=500,
-                reachable=lambda: among,
-                programs=lambda: programs,
-                **rest,
+                StatementContext(
+                    parse_statement(sql, "o", is_mariadb=True, modes=modes),
+                    captured=lambda database, table: database == "c" and table not in found,
+                    known=lambda *_: None,
+                    journal="b.000002",
+                    offset=500,
+                    reachable=lambda: among,
+                    programs=lambda: programs,
+                    **rest,
+                )
             )
         except ContentUnknownError as error:
             found.add(str(error.table).partition(".")[2])
@@ -168,14 +171,19 @@ def test_k29_mysqls_create_table_select_writes_its_own_table_alone() -> None:
     for is_mariadb in (False, True):
         with pytest.raises(ContentUnknownError) as caught:
             decide(
-                sql,
-                "o",
-                captured=lambda *table: table == A,
-                known=lambda *_: None,
-                is_mariadb=is_mariadb,
-                reachable=lambda: [A, B],
+                StatementContext(
+                    parse_statement(sql, "o", is_mariadb=is_mariadb),
+                    captured=lambda *table: table == A,
+                    known=lambda *_: None,
+                    reachable=lambda: [A, B],
+                )
             )
         found.append(caught.value.table)
     assert found == ["c.a", "c.a"]
-    assert decide(sql, "o", captured=lambda _, table: table == "b", known=lambda *_: None,
-                  reachable=lambda: [B]).ignored  # fmt: skip
+    context = StatementContext(
+        parse_statement(sql, "o"),
+        captured=lambda _, table: table == "b",
+        known=lambda *_: None,
+        reachable=lambda: [B],
+    )
+    assert decide(context).ignored

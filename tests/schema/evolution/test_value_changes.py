@@ -12,7 +12,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.value_changes import (
     ValueChange,
@@ -21,7 +21,7 @@ from cdc_pipeline.schema.evolution.value_changes import (
     is_lossless,
     value_change,
 )
-from cdc_pipeline.schema.history.apply_ddl import resolved_column
+from cdc_pipeline.schema.source_table import resolved_column
 from tests.servers import Server
 
 # old definition | new definition | values, as SQL
@@ -121,9 +121,9 @@ def lines(text: str) -> list[list[str]]:
 
 
 def definition(text: str, *, is_mariadb: bool) -> tuple[Column, ColumnDefinition]:
-    created = create_columns(
-        f"CREATE TABLE t (c {text}, id INT PRIMARY KEY)", is_mariadb=is_mariadb
-    )
+    created = parse_statement(
+        f"CREATE TABLE t (c {text}, id INT PRIMARY KEY)", "", is_mariadb=is_mariadb
+    ).created
     assert created is not None, text
     found = created.columns[0]
     return resolved_column(found, "utf8mb4", is_mariadb=is_mariadb), found

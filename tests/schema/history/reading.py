@@ -110,7 +110,7 @@ class Reading:
         for chunk in chunks:
             buffer.feed(chunk)
             for piece in slices:
-                self._apply(piece, schemas, is_mariadb=is_mariadb)
+                self._apply(piece, schemas, rules)
                 for table in decoder.decode([piece]).tables:
                     self.schemas.append(table.rows.schema)
                     self.changes.append(table.rows)
@@ -122,11 +122,12 @@ class Reading:
         schemas.save(None, source_time_us=-1)
 
     @staticmethod
-    def _apply(piece: EventSlice, schemas: Schemas, *, is_mariadb: bool) -> None:
+    def _apply(piece: EventSlice, schemas: Schemas, rules: StatementRules) -> None:
         for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
+            query = parse_query(piece.chunk, row)
             schemas.apply(
-                parse_query(piece.chunk, row),
-                is_mariadb=is_mariadb,
+                query,
+                rules.parse(query),
                 journal=piece.chunk.journal,
                 offset=int(piece.chunk.events["offset"][row]),
                 time_us=int(piece.chunk.events["commit_ts_us"][row]),

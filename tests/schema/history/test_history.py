@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
 from tests.servers import Server
@@ -122,7 +123,11 @@ UNCERTAIN = [
 def test_what_the_text_does_not_tell_is_unknown_from_there_on(sql: str) -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "id", "a"))
-    apply(history, LoggedStatement(sql, "d", LogPosition(1, 1, 20)), lambda _database, _table: True)
+    apply(
+        history,
+        LoggedStatement(parse_statement(sql, "d"), LogPosition(1, 1, 20)),
+        lambda _database, _table: True,
+    )
     assert names_at(history, 19) == ["id", "a"]
     found = history.at("d", "t", LogPosition(1, 1, 20))
     assert found is not None
@@ -156,7 +161,8 @@ def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str
         history = SchemaHistory()
         for offset, said in ((1, create), (2, sql)):
             logged = LoggedStatement(
-                said, fresh_database, LogPosition(1, 1, offset), is_mariadb=is_mariadb
+                parse_statement(said, fresh_database, is_mariadb=is_mariadb),
+                LogPosition(1, 1, offset),
             )
             apply(history, logged, lambda _database, _table: True)
         found = history.at(fresh_database, "t", LogPosition(1, 1, 3))
@@ -192,7 +198,9 @@ def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says(
     for sql, is_known in cases:
         history = SchemaHistory()
         apply(
-            history, LoggedStatement(sql, "d", LogPosition(1, 1, 5)), lambda _database, _table: True
+            history,
+            LoggedStatement(parse_statement(sql, "d"), LogPosition(1, 1, 5)),
+            lambda _database, _table: True,
         )
         version = history.at("d", "t", LogPosition(1, 1, 9))
         assert version is not None
@@ -200,7 +208,7 @@ def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says(
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET ascii"
     apply(
         history,
-        LoggedStatement(convert, "d", LogPosition(1, 1, 15)),
+        LoggedStatement(parse_statement(convert, "d"), LogPosition(1, 1, 15)),
         lambda _database, _table: True,
     )
     version = history.at("d", "t", LogPosition(1, 1, 19))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory, Version
@@ -18,11 +19,8 @@ def history_of(
     modes = SqlModes.from_bits(sql_mode, is_mariadb=is_mariadb)
     for number, sql in enumerate(statements, 1):
         logged = LoggedStatement(
-            sql,
-            "d",
+            parse_statement(sql, "d", is_mariadb=is_mariadb, modes=modes),
             LogPosition(1, 1, 10 * number),
-            is_mariadb=is_mariadb,
-            modes=modes,
             server_charset=server_charset,
         )
         apply(history, logged, lambda _database, _table: True)

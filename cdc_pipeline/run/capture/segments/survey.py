@@ -26,7 +26,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.run.decode.statements import StatementRules
-from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.source.archive.files import read_head, read_journal
@@ -133,7 +132,6 @@ class _Surveyor:
             tables, is_mariadb=is_mariadb, names=names, config=config, followed=followed
         )
         self._tables = tables
-        self._is_mariadb = is_mariadb
         self._pass = TransactionPass()
         self._start = start
         self._end = start
@@ -204,11 +202,9 @@ class _Surveyor:
         if chunk.events["role"][row] == Role.XA_PREPARE:
             return "prepared", parse_prepare(chunk, row).xid
         query = parse_query(chunk, row)
-        if self._rules.is_isolated(query.sql, query.database):
+        if self._rules.is_isolated(query):
             return "alone", ""
-        statement = classify(
-            query.sql, query.database, is_mariadb=self._is_mariadb, modes=self._rules.modes
-        )
+        statement = self._rules.parse(query)
         if statement.kind in _XA_ENDS:
             return "ended", statement.name
         if statement.kind in _DATABASES:
