@@ -134,7 +134,7 @@ def _child(asked: dict[str, Any]) -> int:
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda slices: not taken.extend(slices),  # type: ignore[func-returns-value]  # None: go on
-        is_isolated=lambda _sql, _database: False,
+        is_isolated=lambda _query: False,
         source="",
     )
     maps = TableMaps(lambda _database, _table: True)

@@ -250,7 +250,7 @@ def large_transaction(folder: Path) -> int:
     """Feed one transaction piece by piece; the first get waits until half of it was put."""
     store = MixedEventStore(folder / "store", memory_bytes=64 << 20)
     store.start()
-    buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="mysql:7")
+    buffer = TransactionBuffer(store.put, is_isolated=lambda _query: False, source="mysql:7")
     chunk_bytes = 4 << 20
     chunks = LARGE_BYTES // chunk_bytes
     half = threading.Event()

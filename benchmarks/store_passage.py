@@ -27,7 +27,7 @@ def pass_through(config: PipelineConfig, source: Source, start: Position, end: P
     ack here."""
     store = build_store(config)
     store.start()
-    buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="bench")
+    buffer = TransactionBuffer(store.put, is_isolated=lambda _query: False, source="bench")
 
     def read() -> None:
         try:
