@@ -48,16 +48,12 @@ def build_source(config: PipelineConfig) -> Source:
         )
     from cdc_pipeline.source.live.live import LiveSource
 
-    live = LiveSource(
-        config.source, pipeline_name=config.name, captured=partial(captured_by, config)
-    )
-    if config.source.archive_directory is None:
-        return live
-    from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+    kind = LiveSource
+    if config.source.archive_directory is not None:
+        from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
 
-    return ArchiveThenLive(
-        live, config.source.archive_directory, unpacked_bytes_max=config.source.unpacked_bytes_max
-    )
+        kind = ArchiveThenLive
+    return kind(config.source, pipeline_name=config.name, captured=partial(captured_by, config))
 
 
 class _FileOptions(TypedDict):

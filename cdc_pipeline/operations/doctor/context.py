@@ -82,15 +82,13 @@ class Context:
         return self.config.source
 
     def open_server(self, config: PipelineConfig) -> None:
-        from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
         from cdc_pipeline.source.live.live import LiveSource
 
         source = build_source(config)
-        live = source.live if isinstance(source, ArchiveThenLive) else source
         assert isinstance(config.source, LiveSourceConfig)
-        assert isinstance(live, LiveSource)
-        self.chosen, self._source, self._live = config.source, source, live
-        self.config = self.config.comparing(live.server.identity.names)
+        assert isinstance(source, LiveSource)
+        self.chosen, self._source, self._live = config.source, source, source
+        self.config = self.config.comparing(source.identity.names)
 
     def open_archive(self) -> Source:
         """Not yet checked."""

@@ -44,11 +44,11 @@ class _Log:
 
 
 def _log(context: Context) -> _Log:
-    return _Log(context.live.journals(), journal_retention(context.variables))
+    return _Log(context.server.journals(), journal_retention(context.variables))
 
 
 def _growth(context: Context) -> float | None:
-    journals = context.live.journals()
+    journals = context.server.journals()
     if len(journals) < 2:
         return None
     created_s = [context.journal_created_s(info.journal) for info in (journals[0], journals[-1])]
@@ -218,7 +218,7 @@ def _archive(context: Context) -> Iterator[Verdict]:
     if directory is None:
         return
     files = journal_files(directory)
-    first_there = journal_number(context.live.journals()[0].journal)
+    first_there = journal_number(context.server.journals()[0].journal)
     if not files:
         yield warning(
             "the archive holds no journals, so it is of no use",

@@ -18,25 +18,25 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.binlog.chunk import Chunks, JournalFormat
-from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
-from cdc_pipeline.position.position import FIRST_OFFSET, Position, ServerIdentity
+from cdc_pipeline.position.position import FIRST_OFFSET, Position
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.position.start.lookup import locate_gtid_set
 from cdc_pipeline.position.start.same_log import begin_again
-from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
-from cdc_pipeline.source.protocol import ArchivedPart, PlacedCatalog, Source
+from cdc_pipeline.source.live import log_positions
+from cdc_pipeline.source.live.live import CapturedBy, LiveSource, all_captured
+from cdc_pipeline.source.protocol import ArchivedPart
 
 _SETTING: Final = "source.archive_directory"
 
@@ -50,65 +50,42 @@ class _Way:
     oldest: str
 
 
-class ArchiveThenLive:
-    """A `Source`; `directory` has copies of the server's journals, under their original names."""
+class ArchiveThenLive(LiveSource):
+    """A server whose configuration names a directory with copies of its journals, under their
+    original names.
+    """
 
     def __init__(
-        self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
+        self, config: LiveSourceConfig, *, pipeline_name: str, captured: CapturedBy = all_captured
     ) -> None:
-        self.live = live
-        self.directory = directory
-        self._unpacked_bytes_max = unpacked_bytes_max
-        self._archive = ArchiveSource(directory, unpacked_bytes_max=unpacked_bytes_max)
+        super().__init__(config, pipeline_name=pipeline_name, captured=captured)
+        assert config.archive_directory is not None
+        self.directory = config.archive_directory
+        self._archive = ArchiveSource(self.directory, unpacked_bytes_max=config.unpacked_bytes_max)
         self._ways: dict[tuple[Position, str], _Way] = {}
 
-    @property
-    def identity(self) -> ServerIdentity:
-        return self.live.identity
-
-    @property
-    def uses_gtids(self) -> bool:
-        return self.live.uses_gtids
-
-    @property
-    def is_archive(self) -> bool:
-        return False
-
     def journal_created_s(self, journal: str) -> int:
-        if any(info.journal == journal for info in self.live.journals()):
-            return self.live.journal_created_s(journal)
+        if any(info.journal == journal for info in self.server.journals()):
+            return super().journal_created_s(journal)
         return read_head(self._file(journal_number(journal))).journal_format.created_s
-
-    def check(self) -> None:
-        self.live.check()
 
     def journals(self) -> list[JournalInfo]:
         """The server's, preceded by those that only the archive has."""
-        listed = self.live.journals()
+        listed = self.server.journals()
         oldest = journal_number(listed[0].journal) if listed else 0
         older = [file for file in self._files() if journal_number(file.name) < oldest]
         return [*(JournalInfo(file.name, file.stat().st_size) for file in older), *listed]
 
-    def end_position(self) -> Position:
-        return self.live.end_position()
-
     def earliest_position(self) -> Position:
         """Of the oldest archived journal that joins the server's log, else of that log."""
-        oldest = self.live.earliest_position()
+        oldest = log_positions.earliest(self.server)
         numbers = {journal_number(file.name): file for file in self._files()}
         first = journal_number(oldest.journal)
         while first - 1 in numbers:
             first -= 1
         if first == journal_number(oldest.journal):
             return oldest
-        head = read_head(numbers[first])
-        created_s = head.journal_format.created_s
-        return Position(
-            numbers[first].name,
-            FIRST_OFFSET,
-            gtid_set=preceding_set(head),
-            journal_created_s=created_s,
-        )
+        return _begin_of(numbers[first])
 
     def validate_position(self, position: Position) -> None:
         """Check as the server does; what it has purged must be in the archive, and the archive must
@@ -118,11 +95,11 @@ class ArchiveThenLive:
         if self._needs_archive(position):
             self._way(position)
         else:
-            self.live.validate_position(position)
+            super().validate_position(position)
 
     def reasons(self, start: Position) -> tuple[str, ...]:
         if not self._needs_archive(start):
-            return self.live.reasons(start)
+            return super().reasons(start)
         way = self._way(start)
         names = [
             file.name
@@ -136,48 +113,18 @@ class ArchiveThenLive:
             f"{way.oldest} on",
         )
 
-    def tables(self) -> list[str] | None:
-        return self.live.tables()
-
-    def catalog(
-        self, captured: Callable[[str, str], bool], *, since: Position
-    ) -> PlacedCatalog | None:
-        """The server's; purged journals are searched for DDL in the archive."""
-        from cdc_pipeline.source.live.live import LiveSource
-
-        if not isinstance(self.live, LiveSource):
-            return self.live.catalog(captured, since=since)
-        return self.live.catalog(captured, since=since, log=self._over)
-
-    def programs(self, *, since: Position) -> StoredPrograms | None:
-        """The server's; purged journals are searched in the archive."""
-        from cdc_pipeline.source.live.live import LiveSource
-
-        if not isinstance(self.live, LiveSource):
-            return self.live.programs(since=since)
-        return self.live.programs(since=since, log=self._over)
-
-    def _over(self, live: Source) -> ArchiveThenLive:
-        return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
-
-    def prepared_xids(self) -> frozenset[str] | None:
-        return self.live.prepared_xids()
-
-    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        return self.live.warnings(tables)
-
     def chunks(self, start: Position, end: Position) -> Chunks:
         if not self._needs_archive(start):
-            yield from self.live.chunks(start, end)
+            yield from super().chunks(start, end)
             return
         way = self._way(start)
         offset = way.start.offset
         for number in range(way.start.order[0], end.order[0] + 1):
-            listed = {journal_number(info.journal): info.journal for info in self.live.journals()}
+            listed = {journal_number(info.journal): info.journal for info in self.server.journals()}
             if number in listed:
                 head = self._live_format(listed[number])
                 at = Position(listed[number], journal_created_s=head.created_s)
-                yield from self.live.chunks(at, replace(end, gtid_set=""))
+                yield from super().chunks(at, replace(end, gtid_set=""))
                 return
             # The journal may have been purged since the run began: then it must now be in the
             # archive.
@@ -199,29 +146,29 @@ class ArchiveThenLive:
         return ArchivedPart(self.directory, way.start, min(upto, end, key=lambda at: at.order))
 
     def ends_closed(self, position: Position) -> bool:
-        if any(info.journal == position.journal for info in self.live.journals()):
-            return self.live.ends_closed(position)
+        if any(info.journal == position.journal for info in self.server.journals()):
+            return super().ends_closed(position)
         return any(
             file.name == position.journal for file in self._files()
         ) and self._archive.ends_closed(position)
 
     def close(self) -> None:
         self._archive.close()
-        self.live.close()
+        super().close()
 
     # -- whether, and from where -------------------------------------------------------------------
 
     def _needs_archive(self, start: Position) -> bool:
-        oldest = self.live.earliest_position()
+        oldest = log_positions.earliest(self.server)
         if self._by_gtid(start):
             return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
         return start.order[0] < oldest.order[0]
 
     def _by_gtid(self, start: Position) -> bool:
-        return bool(start.gtid_set) and bool(self.live.end_position().gtid_set)
+        return bool(start.gtid_set) and bool(self.server.end_position().gtid_set)
 
     def _way(self, start: Position) -> _Way:
-        oldest = self.live.earliest_position()
+        oldest = log_positions.earliest(self.server)
         key = (start, oldest.journal)
         if key not in self._ways:
             try:
@@ -267,12 +214,8 @@ class ArchiveThenLive:
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
         """The place in the journal that only transactions outside the set follow."""
-        head = read_head(file)
-        created_s = head.journal_format.created_s
-        begin = Position(
-            file.name, FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s
-        )
-        end = Position(file.name, file.stat().st_size, journal_created_s=created_s)
+        begin = _begin_of(file)
+        end = replace(begin, offset=file.stat().st_size, gtid_set="")
         flavor = self.identity.flavor
         with closing(self._archive.chunks(begin, end)) as chunks:
             return locate_gtid_set(chunks, wanted=gtid_set, earliest=begin, end=end, flavor=flavor)
@@ -293,7 +236,7 @@ class ArchiveThenLive:
             )
         archived = {file.name: file for file in self._files()}
         self._check_tails({name: file.stat().st_size for name, file in archived.items()})
-        common = [info.journal for info in self.live.journals() if info.journal in archived]
+        common = [info.journal for info in self.server.journals() if info.journal in archived]
         if common:
             theirs = self._live_format(common[-1])
             ours = read_head(archived[common[-1]]).journal_format
@@ -304,12 +247,12 @@ class ArchiveThenLive:
                     "as on the server",
                     f"server id {ours.server_id}, created at {ours.created_s}",
                 )
-        if self.live.end_position().gtid_set:
+        if self.server.end_position().gtid_set:
             self._check_sets(file, head, oldest)
 
     def _check_tails(self, archived_bytes: dict[str, int]) -> None:
         """A copy longer than the server's journal: the server has lost its end (K24)."""
-        for info in self.live.journals():
+        for info in self.server.journals():
             if archived_bytes.get(info.journal, 0) > info.size_bytes:
                 raise SourceIdentityError(
                     "the archive holds more of a journal than the server: the server was restored "
@@ -325,7 +268,7 @@ class ArchiveThenLive:
                 )
 
     def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
-        scanned = scan(file, head, unpacked_bytes_max=self._unpacked_bytes_max)
+        scanned = scan(file, head, unpacked_bytes_max=self.config.unpacked_bytes_max)
         if scanned.failure is not None:
             raise scanned.failure
         ours, purged = self._set(scanned.end.gtid_set), self._set(oldest.gtid_set)
@@ -376,9 +319,9 @@ class ArchiveThenLive:
 
     def _live_format(self, journal: str) -> JournalFormat:
         begin = Position(journal)
-        sizes = {info.journal: info.size_bytes for info in self.live.journals()}
+        sizes = {info.journal: info.size_bytes for info in self.server.journals()}
         end = Position(journal, max(sizes.get(journal, 0), FIRST_OFFSET + 1))
-        with closing(self.live.chunks(begin, end)) as chunks:
+        with closing(super().chunks(begin, end)) as chunks:
             live_format: JournalFormat = next(chunks).journal_format
             return live_format
 
@@ -401,7 +344,7 @@ class ArchiveThenLive:
         raise JournalMissingError(
             "a journal that must be read is neither on the server nor in the archive",
             setting=_SETTING,
-            journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
+            journal=f"{log_positions.earliest(self.server).journal.rpartition('.')[0]}.{number:06d}",
             expected=f"it in {self.directory}",
             got=there,
             next_step=f"copy it into the archive directory; if it is lost, {begin_again()}",
@@ -411,3 +354,12 @@ class ArchiveThenLive:
         # Any: all sets of one source are of its flavor, which types cannot express.
         parsed = parse_gtid_set(text, self.identity.flavor)
         return parsed.position() if isinstance(parsed, MariadbGtidSet) else parsed
+
+
+def _begin_of(file: Path) -> Position:
+    head = read_head(file)
+    return Position(
+        file.name,
+        gtid_set=preceding_set(head),
+        journal_created_s=head.journal_format.created_s,
+    )

@@ -59,7 +59,7 @@ from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
-from cdc_pipeline.source.protocol import PlacedCatalog, Source
+from cdc_pipeline.source.protocol import ArchivedPart, PlacedCatalog
 from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 # at once: what the processor's cache holds beside the kernel's copy of it
@@ -72,6 +72,13 @@ _GOAL_BYTES_MIN: Final = 64 << 10
 _POOL: Final = BlockPool(_CHUNK_BYTES, spare_blocks_max=5)
 _HOST_BYTES_MAX: Final = 60
 _UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
+
+
+CapturedBy = Callable[[NameRule], Callable[[str, str], bool]]
+
+
+def all_captured(_names: NameRule) -> Callable[[str, str], bool]:
+    return lambda _database, _table: True
 
 
 class LiveSource:
@@ -88,9 +95,7 @@ class LiveSource:
         config: LiveSourceConfig,
         *,
         pipeline_name: str,
-        captured: Callable[[NameRule], Callable[[str, str], bool]] = lambda _names: (
-            lambda _database, _table: True
-        ),
+        captured: CapturedBy = all_captured,
     ) -> None:
         self.config = config
         self.pipeline_name = pipeline_name
@@ -162,25 +167,15 @@ class LiveSource:
         return [name for name in self.server.tables() if captured(*split_table_name(name))]
 
     def catalog(
-        self,
-        captured: Callable[[str, str], bool],
-        *,
-        since: Position,
-        log: Callable[[Source], Source] | None = None,
+        self, captured: Callable[[str, str], bool], *, since: Position
     ) -> PlacedCatalog | None:
-        """Over separate connections: a running dump continues. `log` makes the source of the log
-        from a second such source; by default that source itself.
-        """
+        """Over separate connections: a running dump continues."""
         with self._second("catalog") as second:
-            return placed_catalog(
-                second.server, log(second) if log else second, captured, since=since
-            )
+            return placed_catalog(second.server, second, captured, since=since)
 
-    def programs(
-        self, *, since: Position, log: Callable[[Source], Source] | None = None
-    ) -> StoredPrograms | None:
+    def programs(self, *, since: Position) -> StoredPrograms | None:
         with self._second("programs") as second:
-            return placed_programs(second.server, log(second) if log else second, since=since)
+            return placed_programs(second.server, second, since=since)
 
     @contextlib.contextmanager
     def _second(self, purpose: str) -> Iterator[LiveSource]:
@@ -189,7 +184,7 @@ class LiveSource:
         # differ too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
-        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/{purpose}{own}")
+        second = type(self)(config, pipeline_name=f"{self.pipeline_name}/{purpose}{own}")
         try:
             yield second
         finally:
@@ -228,8 +223,8 @@ class LiveSource:
                 self._dump = None
             dump.close()
 
-    def archived(self, start: Position, end: Position) -> None:
-        pass
+    def archived(self, start: Position, end: Position) -> ArchivedPart | None:  # noqa: ARG002
+        return None
 
     def ends_closed(self, position: Position) -> bool:
         return log_positions.ends_closed(self.server, position)

@@ -60,7 +60,8 @@ class Log:
             shutil.copy2(self.all_files[number - 1], self.archive)
 
     def source(self) -> ArchiveThenLive:
-        return ArchiveThenLive(self.live(), self.archive)
+        config = self.config.model_copy(update={"archive_directory": self.archive})
+        return ArchiveThenLive(config, pipeline_name="shop")
 
     def live(self) -> LiveSource:
         return LiveSource(self.config, pipeline_name="shop")
