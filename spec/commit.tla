@@ -227,7 +227,7 @@ Stages(r, rec) ==
 
 StageBatch(r) ==
     \* sink/lake_sink.py::Sink.begin  sink/staging/staging.py::StagedBatch.add
-    \* run/capture/commit.py::Committer.commit  run/capture/commit.py::AdvanceCursor.cover
+    \* run/capture/commit.py::Committer.commit  run/capture/commit.py::Committer._extent
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ \E high \in cursor.place + 1 .. LogLen :
        LET targets == {t \in Tables : ~IsHeld(t) /\ Changes(t, cursor.place, high) # {}} IN

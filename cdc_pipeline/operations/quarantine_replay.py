@@ -177,8 +177,7 @@ class _Replay:
             rows = joined([rows for _, rows in entries_of_schema])
             try:
                 self._targets.masks.check_parked(schema)
-                self._targets.check_rows(rows)
-                following = self._targets.with_rescued(self._targets.confirm(schema), rows)
+                following = self._targets.accept(rows)
             except CdcError as error:
                 settled.left.update((entry.id, error.what) for entry, _ in entries_of_schema)
                 continue

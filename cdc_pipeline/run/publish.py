@@ -1,14 +1,14 @@
-"""Publish a cut: tell the observer, write the cursor, ack, clean up (K2, K3).
+"""Publish a cut: tell the observer, write the cursor, clean up (K2, K3).
 
 Rules:
 - Every batch ends here: of a capture, a catch-up, a snapshot, a repair, a person.
-- The cursor follows the cut, the ack follows the cursor. If a run crashes in between, the next one
-  compares cursor and cut and repairs the difference (`plan/reconcile.py`).
+- The cursor follows the cut. If a run crashes in between, the next one compares cursor and cut and
+  repairs the difference (`plan/reconcile.py`). A capture acks after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
@@ -25,11 +25,10 @@ def publish(
     cursors: CursorStore,
     observer: RunObserver,
     metadata: Mapping[str, object] | None = None,
-    ack: Callable[[], None] = lambda: None,
 ) -> Cut:
-    """Bring a cut that was just written to its end; `ack` is called behind the cursor."""
+    """Bring a cut that was just written to its end."""
     observer.published(cut)
-    move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata, ack=ack)
+    move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata)
     return cut
 
 
@@ -39,13 +38,11 @@ def move_to_cut(
     sink: Sink,
     cursors: CursorStore,
     metadata: Mapping[str, object] | None = None,
-    ack: Callable[[], None] = lambda: None,
 ) -> None:
     """Move the cursor to a cut that is already known; see `publish`."""
     reach("before_cursor")
     cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
     reach("before_ack")
-    ack()
     sink.cleanup(cut)
 
 

@@ -21,18 +21,13 @@ from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode, MemoryEventStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
-from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import NameRule
 
 
 def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str], bool]:
     """By database and name, on a server that compares names so."""
-    included, excluded = (
-        TablePatterns(TablePattern.parse(text, names) for text in patterns)
-        for patterns in (config.tables.include, config.tables.exclude)
-    )
-    return lambda database, table: (
-        included.match(database, table) and not excluded.match(database, table)
-    )
+    return TableFilter(config.comparing(names)).captured
 
 
 def build_source(config: PipelineConfig) -> Source:

@@ -9,76 +9,134 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
 from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.schema.evolution.statement_context import Shadow
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.routes import Route, Routes
-from cdc_pipeline.targets.shape import check_rows, shape_rows
+from cdc_pipeline.targets.shape import shape_rows
 from cdc_pipeline.text.table_names import split_table_name, table_name
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class KnownTargets:
+    """What is known of a source's targets at a place of the log; a change makes another value.
+
+    Attributes:
+        targets: by name.
+        moved: names of targets that follow a renamed table though the configuration leads
+            elsewhere.
+        unmade: suspended before their table was made: the state that it will have.
+        news: what was suspended since the last cut, by target.
+        forgotten: suspended targets that are gone with their tables, before they were made.
+        created_in_log: tables whose CREATE was seen and left to their first table map.
+        has_lost_exactness: whether a target that the last cut calls exact is so no more.
+    """
+
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    moved: tuple[str, ...] = ()
+    shadows: Mapping[str, Shadow] = field(default_factory=dict)
+    suspended: Mapping[str, Suspension] = field(default_factory=dict)
+    unmade: Mapping[str, TargetState] = field(default_factory=dict)
+    news: Mapping[str, Suspension] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    created_in_log: frozenset[str] = frozenset()
+    has_lost_exactness: bool = False
+
+    @cached_property
+    def followers(self) -> dict[str, list[str]]:
+        """The names of `moved` targets by the source table that they follow."""
+        followers: dict[str, list[str]] = {}
+        for name in self.moved:
+            for source, recorded in self.targets[name].spec.sources.items():
+                if not recorded.gone:
+                    followers.setdefault(source, []).append(name)
+        return followers
+
+    def having(self, *targets: Target) -> KnownTargets:
+        """With these in place of others of their names."""
+        moved = dict.fromkeys(self.moved)
+        for target in targets:
+            if target.state.origin is not None:
+                moved[target.name] = None
+            else:
+                moved.pop(target.name, None)
+        named = {target.name: target for target in targets}
+        return replace(self, targets={**self.targets, **named}, moved=tuple(moved))
+
+    def resumed(self, name: str) -> KnownTargets:
+        return replace(
+            self,
+            suspended=_without(self.suspended, name),
+            unmade=_without(self.unmade, name),
+            news=_without(self.news, name),
+        )
+
+    def at_cut(self, states: Mapping[str, TargetState], *, catching_up: str | None) -> KnownTargets:
+        """With the suspensions that a cut says; nothing is new since."""
+        return replace(
+            self,
+            suspended={
+                name: state.suspended
+                for name, state in states.items()
+                if state.suspended is not None and name != catching_up
+            },
+            unmade={name: state for name, state in states.items() if state.table_version < 0},
+            news={},
+            forgotten=frozenset(),
+            has_lost_exactness=False,
+        )
+
+
+def _without(values: Mapping[str, _Value], name: str) -> Mapping[str, _Value]:
+    if name not in values:
+        return values
+    return {other: value for other, value in values.items() if other != name}
 
 
 class FollowedTargets:
     """The targets by name, without their recorded columns (`Targets`).
 
-    Attributes:
-        news: what was suspended since the last cut, by target.
-        forgotten: suspended targets that are gone with their tables, before they were made.
+    `now`: what is known; whoever puts back an earlier value forgets what was learned since.
     """
 
     def __init__(self, config: PipelineConfig, *, catching_up: str | None = None) -> None:
+        self.now = KnownTargets()
         self._source = config.name
         self._routes = Routes(config)
         self._catching_up = catching_up
-        self._suspended: dict[str, Suspension] = {}
-        # Suspended before their table was made: the state that it will have.
-        self._unmade: dict[str, TargetState] = {}
-        self.news: dict[str, Suspension] = {}
-        self.forgotten: set[str] = set()
-        self._targets: dict[str, Target] = {}
-        # Tables whose CREATE was seen and left to their first table map.
-        self._created_in_log: set[str] = set()
-        # Source tables that a target follows though the configuration leads elsewhere: the names of
-        # those targets.
-        self._followers: dict[str, list[str]] = {}
-        self._has_moved = False
 
     # -- renamed tables ----------------------------------------------------------------------------
-
-    def _find_followers(self) -> None:
-        self._followers = {}
-        self._has_moved = any(target.state.origin is not None for target in self._targets.values())
-        for target in self._targets.values():
-            if target.state.origin is not None:
-                for source, recorded in target.spec.sources.items():
-                    if not recorded.gone:
-                        self._followers.setdefault(source, []).append(target.name)
 
     def follows(self, database: str, table: str) -> bool:
         """Whether a target follows a table that was renamed to its name, captured or not."""
         return any(
             not self._is_not_following(name)
-            for name in self._followers.get(table_name(database, table), ())
+            for name in self.now.followers.get(table_name(database, table), ())
         )
 
     def followed_sources(self) -> list[str]:
         """Tables that a target follows after a rename."""
-        return list(self._followers)
+        return list(self.now.followers)
 
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
         """Those of the configuration, except for targets that a rename has moved."""
         source = table_name(database, table)
-        followers = self._followers.get(source)
+        followers = self.now.followers.get(source)
         if followers:
-            return tuple(self._route_of(source, self._targets[name]) for name in followers)
+            return tuple(self._route_of(source, self.now.targets[name]) for name in followers)
         routes = self._routes.of_table(database, table)
-        if not self._has_moved:
+        if not self.now.moved:
             return routes
         return tuple(replace(route, target=self._free_name(route)) for route in routes)
 
@@ -100,7 +158,7 @@ class FollowedTargets:
         """The target's name, or ``name__2`` ... if a renamed table took its target along."""
         name, number = route.target, 1
         while True:
-            other = self._targets.get(name)
+            other = self.now.targets.get(name)
             if other is None or other.state.origin is None or route.source in other.spec.sources:
                 return name
             number += 1
@@ -117,7 +175,9 @@ class FollowedTargets:
     def goes_on_without(self, database: str, table: str) -> bool:
         """Whether a target follows the source although it belongs to no table."""
         own = {route.target for route in self.routes_of(database, table)}
-        return any(name not in own and not self._is_not_following(name) for name in self._targets)
+        return any(
+            name not in own and not self._is_not_following(name) for name in self.now.targets
+        )
 
     def suspend(
         self, source: str, suspension: Suspension, *, only: Collection[str] | None = None
@@ -128,12 +188,15 @@ class FollowedTargets:
             name = route.target
             if self._is_not_following(name) or (only is not None and name not in only):
                 continue
-            self._suspended[name] = self.news[name] = suspension
             names.append(name)
-            if name not in self._targets:
-                self._unmade[name] = self._new_state(
-                    route, partial=source not in self._created_in_log
-                )
+            if name not in self.now.targets:
+                partial = source not in self.now.created_in_log
+                unmade = {**self.now.unmade, name: self._new_state(route, partial=partial)}
+                self.now = replace(self.now, unmade=unmade)
+        new = dict.fromkeys(names, suspension)
+        self.now = replace(
+            self.now, suspended={**self.now.suspended, **new}, news={**self.now.news, **new}
+        )
         return names
 
     def awaits_snapshot(self, database: str, table: str) -> bool:
@@ -142,33 +205,17 @@ class FollowedTargets:
         return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
 
     def _has_unknown_content(self, name: str) -> bool:
-        suspension = self._suspended.get(name)
+        suspension = self.now.suspended.get(name)
         return suspension is not None and suspension.error == ContentUnknownError.__name__
-
-    def _resume(self, name: str) -> None:
-        self._suspended.pop(name, None)
-        self._unmade.pop(name, None)
-        self.news.pop(name, None)
 
     def take_back(self, at: tuple[str, int]) -> None:
         """Resume those that were suspended since the last cut at `at` (journal, offset)."""
-        for name, suspension in list(self.news.items()):
+        for name, suspension in self.now.news.items():
             if (suspension.journal, suspension.offset) == at:
-                del self.news[name], self._suspended[name]
-                self._unmade.pop(name, None)
+                self.now = self.now.resumed(name)
 
     def _is_not_following(self, name: str) -> bool:
-        return name in self._suspended or self._catching_up not in (None, name)
-
-    def _take_suspended(self, states: Mapping[str, TargetState]) -> None:
-        self.news.clear()
-        self.forgotten.clear()
-        self._suspended = {
-            name: state.suspended
-            for name, state in states.items()
-            if state.suspended is not None and name != self._catching_up
-        }
-        self._unmade = {name: state for name, state in states.items() if state.table_version < 0}
+        return name in self.now.suspended or self._catching_up not in (None, name)
 
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
@@ -197,14 +244,6 @@ class FollowedTargets:
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
         """A source table's masked rows as a target's."""
         return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
-
-    def check_rows(self, rows: DecodedRows) -> None:
-        """Raises IncompleteRowsError if images lack what the rule of one of their targets needs."""
-        for route in self.routes_of(rows.schema.database, rows.schema.table):
-            if not self._is_not_following(route.target):
-                target = self._targets.get(route.target)
-                mode = route.rule.mode if target is None else target.spec.mode
-                check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
 
     def _route_to(self, source: str, target: str) -> Route:
         return next(

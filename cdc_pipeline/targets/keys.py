@@ -19,10 +19,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ConfigError, SchemaError
+from cdc_pipeline.errors import ConfigError, IncompleteRowsError, SchemaError, StagingError
 from cdc_pipeline.schema.types import keyless
+from cdc_pipeline.sink.modes.expand import check_images
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.shape import shard_key
 
 SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
 
@@ -56,12 +60,10 @@ def identity_of(
                 expected=f"among {', '.join(columns)}",
                 next_step="correct the rule, or give the table its own rule",
             )
-    spec = MODES[rule.mode]
     check_reserved(rule.mode, columns, source=source)
-    if not spec.has_key:
-        return Identity(rule.mode, (), f"a {spec.label} needs no key")
-    if rule.key:
-        return Identity(rule.mode, rule.key, "the rule's key; its uniqueness is not checked")
+    of_rule = identity_by_rule(rule)
+    if of_rule is not None:
+        return of_rule
     if source_key:
         return Identity(rule.mode, source_key, SOURCE_KEY)
     if rule.keyless == "stop":
@@ -75,6 +77,15 @@ def identity_of(
         (),
         f"the table has no key to identify the rows of a {rule.mode}, so every change is kept",
     )
+
+
+def identity_by_rule(rule: TargetRule) -> Identity | None:
+    """Of a new target, whatever key its source table has; None if that decides."""
+    if not MODES[rule.mode].has_key:
+        return Identity(rule.mode, (), f"a {MODES[rule.mode].label} needs no key")
+    if rule.key:
+        return Identity(rule.mode, rule.key, "the rule's key; its uniqueness is not checked")
+    return None
 
 
 def check_reserved(mode: Mode, columns: Iterable[str], *, source: str) -> None:
@@ -118,3 +129,33 @@ def check_recorded(
         next_step="give the rule another `name`: a target of that mode is then "
         "created beside this one",
     )
+
+
+def check_key_images(target: Target, rows: DecodedRows) -> None:
+    """IncompleteRowsError: images or table lack columns that the target finds rows by."""
+    if not MODES[target.spec.mode].has_key:
+        return
+    recorded = target.spec.sources.get(rows.schema.full_name)
+    names = dict(recorded.names) if recorded is not None else {}
+    here = {names.get(name, name): name for name in rows.schema.column_names}
+    key = [name for name in target.spec.key if name not in shard_key(target.spec.shape)]
+    gone = [name for name in key if name not in here]
+    if gone:
+        raise IncompleteRowsError(
+            f"the table no longer has the columns of the target's key: {', '.join(gone)}",
+            table=rows.schema.full_name,
+            setting="targets.key",
+            expected=f"the key ({', '.join(key)})",
+            next_step="give the target's rule another `key` and another `name`",
+        )
+    try:
+        check_images(rows, tuple(here[name] for name in key))
+    except StagingError as error:
+        raise IncompleteRowsError(
+            error.what,
+            table=error.table,
+            setting="binlog_row_image",
+            expected=error.expected,
+            got=error.got,
+            next_step=error.next_step,
+        ) from None

@@ -47,18 +47,9 @@ def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
     others = list(there.sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
-    same = [
-        other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard
-    ]
-    if same:
-        raise ConfigError(
-            f"{route.source} and {same[0]} are the same shard {route.shard!r} of "
-            f"target {route.target}",
-            table=route.source,
-            setting=f"{route.setting}.shard_value",
-            expected="a different value for each table",
-            next_step="use {schema}, {table} or both, so that no two tables have the same value",
-        )
+    for other in others:
+        if route.rule.shard_of(*split_table_name(other)) == route.shard:
+            raise _same_shard(route, other)
     here = {column.name.lower(): column.delta_type for column in there.columns}
     new = {column.name.lower(): column.delta_type for column in shaped.columns}
     differences = [
@@ -89,6 +80,16 @@ def _not_merged(route: Route, others: list[str]) -> ConfigError:
         setting=route.setting if route.number >= 0 else "targets",
         expected="a separate target for each table, or one rule with shard_column that merges them",
         next_step="give their rules other names, or use one rule with a `shard_column`",
+    )
+
+
+def _same_shard(route: Route, other: str) -> ConfigError:
+    return ConfigError(
+        f"{route.source} and {other} are the same shard {route.shard!r} of target {route.target}",
+        table=route.source,
+        setting=f"{route.setting}.shard_value",
+        expected="a different value for each table",
+        next_step="use {schema}, {table} or both, so that no two tables have the same value",
     )
 
 
@@ -168,19 +169,11 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
     for route in others:
         if route.rule.shard_column is None or route.number != first.number:
             return [_not_merged(route, [first.source])]
-    values = [route.shard for route in routes]
-    twice = next((route for route in routes if values.count(route.shard) > 1), None)
-    if len(routes) > 1 and twice is not None:
-        return [
-            ConfigError(
-                f"two tables are the same shard {twice.shard!r} of target {twice.target}",
-                table=twice.source,
-                setting=f"{twice.setting}.shard_value",
-                expected="a different value for each table",
-                next_step="use {schema}, {table} or both, so that no two tables "
-                "have the same value",
-            )
-        ]
+    of_shards: dict[str, Route] = {}
+    for route in routes:
+        other = of_shards.setdefault(route.shard, route)
+        if other is not route:
+            return [_same_shard(route, other.source)]
     return []
 
 

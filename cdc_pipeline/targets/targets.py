@@ -19,7 +19,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from uuid import uuid4
@@ -31,7 +31,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
@@ -44,18 +44,14 @@ from cdc_pipeline.sink.target import Carried
 from cdc_pipeline.sink.target import Target as Target
 from cdc_pipeline.targets.carrying import heir
 from cdc_pipeline.targets.following import FollowedTargets
-from cdc_pipeline.targets.keys import check_reserved, identity_of
+from cdc_pipeline.targets.keys import check_key_images, check_reserved, identity_of
 from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.route_checks import check_recorded, join_shard
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.row_policies import RowPolicyTable, TablePolicy
-from cdc_pipeline.targets.shape import recorded_shape, shape_table, shard_key
+from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table, shard_key
 from cdc_pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.text.table_names import split_table_name, table_name
-
-Snapshot = tuple[
-    dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]
-]
 
 _CREATES = frozenset(
     {StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT}
@@ -69,10 +65,6 @@ class Targets(FollowedTargets):
         catching_up: a suspended target that this run catches up: it alone follows the source in
             this run.
         shadows: as in the cursor.
-
-    Attributes:
-        news: what was suspended since the last cut, by target.
-        has_lost_exactness: whether a target that the last cut calls exact is so no more.
     """
 
     def __init__(
@@ -87,32 +79,28 @@ class Targets(FollowedTargets):
         self.masks = Masks(self.routes_of)
         self._allowed = allowed(config.sink)
         self._row_policies = RowPolicyTable(config, self.routes_of)
-        self.has_lost_exactness = False
-        self._confirmed: dict[tuple[str, str], TableSchema] = {}
+        # Compared with these table maps: targets by name and source table.
+        self._confirmed: dict[tuple[str, str], tuple[Target, TableSchema]] = {}
+        known = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
+        self.now = replace(self.now, shadows=known)
         if cut is not None:
-            for name, table in cut.tables.items():
-                state = cut.cursor.targets[name]
-                if state.suspended is not None:
-                    state = state.model_copy(update={"exact": False})
-                rescued = tuple(table.rescued_ever) if table.rescues else None
-                self._targets[name] = Target(state, table.spec.expanded(name), rescued=rescued)
             check_recorded(self._routes, cut)
-            self._take_suspended(cut.cursor.targets)
-        self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
-        self._find_followers()
+            self.now = self.now.having(*(_recorded(cut, name) for name in cut.tables)).at_cut(
+                cut.cursor.targets, catching_up=catching_up
+            )
 
     def shadow(self, database: str, table: str) -> Shadow | None:
-        return self._shadows.get(table_name(database, table))
+        return self.now.shadows.get(table_name(database, table))
 
     def shadow_texts(self) -> dict[str, str]:
         """As the cursor has them."""
-        return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self.now.shadows.items())}
 
     # -- columns and keys --------------------------------------------------------------------------
 
     def following(self, database: str, table: str) -> list[Target]:
         """The recorded targets of a table that follow the source now."""
-        source, targets = table_name(database, table), self._targets
+        source, targets = table_name(database, table), self.now.targets
         names = [
             route.target
             for route in self.routes_of(database, table)
@@ -134,7 +122,7 @@ class Targets(FollowedTargets):
             *following,
             *(
                 target
-                for target in self._targets.values()
+                for target in self.now.targets.values()
                 if (of := target.spec.sources.get(source)) is not None
                 and (target.name in led_to or not of.gone)
                 # Those of the same table are ahead of the one that catches up.
@@ -169,7 +157,7 @@ class Targets(FollowedTargets):
 
     def shaped_change(self, change: TableChange) -> TableChange:
         """If it was judged with the source's columns; SchemaError: it contradicts the rule."""
-        target, source = self._targets[change.known.name], table_name(*change.table)
+        target, source = self.now.targets[change.known.name], table_name(*change.table)
         others = [of for name, of in target.spec.sources.items() if name != source]
         if target.spec.shape is None and not others:
             return change
@@ -182,7 +170,7 @@ class Targets(FollowedTargets):
         prefix = f"{database}."
         going_on = (
             target
-            for name, target in self._targets.items()
+            for name, target in self.now.targets.items()
             if not self._is_not_following(name) or self._has_unknown_content(name)
         )
         names = {source for target in going_on for source in target.spec.sources}
@@ -192,12 +180,12 @@ class Targets(FollowedTargets):
         """Source tables whose targets follow them, or will from their first row on."""
         names = {
             source
-            for name, target in self._targets.items()
+            for name, target in self.now.targets.items()
             if not self._is_not_following(name)
             for source, of in target.spec.sources.items()
             if not of.gone
         }
-        return [split_table_name(name) for name in sorted(names | self._created_in_log)]
+        return [split_table_name(name) for name in sorted(names | self.now.created_in_log)]
 
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
         """Take over a decision about a statement.
@@ -215,12 +203,12 @@ class Targets(FollowedTargets):
                     self._follow(route, source, partial=created.may_exist, exact=exact)
         if not decision.row_logged:
             self.lose_exactness(decision.ddl.tables)
-        before, new_in_log = dict(self._targets), set(self._created_in_log)
+        before, new_in_log = self.now.targets, self.now.created_in_log
         standing = {name for name in before if self._is_not_following(name)}
         unknown = {
             arrival.before
             for arrival in decision.arrivals
-            if any(route.target in self._suspended for route in self.routes_of(*arrival.before))
+            if any(route.target in self.now.suspended for route in self.routes_of(*arrival.before))
         }
         for change in decision.changes:
             if not change.is_carried:
@@ -239,66 +227,55 @@ class Targets(FollowedTargets):
             for arrival in decision.arrivals
         ]
         self._forget_unmade(decision.statement)
-        for shadowed in decision.shadows:
-            name = table_name(*shadowed.name)
-            self._shadows.pop(name, None)
-            if shadowed.shadow is not None:
-                self._shadows[name] = shadowed.shadow
-        if decision.changes or decision.creates:
-            self._find_followers()
+        if decision.shadows:
+            shadows = dict(self.now.shadows)
+            for shadowed in decision.shadows:
+                name = table_name(*shadowed.name)
+                shadows.pop(name, None)
+                if shadowed.shadow is not None:
+                    shadows[name] = shadowed.shadow
+            self.now = replace(self.now, shadows=shadows)
         is_creation = decision.statement.kind in _CREATES and not decision.ignored
         if is_creation and not decision.creates and not decision.statement.if_not_exists:
-            self._created_in_log.update(decision.ddl.tables)
+            self.created(decision.ddl.tables)
         return [error for error in arrived if error is not None]
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
         """The cursor's part of targets that exist, are in `created`, or are suspended."""
-        states = self._unmade | {
-            name: target.state
-            for name, target in self._targets.items()
-            if not target.is_new or name in created
+        states = {
+            **self.now.unmade,
+            **{
+                name: target.state
+                for name, target in self.now.targets.items()
+                if not target.is_new or name in created
+            },
         }
-        for name in self._suspended.keys() & self._targets.keys():
-            states.setdefault(name, self._targets[name].state)
-        for name, suspension in self._suspended.items():
+        for name in self.now.suspended.keys() & self.now.targets.keys():
+            states.setdefault(name, self.now.targets[name].state)
+        for name, suspension in self.now.suspended.items():
             states[name] = states[name].model_copy(update={"suspended": suspension})
         return dict(sorted(states.items()))
 
-    def snapshot(self) -> Snapshot:
-        """For `restore`."""
-        suspended, unmade = dict(self._suspended), dict(self._unmade)
-        return (
-            dict(self._targets),
-            dict(self._shadows),
-            suspended,
-            unmade,
-            set(self._created_in_log),
-        )
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Forget everything since `snapshot`."""
-        self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
-        self._suspended, self._unmade = dict(snapshot[2]), dict(snapshot[3])
-        self._created_in_log = set(snapshot[4])
-        self._confirmed.clear()
-        self._find_followers()
-
     def named(self, name: str) -> Target:
-        return self._targets[name]
+        return self.now.targets[name]
 
     def lose_exactness(self, sources: Collection[str] | None = None) -> None:
         """Of some source tables, by default all: they may lack an event, or get one twice (K12)."""
-        for name, target in self._targets.items():
-            if target.state.exact and (
-                sources is None or not target.spec.sources.keys().isdisjoint(sources)
-            ):
-                self._targets[name] = target.with_state(exact=False)
-                self.has_lost_exactness |= not target.is_new
+        exact = [
+            target
+            for target in self.now.targets.values()
+            if target.state.exact
+            and (sources is None or not target.spec.sources.keys().isdisjoint(sources))
+        ]
+        if exact:
+            lost = self.now.has_lost_exactness or any(not target.is_new for target in exact)
+            inexact = (target.with_state(exact=False) for target in exact)
+            self.now = replace(self.now.having(*inexact), has_lost_exactness=lost)
 
     def _follow(
         self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False
     ) -> Target:
-        existing = self._targets.get(route.target)
+        existing = self.now.targets.get(route.target)
         spec = spec_of(route, source)
         self._allowed.check_types(
             ((column.name, column.delta_type) for column in spec.columns), table=route.source
@@ -309,28 +286,29 @@ class Targets(FollowedTargets):
             grown = existing.with_state(
                 sources=tuple(sources), partial=existing.state.partial or partial, exact=False
             )
-            self._targets[route.target] = target = grown.with_spec(sources=sources)
-            return target
-        state = self._unmade.get(route.target)
+            return self._put(grown.with_spec(sources=sources))
+        state = self.now.unmade.get(route.target)
         if state is None:
             state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
         elif not partial:
             state = state.model_copy(update={"partial": False})
         if not _keeps_exact(spec, source):
             state = state.model_copy(update={"exact": False})
-        target = Target(state, spec, is_new=True, rescued=self._first_rescued(route.rule))
-        self._targets[route.target] = target
-        self._find_followers()
+        rescued = () if self._row_policies.of_rule(route.rule).rescued_column == "always" else None
+        return self._put(Target(state, spec, is_new=True, rescued=rescued))
+
+    def _put(self, target: Target) -> Target:
+        self.now = self.now.having(target)
         return target
 
-    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
-        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
+    def _forget_creation(self, source: str) -> None:
+        self.now = replace(self.now, created_in_log=self.now.created_in_log - {source})
 
     def _change(self, change: TableChange) -> None:
         known = change.known
         source = table_name(*change.table)
         new_source = table_name(*change.new_name)
-        target = self._targets[known.name]
+        target = self.now.targets[known.name]
         added = [
             (step.name, step.delta_type)
             for step in change.steps
@@ -338,8 +316,6 @@ class Targets(FollowedTargets):
         ]
         self._allowed.check_types(added, table=source)
         check_reserved(target.spec.mode, (name for name, _ in added), source=source)
-        for name in (source, new_source):
-            self._confirmed.pop((target.name, name), None)
         if change.empties:
             _check_may_replace(target, source)
         if change.replaces:
@@ -352,16 +328,18 @@ class Targets(FollowedTargets):
         if change.inexact:
             update["exact"] = False
         if known.source.gone:
-            self._created_in_log.discard(source)
+            self._forget_creation(source)
             if self._has_unknown_content(target.name):
-                self._resume(target.name)
+                self.now = self.now.resumed(target.name)
                 update["suspended"] = None
         if new_source != source:
             update["sources"] = tuple(sources)
             if target.state.origin is not None or not self._leads(new_source, target.name):
                 update["origin"] = target.state.origin or (source, target.name)
-        self._targets[target.name] = target.with_state(**update).with_spec(
-            columns=known.target_columns, key=self._key_after(target, change), sources=sources
+        self._put(
+            target.with_state(**update).with_spec(
+                columns=known.target_columns, key=self._key_after(target, change), sources=sources
+            )
         )
 
     def placed(self, decision: Decision) -> Decision:
@@ -413,9 +391,8 @@ class Targets(FollowedTargets):
                 name: getattr(existing.state, name) for name in ("table_version", "applied_batch")
             }
             state = state.model_copy(update=update)
-        self._resume(route.target)
-        self._created_in_log.discard(name)
-        self._confirmed.pop((route.target, name), None)
+        self.now = self.now.resumed(route.target)
+        self._forget_creation(name)
         carried = Carried(
             origin=origin.name,
             app_id=origin.state.app_id,
@@ -425,13 +402,13 @@ class Targets(FollowedTargets):
             keeps_rows=existing is not None and MODES[existing.spec.mode].marks_deleted_rows,
         )
         is_new = existing is None or existing.is_new
-        self._targets[route.target] = replace(
-            origin, state=state, is_new=is_new, carried=carried
-        ).with_spec(
-            columns=known.target_columns,
-            key=self._key_after(origin, change),
-            sources={name: known.source.model_copy(update={"gone": False})},
-            track=route.rule.track,
+        self._put(
+            replace(origin, state=state, is_new=is_new, carried=carried).with_spec(
+                columns=known.target_columns,
+                key=self._key_after(origin, change),
+                sources={name: known.source.model_copy(update={"gone": False})},
+                track=route.rule.track,
+            )
         )
 
     def _arrive(
@@ -450,12 +427,12 @@ class Targets(FollowedTargets):
         another table, or the rows were not known under the earlier name either.
         """
         name, came_from = table_name(*arrival.name), table_name(*arrival.before)
-        self._created_in_log.discard(name)
+        self._forget_creation(name)
         if came_from in created:
-            self._created_in_log.add(name)
+            self.created([name])
         lost = []
         for route in self.routes_of(*arrival.name):
-            existing = self._targets.get(route.target)
+            existing = self.now.targets.get(route.target)
             if self._is_not_following(route.target):
                 continue
             if existing is None and is_unknown:
@@ -489,18 +466,18 @@ class Targets(FollowedTargets):
         gone = {old for old, _ in statement.renames} - {new for _, new in statement.renames}
         if statement.kind is StatementKind.DROP_TABLE and not statement.temporary:
             gone.update(statement.tables)
-        for name, state in list(self._unmade.items()):
+        for name, state in self.now.unmade.items():
             sources = [split_table_name(source) for source in state.sources or (name,)]
             if self._has_unknown_content(name) and all(
                 table in gone or (statement.drops_database and table[0] == statement.database)
                 for table in sources
             ):
-                self._resume(name)
-                self.forgotten.add(name)
+                now = self.now.resumed(name)
+                self.now = replace(now, forgotten=now.forgotten | {name})
 
     def carried(self) -> list[Target]:
         """Targets that take over rows of others in the current batch."""
-        return [target for target in self._targets.values() if target.carried is not None]
+        return [target for target in self.now.targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """In the next batch: another table has taken the source table's name."""
@@ -510,14 +487,17 @@ class Targets(FollowedTargets):
             ((column.name, column.delta_type) for column in spec.columns), table=source
         )
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
-        self._targets[target.name] = replacement = Target(
-            target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False}),
-            spec.model_copy(update={"shape": target.spec.shape, "track": target.spec.track}),
-            is_new=True,
-            replaces=target.replaces if target.is_new else target.state.app_id,
-            rescued=None if target.rescued is None else (),
+        return self._put(
+            Target(
+                target.state.model_copy(
+                    update={"app_id": app_id, "partial": False, "exact": False}
+                ),
+                spec.model_copy(update={"shape": target.spec.shape, "track": target.spec.track}),
+                is_new=True,
+                replaces=target.replaces if target.is_new else target.state.app_id,
+                rescued=None if target.rescued is None else (),
+            )
         )
-        return replacement
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """The source's if that finds its rows, else its own, under the columns' new names."""
@@ -533,7 +513,7 @@ class Targets(FollowedTargets):
 
     def created(self, sources: Collection[str]) -> None:
         """All rows of these tables come: targets made of them are not partial (K17, K19)."""
-        self._created_in_log.update(sources)
+        self.now = replace(self.now, created_in_log=self.now.created_in_log.union(sources))
 
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source.
@@ -553,23 +533,26 @@ class Targets(FollowedTargets):
         for route in self.routes_of(schema.database, schema.table):
             if self._is_not_following(route.target):
                 continue
-            target = self._targets.get(route.target)
+            target = self.now.targets.get(route.target)
             recorded = target.spec.sources.get(source) if target is not None else None
             if target is None or recorded is None:
-                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
-                target = self._follow(route, of_source, partial=source not in self._created_in_log)
+                is_partial = source not in self.now.created_in_log
+                target = self._follow(route, _as_recorded(schema), partial=is_partial)
             elif recorded.gone:
-                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
-                target = self._replace(target, source, of_source)
-            elif self._confirmed.get((route.target, source)) != schema:
+                target = self._replace(target, source, _as_recorded(schema))
+            elif not self._is_confirmed(target, schema):
                 # Only a target that finds its rows by the source's own key depends on it.
                 by_its_key = _by_key(target.spec, recorded)
                 confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
                 if target.spec.track != route.rule.track:
-                    target = self._targets[route.target] = target.with_spec(track=route.rule.track)
-            self._confirmed[route.target, source] = schema
+                    target = self._put(target.with_spec(track=route.rule.track))
+            self._confirmed[target.name, source] = target, schema
             confirmed.append(target)
         return confirmed
+
+    def _is_confirmed(self, target: Target, schema: TableSchema) -> bool:
+        known, compared = self._confirmed.get((target.name, schema.full_name), (None, None))
+        return known is target and compared == schema
 
     def policy(self, schema: TableSchema) -> TablePolicy:
         """For values and rows of a table that cannot be applied."""
@@ -587,43 +570,61 @@ class Targets(FollowedTargets):
             takes=lambda name: any(rule.takes(name) for rule in rules),
         )
 
-    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
-        """With the rescue column if values need it; IncompleteRowsError: an image tells only in
-        part.
-        """
-        rescuing = []
-        for target in found:
-            if rows.invalid or (target.rescued and not rows.all_present):
-                shaped = self.shaped(rows, target)
-                renamed = dict(target.spec.sources[rows.schema.full_name].names)
-                names = {
-                    renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)
-                }
-                known = names.union(target.rescued or ())
-                if not MODES[target.spec.mode].rows_are_changes:
-                    back = {new: name for name, new in renamed.items()}
-                    check_images(shaped, {back.get(name, name) for name in known})
-                if names and len(known) > len(target.rescued or ()):
-                    self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
-            rescuing.append(self._targets[target.name])
-        return rescuing
+    def accept(self, rows: DecodedRows) -> list[Target]:
+        """The targets that rows of one table go to; what is new about them is known then.
 
-    def check(self, schema: TableSchema) -> list[Target]:
-        """Confirm rows that may never count: a table without a record stays without one."""
-        saved = self.snapshot()
-        confirmed = self.confirm(schema)
-        self.restore(saved)
-        return confirmed
+        Raises as `confirm`; IncompleteRowsError: images lack what a target needs.
+        """
+        confirmed = self.confirm(rows.schema)
+        for target in confirmed:
+            route = self._route_to(rows.schema.full_name, target.name)
+            check_rows(rows, route, both_images=MODES[target.spec.mode].rows_are_changes)
+            check_key_images(target, rows)
+            if rows.invalid or (target.rescued and not rows.all_present):
+                self._rescue(target, rows)
+        return [self.now.targets[target.name] for target in confirmed]
+
+    def _rescue(self, target: Target, rows: DecodedRows) -> None:
+        """Give it a rescue column if values need one."""
+        shaped = self.shaped(rows, target)
+        renamed = dict(target.spec.sources[rows.schema.full_name].names)
+        names = {renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)}
+        known = names.union(target.rescued or ())
+        if not MODES[target.spec.mode].rows_are_changes:
+            back = {new: name for name, new in renamed.items()}
+            check_images(shaped, {back.get(name, name) for name in known})
+        if names and len(known) > len(target.rescued or ()):
+            self._put(replace(target, rescued=tuple(sorted(known))))
+
+    def check(self, rows: DecodedRows) -> None:
+        """As `accept`, of rows that may never count: nothing is known by them."""
+        before = self.now
+        try:
+            self.accept(rows)
+        finally:
+            self.now = before
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
-        for name, state in cut.cursor.targets.items():
-            if name in self._targets and state.table_version >= 0:
-                self._targets[name] = replace(
-                    self._targets[name], state=state, is_new=False, replaces="", carried=None
-                )
-        self._take_suspended(cut.cursor.targets)
-        self.has_lost_exactness = False
+        states, known = cut.cursor.targets, self.now.targets
+        published = (
+            replace(known[name], state=state, is_new=False, replaces="", carried=None)
+            for name, state in states.items()
+            if name in known and state.table_version >= 0
+        )
+        self.now = self.now.having(*published).at_cut(states, catching_up=self._catching_up)
+
+
+def _as_recorded(schema: TableSchema) -> RecordedSource:
+    return RecordedSource(columns=target_columns(schema), key=schema.key_names)
+
+
+def _recorded(cut: Cut, name: str) -> Target:
+    table, state = cut.tables[name], cut.cursor.targets[name]
+    if state.suspended is not None:
+        state = state.model_copy(update={"exact": False})
+    rescued = tuple(table.rescued_ever) if table.rescues else None
+    return Target(state, table.spec.expanded(name), rescued=rescued)
 
 
 def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:

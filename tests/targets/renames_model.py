@@ -108,8 +108,12 @@ class Names:
     def load(self, name: str) -> None:
         """A load puts the table of a name in its target's place."""
         for route in self.targets.routes_of(*name.split(".")):
-            self.targets._resume(route.target)
-            self.targets._targets.pop(route.target, None)
+            known = self.targets.now.resumed(route.target)
+            others = {
+                name: target for name, target in known.targets.items() if name != route.target
+            }
+            moved = tuple(name for name in known.moved if name in others)
+            self.targets.now = replace(known, targets=others, moved=moved)
             self.stopped.pop(route.target, None)
         self.targets.created([name])
         self.whole.add(self.tables[name])
@@ -124,7 +128,7 @@ class Names:
             query, targets=self.targets, journal=AT.journal, offset=AT.offset
         )
         self.decisions.append(decision)
-        before, there = dict(self.held), dict(self.targets._targets)
+        before, there = dict(self.held), self.targets.now.targets
         errors = self.targets.decided(decision)
         for target in self.targets.carried():
             assert target.carried is not None
@@ -163,16 +167,15 @@ class Names:
 
     def cut(self) -> None:
         """The batch is done; a new target holds the table whose column it has."""
-        for known in list(self.targets._targets.values()):
+        for known in self.targets.now.targets.values():
             if known.is_new and known.carried is None:
                 number = int(known.spec.columns[0].name.removeprefix("c"))
                 self.held[known.name] = Held((number,), is_whole=not known.state.partial)
             state = known.state.model_copy(
                 update={"table_version": max(known.state.table_version, 0)}
             )
-            self.targets._targets[known.name] = replace(
-                known, state=state, is_new=False, replaces="", carried=None
-            )
+            made = replace(known, state=state, is_new=False, replaces="", carried=None)
+            self.targets.now = self.targets.now.having(made)
 
     def end(self) -> None:
         """A change of every table comes, and each is looked at."""

@@ -110,7 +110,7 @@ def test_k12_a_table_created_in_the_log_is_exact_from_run_to_run() -> None:
     said(targets, "CREATE INDEX i ON t (b)")
     said(targets, "ALTER TABLE elsewhere TRUNCATE PARTITION p1")
     assert exact(targets)
-    assert not targets.has_lost_exactness
+    assert not targets.now.has_lost_exactness
     assert exact(later(cut_after(targets, cut, rows=False)))
 
 
@@ -164,11 +164,11 @@ def test_k12_statements_that_may_change_rows_in_silence_end_it(sql: str) -> None
     )
     targets.decided(decision)
     assert not exact(targets)
-    assert targets.has_lost_exactness
+    assert targets.now.has_lost_exactness
     after = cut_after(targets, cut, rows=False)
     assert not exact(later(after))
     targets.committed(after)
-    assert not targets.has_lost_exactness
+    assert not targets.now.has_lost_exactness
 
 
 @pytest.mark.parametrize("rows", [True, False])

@@ -37,8 +37,9 @@ class Names:
     def do(self, step: str, name: str, other: str) -> None:
         """One step, if the server would take it."""
         if step == "cut":
-            for known in list(self.targets._targets.values()):
-                self.targets._targets[known.name] = replace(known, is_new=False, replaces="")
+            known = self.targets.now.targets.values()
+            made = (replace(target, is_new=False, replaces="") for target in known)
+            self.targets.now = self.targets.now.having(*made)
         elif step == "create" and name not in self.columns:
             self.made += 1
             self.columns[name] = f"c{self.made}"

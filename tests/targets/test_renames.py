@@ -313,8 +313,7 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
     following.create("d.a")
     following.say("RENAME TABLE d.a TO d.b")
     model = names()
-    model.targets._targets.update(following.targets._targets)
-    model.targets._find_followers()
+    model.targets.now = model.targets.now.having(*following.targets.now.targets.values())
     decision = model.say("RENAME TABLE d.b TO d.c")
     assert not any(change.is_carried for change in decision.changes)
     assert list(model.targets.named("d.a").spec.sources) == ["d.c"]

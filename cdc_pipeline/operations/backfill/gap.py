@@ -38,7 +38,7 @@ from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.run.capture.drain import Drain
-from cdc_pipeline.run.capture.segments.segment import SegmentCommitter, SegmentResult
+from cdc_pipeline.run.capture.segments.segment import SegmentCommitter
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.publish import empty_interval
@@ -188,7 +188,7 @@ class _Gap:
                 next_step="give only the range that is missing, or rebuild the changelog",
             )
 
-    def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
+    def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
         config, batch = self._config, self._batch
         plan = CapturePlan.of_stretch(
             first,
@@ -202,14 +202,7 @@ class _Gap:
         context = CaptureContext(
             config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id
         )
-        run = ResolvedRun(
-            plan=plan,
-            start=first,
-            end=last,
-            limit=None,
-            ends_anywhere=True,
-            epoch=batch.cursor.epoch,
-        )
+        run = ResolvedRun(plan, first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(
             context,
             ReadRange(run, source, TableFilter(config), batch.cursor),
@@ -217,7 +210,7 @@ class _Gap:
             parking=self._sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )
-        committer = SegmentCommitter(session, source=config.name)
+        committer = SegmentCommitter(context, session)
         try:
             Drain(context, session, committer).run()
         except TransactionError as error:
@@ -230,17 +223,15 @@ class _Gap:
                 next_step="give a range between two statements that change the table, or "
                 "replay it with --into",
             ) from error
-        assert committer.result is not None  # a stretch that ends well has one
-        return committer.result
+        assert committer.part is not None  # a range that ends well has one
+        return committer.part
 
     def _record(
-        self, result: SegmentResult, names: list[str], first: Position, last: Position
+        self, part: BatchRecord, names: list[str], first: Position, last: Position
     ) -> BatchRecord | None:
-        part, cursor = result.record, self._batch.cursor
-        targets = (
-            [] if part is None else [target for target in part.targets if target.table in names]
-        )
-        if part is None or not targets:
+        cursor = self._batch.cursor
+        targets = [target for target in part.targets if target.table in names]
+        if not targets:
             return None
         if part.quarantine or any(target.create for target in targets):
             raise SnapshotError(
@@ -269,6 +260,7 @@ class _Gap:
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
                 "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
+                "dropped": (),
                 "ddl": (),
                 "notes": tuple(notes),
             }

@@ -24,7 +24,6 @@ from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.targets.quarantine import BadRows, without_values
-from cdc_pipeline.targets.row_images import check_rows
 from cdc_pipeline.targets.row_policies import unrepresentable
 from cdc_pipeline.targets.targets import Target, Targets
 
@@ -64,11 +63,7 @@ class RowPath:
         """
         try:
             good, bad = self._judged(self._targets.masks.apply(rows), first)
-            self._targets.check_rows(good)
-            confirmed = self._targets.confirm(good.schema)
-            for target in confirmed:
-                check_rows(target, good)
-            for target in self._targets.with_rescued(confirmed, good):
+            for target in self._targets.accept(good):
                 self._stage(batch, good, target)
         except CdcError as error:
             error.table = error.table or rows.schema.full_name

@@ -78,9 +78,8 @@ class SourceRows:
         return keys.rename_columns([f"k{number}" for number in range(len(places))])
 
     def _staged(self, good: DecodedRows) -> StagedRows | None:
-        targets = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
-        targets = self._targets.with_rescued(targets, good)
-        target = targets[0]
+        self._targets.accept(good)
+        target = self.target
         shaped = self._targets.shaped(good, target)
         spec = target.spec
         source = spec.sources.get(shaped.schema.full_name)

@@ -11,8 +11,9 @@ Rules of the overlap with another server's log, after a switch without GTIDs (K7
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
@@ -21,6 +22,7 @@ from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.failback import FailbackPositions
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.progress import Progress
@@ -41,13 +43,19 @@ from cdc_pipeline.targets.targets import Target, Targets
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """Values that are the same for all stretches of a run; `sink` is locked."""
+    """Values that are the same for all ranges of a run; `sink` is locked.
+
+    `positions`: how far the source's own log was stored (SPEC T3), noted in the reader's thread.
+    """
 
     config: PipelineConfig
     sink: Sink
     cursors: CursorStore
     observer: RunObserver
-    run_id: str
+    run_id: str = ""
+    positions: FailbackPositions | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    began_cpu_s: float = field(default_factory=time.process_time)
 
     def admin_batch(self, cut: Cut | None, cursor: CursorState) -> AdminBatch:
         """A batch that moves no cursor."""

@@ -40,7 +40,6 @@ from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.capture_session import (
@@ -97,7 +96,6 @@ def catch_up_selected(
     tables: Sequence[str],
     *,
     server: ChosenServer,
-    started: tuple[float, float],
 ) -> CaptureReport:
     """Run for chosen tables only; ConfigError: not captured, or nothing is yet;
     TargetSuspendedError: suspended still.
@@ -107,17 +105,9 @@ def catch_up_selected(
     assert cursor is not None
     plan, end = plan_to_cursor(context.config, cursor), cursor.position
     context.observer.planned(plan)
-    resolved = ResolvedRun(
-        plan=plan,
-        decision=StartDecision(end, ()),
-        epoch=cursor.epoch,
-        start=end,
-        end=end,
-        limit=None,
-        ends_anywhere=False,
-    )
+    resolved = ResolvedRun(plan, end, end, decision=StartDecision(end, ()), epoch=cursor.epoch)
     state = catch_up(context, state, tables, server=server)
-    report = report_of(context, state, resolved, read=None, started=started)
+    report = report_of(context, state, resolved)
     check_suspended(state.cursor, tables)
     if report.outcome == "nothing_new":
         reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
@@ -203,17 +193,17 @@ class CatchUp:
                 note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
-            self._context.observer.planned(
-                plan_to_cursor(
-                    self._config,
-                    self._cursor,
-                    identity=str(source.identity),
-                    catching_up=name,
-                    start=start,
-                )
+            plan = plan_to_cursor(
+                self._config,
+                cursor,
+                identity=str(source.identity),
+                catching_up=name,
+                start=start,
             )
+            self._context.observer.planned(plan)
             self._take_back(name)
-            self._read_and_drain(name, source, decision, end)
+            run = ResolvedRun(plan, start, end, decision=decision, epoch=cursor.epoch)
+            self._read_and_drain(name, source, run, held)
         finally:
             source.close()
 
@@ -283,46 +273,32 @@ class CatchUp:
         )
 
     def _read_and_drain(
-        self, name: str, source: Source, decision: StartDecision, end: Position
+        self, name: str, source: Source, run: ResolvedRun, held: Suspension
     ) -> None:
-        config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
-        suspension = cursor.targets[name].suspended
-        assert suspension is not None
+        config, cursor = self._config, self._cursor
         # On another server, its DDL is decided on the columns from where it was suspended.
-        left = (
-            LogPosition(suspension.epoch, *suspension.position.order)
-            if suspension.epoch != cursor.epoch
-            else None
-        )
+        left = LogPosition(held.epoch, *held.position.order) if held.epoch != cursor.epoch else None
         routes = Routes(config)
-        plan = plan_to_cursor(
-            config, cursor, identity=str(source.identity), catching_up=name, start=start
-        )
-        run = ResolvedRun(
-            plan=plan,
-            decision=decision,
-            epoch=cursor.epoch,
-            start=start,
-            end=end,
-            limit=None,
-            ends_anywhere=False,
-        )
         tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
         session = open_session(
             self._context,
             ReadRange(run, source, tables, cursor, left=left),
-            targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
+            targets=Targets(config, self._cut, catching_up=name, shadows=cursor.shadows),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
-        moves = _CatchUpPolicy(session, name, cursor=cursor, source_time_us=cut.source_time_us)
-        committer = Committer(self._context, session, moves=moves)
+        committer = _CatchUpCommitter(
+            self._context,
+            session,
+            name,
+            done=self._done,
+            source_time_us=self._cut.source_time_us,
+        )
         try:
             Drain(self._context, session, committer).run()
         finally:
-            self._done.join(committer.done)
-            self._go_on_from(committer.done.latest)
+            self._go_on_from(committer.cut)
 
     def _remains(self, name: str, error: CdcError) -> None:
         held = self._cursor.targets[name].suspended
@@ -358,33 +334,36 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     }
 
 
-class _CatchUpPolicy:
+class _CatchUpCommitter(Committer):
     """Advances one suspended target up to the source's cursor, which stays."""
 
     kind: BatchKind = "catch_up"
-    moves_cursor: bool = False
 
     def __init__(
-        self, session: CaptureSession, name: str, *, cursor: CursorState, source_time_us: int
+        self,
+        context: CaptureContext,
+        session: CaptureSession,
+        name: str,
+        *,
+        done: RunSummary,
+        source_time_us: int,
     ) -> None:
-        suspended = cursor.targets[name].suspended
-        assert suspended is not None
-        self._session = session
+        super().__init__(context, session, done=done)
+        assert self.cursor is not None
         self._name = name
-        self._cursor = cursor
-        self._end = cursor.position
+        self._of_source = self.cursor
         self._time_us = source_time_us
-        self._suspended = suspended
-        self._left: Suspension | None = suspended
+        self._left: Suspension | None = None
 
-    def needs_batch(self, *, final: bool) -> bool:
-        """At the end even a stretch without rows of the target moves it."""
+    def _end_without_work(self) -> None:
+        """Even a range without rows of the target moves it."""
         place = self._session.place
-        return final and place.position.order != place.batch_start.order
+        if place.position.order != place.batch_start.order:
+            self._commit_batch()
 
-    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
+    def _extent(self, number: int, created: Collection[str]) -> BatchExtent:
         place = self._session.place
-        is_caught_up = place.position.order >= self._end.order
+        is_caught_up = place.position.order >= self._of_source.position.order
         own = place.take_interval()
         ended = "; it follows the source again" if is_caught_up else ""
         note = Note(
@@ -398,13 +377,15 @@ class _CatchUpPolicy:
         targets = self._session.targets.states(created)
         self._left = None if is_caught_up else self._still_suspended()
         targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
-        after = self._cursor.model_copy(update={"batch_number": number, "targets": targets})
-        return BatchExtent(empty_interval(self._cursor), after, self._time_us, notes=(note,))
+        after = self._of_source.model_copy(update={"batch_number": number, "targets": targets})
+        return BatchExtent(empty_interval(self._of_source), after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
-        at, cursor = self._session.resume_position(), self._cursor
+        at, cursor = self._session.resume_position(), self._of_source
+        suspended = cursor.targets[self._name].suspended
+        assert suspended is not None
         waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
-        return self._suspended.model_copy(
+        return suspended.model_copy(
             update={
                 "journal": at.journal,
                 "offset": at.offset,
@@ -415,7 +396,9 @@ class _CatchUpPolicy:
             }
         )
 
-    def published(self, cut: Cut) -> None:
-        self._cursor = cut.cursor
+    def _commit_batch(self) -> Cut:
+        cut = super()._commit_batch()
+        self._of_source = cut.cursor
         if cut.cursor.targets[self._name].suspended != self._left:
             raise _LeftBehindError("the target was left behind again", table=self._name)
+        return cut

@@ -4,17 +4,16 @@ Rules:
 - The cursor is written after the cut, the ack comes after the cursor (`run/publish.py`).
 - Prepared XA transactions are durable before the record or cursor that refers to them (K8,
   `lake/prepared.py`).
-- A stretch of the log that changes no target makes no batch: at the end of a run only the cursor
-  moves, under the same batch number, and no JVM is started.
-- `AdvancePolicy` alone decides what a batch moves: the source's cursor, or one suspended target
-  (`catch_up.py`).
+- A range that changes no target makes no batch: at the end of a run only the cursor moves, under
+  the same batch number, and no JVM is started.
+- A batch moves the source's cursor. A catch-up's moves one suspended target instead
+  (`catch_up.py`), and a segment's is a part of a batch (`segments/segment.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
@@ -26,18 +25,9 @@ from cdc_pipeline.run.capture.capture_session import (
     CaptureSession,
     before_begin,
 )
+from cdc_pipeline.run.capture.stager import Collected
 from cdc_pipeline.run.capture.summary import RunSummary
 from cdc_pipeline.run.publish import cursor_metadata, publish, start_metadata
-
-
-class BatchCommitter(Protocol):
-    """Committer as the drain sees it."""
-
-    def is_due(self) -> bool:
-        """Whether the batch is large enough and between transactions."""
-
-    def commit(self, *, final: bool = False) -> None:
-        """`final`: at the end of the stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +40,31 @@ class BatchExtent:
     notes: tuple[Note, ...] = ()
 
 
-class AdvancePolicy(Protocol):
-    """Rules for what the batches of a stretch move."""
-
-    @property
-    def kind(self) -> BatchKind:
-        pass
-
-    @property
-    def moves_cursor(self) -> bool:
-        """Whether the cursor moves past a stretch that changes no target."""
-
-    def needs_batch(self, *, final: bool) -> bool:
-        """Whether the position alone makes a batch due, without work for any target."""
-
-    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
-        """Take the interval since the last call; `created`: targets that batch `number` makes."""
-
-    def published(self, cut: Cut) -> None:
-        pass
-
-
-class AdvanceCursor:
-    kind: BatchKind = "batch"
-    moves_cursor: bool = True
-
-    def __init__(self, session: CaptureSession, *, source: str) -> None:
-        self._session = session
-        self._source = source
-
-    def needs_batch(self, *, final: bool) -> bool:  # noqa: ARG002
-        """The cursor moves without a batch."""
-        return False
-
-    def cover(self, number: int, created: Collection[str]) -> BatchExtent:
-        session = self._session
-        interval = session.place.take_interval()
-        cursor = cursor_state(
-            self._source,
-            session.identity,
-            session.place.full_position(),
-            batch_number=number,
-            epoch=session.epoch,
-            open_xa=session.parking.durable(),
-            targets=session.targets.states(created),
-            shadows=session.targets.shadow_texts(),
-        )
-        return BatchExtent(interval, cursor, session.place.source_time_us)
-
-    def published(self, cut: Cut) -> None:
-        pass
-
-
 class Committer:
-    """Committer of a stretch's batches; `done` counts intervals without a batch, too."""
+    """Committer of a range's batches; `cut`: of the last one, None before.
+
+    `done` counts them, and intervals without a batch.
+    """
+
+    kind: BatchKind = "batch"
 
     def __init__(
         self,
         context: CaptureContext,
         session: CaptureSession,
         *,
-        moves: AdvancePolicy | None = None,
+        done: RunSummary | None = None,
         start_reasons: tuple[str, ...] = (),
     ) -> None:
-        self.done = RunSummary()
+        self.cut: Cut | None = None
         self.cursor = session.section.cursor
         self._context = context
         self._session = session
-        self._moves = moves or AdvanceCursor(session, source=context.config.name)
+        self._done = RunSummary() if done is None else done
         self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
+        """Whether the batch is large enough and between transactions."""
         batch, limits = self._session.stager.staged, self._context.config.batch
         if (
             batch is None
@@ -135,65 +79,83 @@ class Committer:
         )
 
     def commit(self, *, final: bool = False) -> None:
-        """Without work, at most the cursor moves. After a SinkError the next run finishes the
-        batch.
+        """Without work, at most the cursor moves. `final`: at the end of the range. After a
+        SinkError the next run finishes the batch.
         """
         if self._session.stager.is_in_doubt:
             return
         if self._session.overlap.is_held:
             if not final:
                 self._session.overlap.check_passed(self._session.place)
-        elif self._has_work() or self._moves.needs_batch(final=final):
+        elif self._has_work():
             self._commit_batch()
-        elif final and self._moves.moves_cursor:
-            self._move_cursor()
+        elif final:
+            self._end_without_work()
+
+    def _extent(self, number: int, created: Collection[str]) -> BatchExtent:
+        """Take the interval since the last call; `created`: targets that batch `number` makes."""
+        session = self._session
+        interval = session.place.take_interval()
+        cursor = cursor_state(
+            self._context.config.name,
+            session.identity,
+            session.place.full_position(),
+            batch_number=number,
+            epoch=session.epoch,
+            open_xa=session.parking.durable(),
+            targets=session.targets.states(created),
+            shadows=session.targets.shadow_texts(),
+        )
+        return BatchExtent(interval, cursor, session.place.source_time_us)
+
+    def _head(self, collected: Collected) -> BatchRecord:
+        """The record of what was collected, without targets and files."""
+        number, known = self._session.stager.number, self._session.targets.now
+        extent = self._extent(number, collected.created)
+        suspended = (note_of(table, suspension) for table, suspension in known.news.items())
+        return BatchRecord(
+            source=extent.cursor.source,
+            batch_number=number,
+            kind=self.kind,
+            run_id=self._context.run_id,
+            interval=extent.interval,
+            cursor_after=extent.cursor,
+            source_time_us=extent.source_time_us,
+            ddl=collected.ddl,
+            notes=(*collected.notes, *extent.notes, *suspended),
+            dropped=tuple(sorted(known.forgotten)),
+        )
 
     def _has_work(self) -> bool:
         """Of a new suspension (K4), or of a target that is no longer exact (K12), too."""
-        targets = self._session.targets
-        of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
+        known = self._session.targets.now
+        of_targets = known.news or known.forgotten or known.has_lost_exactness
         return bool(of_targets) or self._session.stager.has_work
 
-    def _commit_batch(self) -> None:
-        context, stager, targets = self._context, self._session.stager, self._session.targets
+    def _commit_batch(self) -> Cut:
+        context, stager = self._context, self._session.stager
         with stager.together():
             batch = stager.batch()
             self._save_history()
             start = self._left_behind_at()
-            collected = stager.collect()
-            covered = self._moves.cover(stager.number, collected.created)
-            suspended = tuple(
-                note_of(table, suspension) for table, suspension in targets.news.items()
-            )
-            head = BatchRecord(
-                source=covered.cursor.source,
-                batch_number=stager.number,
-                kind=self._moves.kind,
-                run_id=context.run_id,
-                interval=covered.interval,
-                cursor_after=covered.cursor,
-                source_time_us=covered.source_time_us,
-                ddl=collected.ddl,
-                notes=(*collected.notes, *covered.notes, *suspended),
-                dropped=tuple(sorted(targets.forgotten)),
-            )
+            head = self._head(stager.collect())
             record = batch.record(head.starting_at(start))
             context.observer.merging()
             cut = context.sink.finish(record, on_merged=context.observer.merged)
-            targets.committed(cut)
-            self.done.add(cut)
-            self.cursor = cut.cursor
+            self._session.targets.committed(cut)
+            self._done.add(cut)
+            self.cut, self.cursor = cut, cut.cursor
             publish(
                 cut,
                 sink=context.sink,
                 cursors=context.cursors,
                 observer=context.observer,
                 metadata=self._start_metadata,
-                ack=self._ack,
             )
+            self._ack()
             stager.published(cut)
             self._session.parking.published()
-        self._moves.published(cut)
+        return cut
 
     def _left_behind_at(self) -> Position:
         open_before = self.cursor.open_xa if self.cursor is not None else ()
@@ -201,7 +163,8 @@ class Committer:
             self._session.place.batch_start, oldest_begin(open_before, epoch=self._session.epoch)
         )
 
-    def _move_cursor(self) -> None:
+    def _end_without_work(self) -> None:
+        """Only the cursor moves."""
         cursor, place = self.cursor, self._session.place.position
         if cursor is not None and (cursor.epoch, cursor.position.order) == (
             self._session.epoch,
@@ -210,10 +173,10 @@ class Committer:
             return
         self._save_history()
         collected = self._session.stager.collect()
-        covered = self._moves.cover(0 if cursor is None else cursor.batch_number, ())
-        self.done.moved(covered.interval, collected.ddl, collected.notes)
-        self.cursor = covered.cursor
-        metadata = cursor_metadata(covered.interval, None, collected.ddl, collected.notes)
+        extent = self._extent(0 if cursor is None else cursor.batch_number, ())
+        self._done.moved(extent.interval, collected.ddl, collected.notes)
+        self.cursor = extent.cursor
+        metadata = cursor_metadata(extent.interval, None, collected.ddl, collected.notes)
         self._context.cursors.write(self.cursor, metadata | self._start_metadata)
         self._ack()
 

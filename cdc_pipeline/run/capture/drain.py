@@ -15,13 +15,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
-from cdc_pipeline.run.capture.commit import BatchCommitter
+from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.interpret import (
     Changes,
     Interpreter,
@@ -44,17 +43,10 @@ _GET_TIMEOUT_S = 1.0
 
 
 class Drain:
-    """Two threads around a store; in the reader's, `on_position` hears how far was stored (SPEC
-    T3).
-    """
+    """Two threads around a store."""
 
     def __init__(
-        self,
-        context: CaptureContext,
-        session: CaptureSession,
-        committer: BatchCommitter,
-        *,
-        on_position: Callable[[Position], None] | None = None,
+        self, context: CaptureContext, session: CaptureSession, committer: Committer
     ) -> None:
         config, section, targets = context.config, session.section, session.targets
         rules = StatementRules(
@@ -74,7 +66,9 @@ class Drain:
             rules=rules,
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
-            on_position=on_position,
+            on_position=context.positions.persist
+            if context.positions is not None and section.is_sources_own
+            else None,
         )
         self._interpreter = Interpreter(
             session,
@@ -209,10 +203,13 @@ class Drain:
             for targets, rows in changes.rows:
                 stager.stage(targets, rows, open_transaction=is_open)
             stager.quarantine(changes.bad, open_transaction=is_open)
-            xa_rows = self._xa.apply(changes.xa)
+            counts = self._xa.apply(changes.xa)
+            self._rows += counts.pop("rows", 0)
+            for name, number in counts.items():
+                self._session.place.count(name, number)
             self._end(changes)
             self._advance(changes)
-        self._rows += xa_rows + sum(len(rows) for _, rows in changes.rows)
+        self._rows += sum(len(rows) for _, rows in changes.rows)
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:

@@ -46,7 +46,6 @@ from cdc_pipeline.run.decode.transaction_control import (
 from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.targets.quarantine import BadRows
-from cdc_pipeline.targets.row_images import check_rows
 from cdc_pipeline.targets.targets import Target, Targets
 from cdc_pipeline.text.table_names import table_name
 
@@ -150,13 +149,13 @@ class Interpreter:
         """Raises CdcError, with its place, if a unit cannot be applied; nothing was learned
         then.
         """
-        targets = self._targets.snapshot()
+        targets = self._targets.now
         maps = self._decoder.mark()
         controls = self._controls.mark()
         try:
             return self._read(unit)
         except CdcError:
-            self._targets.restore(targets)
+            self._targets.now = targets
             self._decoder.rewind(maps)
             self._controls.rewind(controls)
             raise
@@ -170,7 +169,7 @@ class Interpreter:
             unit,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
-            rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
+            rows=tuple((self._accepted(table), table.rows) for table in decoded.tables),
             bad=decoded.bad,
             xa=self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting),
             open=controls.open,
@@ -180,6 +179,8 @@ class Interpreter:
             row_events_suspended=decoded.row_events_suspended,
             transactions_applied=self._applied(unit, controls, logged, decoded),
         )
+        if decoded.bad:
+            self._targets.lose_exactness([rows.table for rows in decoded.bad])
         if controls.ending is Ending.ABANDONED:
             self._decoder.reset()
         return changes
@@ -261,17 +262,14 @@ class Interpreter:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _confirm(self, table: DecodedTable) -> list[Target]:
+    def _accepted(self, table: DecodedTable) -> list[Target]:
         """An error names the place of the table's changes."""
-        rows, targets = table.rows, self._targets
+        rows = table.rows
         with table.named_in_errors():
-            confirmed = targets.confirm(rows.schema)
-            targets.check_rows(rows)
+            targets = self._targets.accept(rows)
             first_us = int(rows.commit_ts_us.min())
-            self._overlap.check_changes(confirmed, rows.schema.full_name, first_us=first_us)
-            for target in confirmed:
-                check_rows(target, rows)
-            return targets.with_rescued(confirmed, rows)
+            self._overlap.check_changes(targets, rows.schema.full_name, first_us=first_us)
+            return targets
 
 
 def _check_not_emptied(decision: Decision) -> None:

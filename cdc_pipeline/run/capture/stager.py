@@ -33,7 +33,7 @@ from cdc_pipeline.targets.targets import Target, Targets
 
 
 @dataclass(frozen=True, slots=True)
-class _Collected:
+class Collected:
     """A batch to be recorded; `staged`: None if it touches no target."""
 
     staged: StagedBatch | None
@@ -93,9 +93,9 @@ class Stager:
         yield
         self._is_in_doubt = before
 
-    def collect(self) -> _Collected:
+    def collect(self) -> Collected:
         """Return what was collected, and start from scratch."""
-        collected = _Collected(
+        collected = Collected(
             self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
         )
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []
@@ -126,7 +126,6 @@ class Stager:
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
         """Set rows aside that cannot be applied."""
         with self.together():
-            self._targets.lose_exactness([rows.table for rows in bad])
             for rows in bad:
                 self.batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
 

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
 from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
@@ -96,12 +95,6 @@ class RunSummary:
         self._keep(self.ddl, other.ddl)
         self._keep(self.notes, other.notes)
         self.entries_omitted += other.entries_omitted
-
-    def go_on(self, other: RunSummary) -> None:
-        """Count the part of the same run that follows in the log."""
-        self.join(other)
-        if other.interval is not None:
-            self.moved(other.interval, (), ())
 
     def tables(self) -> dict[str, TableReport]:
         """For each table of the cuts, changed or not, by name."""
@@ -206,16 +199,9 @@ def batches_text(count: int) -> str:
     return f"{count:,} batch{'' if count == 1 else 'es'}"
 
 
-def report_of(
-    context: CaptureContext,
-    state: RunState,
-    resolved: ResolvedRun,
-    *,
-    read: Position | None,
-    started: tuple[float, float],
-) -> CaptureReport:
-    """`read`: the last position that the run's reader dumped."""
+def report_of(context: CaptureContext, state: RunState, resolved: ResolvedRun) -> CaptureReport:
     interval, cursor = whole_interval(state.main.interval, resolved), state.cursor
+    read = None if context.positions is None else context.positions.dumped
     done = RunSummary()
     if state.finished is not None:
         done.add(state.finished)
@@ -244,7 +230,7 @@ def report_of(
         read_up_to=None if read is None else ReportPosition.from_position(read),
         applied_up_to=None if cursor is None else ReportPosition.from_position(cursor.position),
         oldest_needed=needed_position(cursor),
-        seconds=time.monotonic() - started[0],
-        cpu_seconds=time.process_time() - started[1],
+        seconds=time.monotonic() - context.began_s,
+        cpu_seconds=time.process_time() - context.began_cpu_s,
         spark_started=context.sink.spark_started,
     )

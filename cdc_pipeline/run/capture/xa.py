@@ -24,6 +24,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -44,7 +45,6 @@ from cdc_pipeline.run.decode.transaction_control import (
     XaEnd,
     XaPart,
 )
-from cdc_pipeline.targets.row_images import check_rows
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -160,10 +160,7 @@ class XaPlanner:
         """They may never reach their targets. Raises as `Targets.check`, with the table."""
         for table in tables:
             with table.named_in_errors():
-                confirmed = self._targets.check(table.rows.schema)
-                self._targets.check_rows(table.rows)
-                for target in confirmed:
-                    check_rows(target, table.rows)
+                self._targets.check(table.rows)
 
     def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
         # Behind a transaction in pieces a unit has nothing: what is paired came whole.
@@ -225,16 +222,17 @@ class XaStaging:
     def __init__(self, session: CaptureSession) -> None:
         self._session = session
         self._parking = session.parking
-        self._place = session.place
         self._stager = session.stager
-        self._rows_applied = 0
+        self._counts: Counter[str] = Counter()
         # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
         self._gathered: dict[TableSchema, list[DecodedRows]] = {}
         self._gathered_bytes = 0
 
-    def apply(self, steps: Sequence[XaStep]) -> int:
-        """Within `Stager.together`; returns the number of changes made effective."""
-        self._rows_applied = 0
+    def apply(self, steps: Sequence[XaStep]) -> Counter[str]:
+        """Within `Stager.together`; returns what an interval counts, and the ``rows`` that became
+        effective.
+        """
+        self._counts = Counter()
         for step in steps:
             match step:
                 case _Add():
@@ -250,7 +248,7 @@ class XaStaging:
                 case _:
                     assert_never(step)
         self._stage_gathered()
-        return self._rows_applied
+        return self._counts
 
     # -- waiting rows and their ends ---------------------------------------------------------------
 
@@ -264,15 +262,15 @@ class XaStaging:
             return
         parking.undo(part.undone)
         if part.ending is Ending.PREPARED:
-            self._place.count("xa_prepared", 1)
+            self._counts["xa_prepared"] += 1
             parking.park(part.xid, prepared_at_us=part.commit_ts_us)
             return
-        self._place.count("transactions_applied", self._take(parking.pieces(self._effect(part))))
+        self._counts["transactions_applied"] += self._take(parking.pieces(self._effect(part)))
         self._stage_gathered()
         parking.drop_pieces()
 
     def _end_paired(self, tables: Sequence[DecodedTable], end: XaEnd) -> None:
-        self._place.count("xa_prepared", 1)
+        self._counts["xa_prepared"] += 1
         effect = self._effect(end)
         self._ended(end, (effect.on(table.rows) for table in tables))
 
@@ -281,7 +279,7 @@ class XaStaging:
         self._parking.end(end.xid)
 
     def _pass_over(self, end: XaEnd) -> None:
-        self._place.count("xa_unknown", 1)
+        self._counts["xa_unknown"] += 1
         if end.is_commit:
             text = (
                 f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its "
@@ -292,7 +290,7 @@ class XaStaging:
             )
 
     def _forget(self, part: XaPart) -> None:
-        self._place.count("xa_unknown", 1)
+        self._counts["xa_unknown"] += 1
         if part.xid in self._parking:
             self._parking.end(part.xid)
         text = f"rows of {part.xid} were dropped: it was prepared again, and the log lacks its end"
@@ -301,9 +299,9 @@ class XaStaging:
         )
 
     def _ended(self, end: XaEnd, rows: Iterable[DecodedRows]) -> None:
-        self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
+        self._counts["xa_committed" if end.is_commit else "xa_rolled_back"] += 1
         if end.is_commit:
-            self._place.count("transactions_applied", self._take(rows))
+            self._counts["transactions_applied"] += self._take(rows)
 
     def _effect(self, end: XaEnd | XaPart) -> CommitPlace:
         return CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
@@ -319,7 +317,7 @@ class XaStaging:
         return has_rows
 
     def _gather(self, rows: DecodedRows) -> None:
-        self._rows_applied += len(rows)
+        self._counts["rows"] += len(rows)
         self._gathered.setdefault(rows.schema, []).append(rows)
         self._gathered_bytes += rows.before.nbytes + rows.after.nbytes
         if self._gathered_bytes >= _GATHERED_BYTES_MAX:
@@ -327,9 +325,7 @@ class XaStaging:
 
     def _stage_gathered(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
-        targets = self._session.targets
-        for schema, parts in gathered.items():
+        for parts in gathered.values():
             rows = joined(parts)
-            self._stager.stage(
-                targets.with_rescued(targets.confirm(schema), rows), rows, open_transaction=False
-            )
+            targets = self._session.targets.accept(rows)
+            self._stager.stage(targets, rows, open_transaction=False)

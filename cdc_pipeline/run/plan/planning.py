@@ -11,8 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     GtidBoundConfig,
@@ -24,9 +22,8 @@ from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.context import OverlapResult
+from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.run.plan.limits import Limit, executed_before, make_limit
@@ -79,8 +76,6 @@ def plan(
             bound=bound or config.bound,
             unfinished=unfinished,
             server=server,
-            dump_errors=build_dump_errors(config).read(),
-            overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
         ours = set(cut.cursor.targets if cut is not None else ())
         ours.update(
@@ -98,10 +93,8 @@ def resolve(
     reconciled: Reconciled,
     cut: Cut | None,
     bound: Bound,
+    server: ChosenServer,
     unfinished: BatchRecord | None = None,
-    server: ChosenServer | None = None,
-    dump_errors: DumpErrors | None = None,
-    overlap: Callable[[Position], OverlapResult] | None = None,
 ) -> ResolvedRun:
     """Start, end and tables of a run over `source`, which has passed its check.
 
@@ -110,92 +103,87 @@ def resolve(
         SourceError: the start is gone, the cursor belongs to another server, or the end lies before
             the start.
     """
-    tables = TableFilter(config)
-    source_tables = source.tables()
-    captured = _table_names(tables, source_tables, reconciled.cursor, cut)
+    cursor, source_tables = reconciled.cursor, source.tables()
+    captured = _captured(config, source_tables, cursor, cut)
     check_routes(config, captured, cut)
     check_masked_columns(config, source=source, tables=captured, cut=cut)
-    if reconciled.cursor is None:
-        check_start(config)
-        unused: tuple[str, ...] = ()
-    else:
-        kept = build_first_start(config).read()
-        unused = changed_start(kept, config.start, pipeline_name=config.name)
-    decision = resolve_start(
-        cursor=reconciled.cursor,
-        start=config.start,
-        source=source,
-        rules=start_rules(config, cut=cut, dump_errors=dump_errors or DumpErrors()),
-        overlap=overlap,
-    )
-    compared = check_names(source.identity, reconciled.cursor)
-    chosen = (server.reason,) if server is not None and server.reason else ()
-    known_by = () if reconciled.cursor is None else (reconciled.reason,)
-    log_end = source.end_position()
-    start = decision.position
+    # Before its first run, the contents of an archive are unknown. A first run that reads old
+    # journals may find tables created there; one that begins at the end finds none.
+    begun = cut is not None or cursor is not None
+    is_seen, is_loaded = source_tables is not None or begun, begun or config.start == "latest"
+    decision, reasons, warnings = _start(config, source, reconciled, cut)
+    log_end, start = source.end_position(), decision.position
     end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
-    if end.order < start.order:
-        raise PositionError(
-            "the run would end before it starts",
-            expected=f"an end at or after {start}",
-            got=f"{end} ({end_reason})",
-            next_step="choose a later bound; a log that ends before the cursor was reset or "
-            "belongs to another server",
-        )
-    reasons = (*decision.reasons, *source.reasons(decision.read_from))
-    journals = [info for info in source.journals() if _within(info.journal, start, end)]
-    # A first run that reads old journals may find tables created there; one that begins at the end
-    # finds none.
-    begun = cut is not None or reconciled.cursor is not None
+    sizes = {
+        info.journal: info.size_bytes
+        for info in source.journals()
+        if _within(info.journal, start, end)
+    }
+    plan = CapturePlan(
+        source=config.name,
+        identity=str(source.identity),
+        start_journal=start.journal,
+        start_offset=start.offset,
+        start_gtid_set=start.gtid_set,
+        start_reasons=((server.reason,) if server.reason else ()) + reasons,
+        end_journal=end.journal,
+        end_offset=end.offset,
+        end_reason=end_reason,
+        limit="" if limit is None else limit.text,
+        bytes_between=bytes_between(sizes, start, end),
+        journals=tuple(sizes),
+        tables=tuple(captured),
+        targets=planned_targets(config, captured, cut),
+        partial_tables=() if cursor is None else _partial(cursor),
+        unfinished_batch=None if unfinished is None else unfinished.batch_number,
+        oldest_needed=needed_position(cursor),
+        open_xa=() if cursor is None else cursor.open_xa,
+        suspended={} if cursor is None else cursor.suspended,
+        quarantine=quarantined(cut),
+        unseen=unmatched(TableFilter(config), source_tables or (), cursor) if is_seen else (),
+        needs_snapshot=needing(config, cut, source_tables or ()) if is_loaded else {},
+        snapshots=tuple(operations_of(config, cut)),
+        warnings=warnings + source.warnings(captured),
+    )
     return ResolvedRun(
-        plan=CapturePlan(
-            source=config.name,
-            identity=str(source.identity),
-            start_journal=start.journal,
-            start_offset=start.offset,
-            start_gtid_set=start.gtid_set,
-            start_reasons=(*chosen, *known_by, *compared, *reasons),
-            end_journal=end.journal,
-            end_offset=end.offset,
-            end_reason=end_reason,
-            limit="" if limit is None else limit.text,
-            bytes_between=bytes_between(
-                {info.journal: info.size_bytes for info in journals}, start, end
-            ),
-            journals=tuple(info.journal for info in journals),
-            tables=tuple(captured),
-            targets=planned_targets(config, captured, cut),
-            partial_tables=_partial(reconciled.cursor),
-            unfinished_batch=None if unfinished is None else unfinished.batch_number,
-            oldest_needed=needed_position(reconciled.cursor),
-            open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
-            suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
-            quarantine=quarantined(cut),
-            # Before its first run, the contents of an archive are unknown.
-            unseen=()
-            if source_tables is None and not begun
-            else unmatched(tables, source_tables or (), reconciled.cursor),
-            needs_snapshot=needing(config, cut, source_tables or ())
-            if begun or config.start == "latest"
-            else {},
-            snapshots=tuple(operations_of(config, cut)),
-            warnings=unused + source.warnings(captured),
-        ),
-        start=start,
-        end=end,
-        limit=limit,
+        plan,
+        start,
+        end,
+        limit,
         ends_anywhere=isinstance(bound, PositionConfig),
         decision=decision,
-        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
+        epoch=(1 if cursor is None else cursor.epoch) + decision.epoch_grows,
         known=None if source_tables is None else tuple(source_tables),
         log_end=log_end,
     )
 
 
-def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[str, ...]:
+def _start(
+    config: PipelineConfig, source: Source, reconciled: Reconciled, cut: Cut | None
+) -> tuple[StartDecision, tuple[str, ...], tuple[str, ...]]:
+    """With its reasons and warnings."""
+    cursor = reconciled.cursor
+    if cursor is None:
+        check_start(config)
+    decision = resolve_start(
+        cursor=cursor,
+        start=config.start,
+        source=source,
+        rules=start_rules(config, cut=cut, dump_errors=build_dump_errors(config).read()),
+        overlap=overlap_of(config, source=source, cursor=cursor),
+    )
+    reasons = (*decision.reasons, *source.reasons(decision.read_from))
+    if cursor is None:
+        return decision, reasons, ()
+    reasons = (reconciled.reason, *check_names(source.identity, cursor), *reasons)
+    kept = build_first_start(config).read()
+    return decision, reasons, changed_start(kept, config.start, pipeline_name=config.name)
+
+
+def check_names(identity: ServerIdentity, cursor: CursorState) -> tuple[str, ...]:
     """Of another name comparison than the cursor's (K30); SourceIdentityError if it cannot be."""
-    before = identity.names if cursor is None else cursor.lower_case_table_names
-    if cursor is None or identity.names.same_as(before):
+    before = cursor.lower_case_table_names
+    if identity.names.same_as(before):
         return ()
     known = {name for state in cursor.targets.values() for name in state.source_names}
     differing = sorted(name for name in known if identity.names.fold(name) != name)
@@ -215,6 +203,21 @@ def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[s
 
 
 def _end(
+    bound: Bound, *, start: Position, log_end: Position, source: Source
+) -> tuple[Position, str, Limit | None]:
+    end, reason, limit = _bounded(bound, start=start, log_end=log_end, source=source)
+    if end.order < start.order:
+        raise PositionError(
+            "the run would end before it starts",
+            expected=f"an end at or after {start}",
+            got=f"{end} ({reason})",
+            next_step="choose a later bound; a log that ends before the cursor was reset or "
+            "belongs to another server",
+        )
+    return end, reason, limit
+
+
+def _bounded(
     bound: Bound, *, start: Position, log_end: Position, source: Source
 ) -> tuple[Position, str, Limit | None]:
     if isinstance(bound, PositionConfig):
@@ -251,19 +254,16 @@ def bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
     return max(0, total + end.offset - start.offset)
 
 
-def _table_names(
-    tables: TableFilter, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
+def _captured(
+    config: PipelineConfig, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
 ) -> list[str]:
+    tables = TableFilter(config)
     names = {*tables.exact_names, *(known or ())}
-    names.update(
-        *(state.source_names for state in (cursor.targets.values() if cursor is not None else ()))
-    )
-    names.update(
-        *(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ()))
-    )
+    for state in (cursor, None if cut is None else cut.cursor):
+        targets = {} if state is None else state.targets
+        names.update(*(target.source_names for target in targets.values()))
     return tables.captured_names(list(names))
 
 
-def _partial(cursor: CursorState | None) -> tuple[str, ...]:
-    targets = cursor.targets if cursor is not None else {}
-    return tuple(sorted(name for name, target in targets.items() if target.partial))
+def _partial(cursor: CursorState) -> tuple[str, ...]:
+    return tuple(sorted(name for name, target in cursor.targets.items() if target.partial))

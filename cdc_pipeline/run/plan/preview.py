@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, SchemaError
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.run.report import PlannedTarget
-from cdc_pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_of
+from cdc_pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_by_rule, identity_of
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -70,32 +69,32 @@ def _with_key(
     except ConfigError:
         return target  # which the run reports
     shard = (rule.shard_column,) if rule.shard_column and identity.key else ()
-    why = identity.why + (
-        f"; with {rule.shard_column}, which distinguishes its tables" if shard else ""
-    )
     return target.model_copy(
-        update={"mode": identity.mode, "key": (*identity.key, *shard), "reason": why}
+        update={
+            "mode": identity.mode,
+            "key": (*identity.key, *shard),
+            "reason": identity.why + (_shard_reason(rule) if shard else ""),
+        }
     )
 
 
 def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
-    rule: TargetRule = route.rule
-    key: tuple[str, ...] | None = None
-    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
-    if not MODES[rule.mode].has_key:
-        key, reason = (), f"a {MODES[rule.mode].label} needs no key"
-    elif rule.key:
-        key, reason = rule.key, "the rule's key; its uniqueness is not checked"
-    if rule.shard_column:
-        reason += f"; with {rule.shard_column}, which distinguishes its tables"
+    rule = route.rule
+    identity = identity_by_rule(rule)
+    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}" if identity is None else identity.why
     return PlannedTarget(
         target=route.target,
         sources=sources,
         mode=rule.mode,
-        key=key,
-        reason=reason,
+        key=None if identity is None else identity.key,
+        reason=reason + _shard_reason(rule),
         is_recorded=False,
     )
+
+
+def _shard_reason(rule: TargetRule) -> str:
+    column = rule.shard_column
+    return f"; with {column}, which distinguishes its tables" if column else ""
 
 
 def _recorded(route: Route, table: CutTable) -> PlannedTarget:

@@ -27,8 +27,8 @@ class ResolvedRun:
     plan: CapturePlan
     start: Position
     end: Position
-    limit: Limit | None
-    ends_anywhere: bool
+    limit: Limit | None = None
+    ends_anywhere: bool = False
     decision: StartDecision | None = None
     epoch: int = 1
     known: tuple[str, ...] | None = None

@@ -15,7 +15,8 @@ from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineCon
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
-from cdc_pipeline.position.start.context import SECOND_US, StartRules
+from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartRules
+from cdc_pipeline.run.wiring import build_dump_errors, build_first_start
 
 
 class ChosenServer(NamedTuple):
@@ -52,6 +53,16 @@ def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErr
         dump_errors=dump_errors,
         last_commit_us=last_commit_us,
     )
+
+
+def remember_start(
+    config: PipelineConfig, decision: StartDecision | None, *, is_first: bool
+) -> None:
+    """Write down what a run decided about its start; planning alone writes nothing."""
+    if decision is not None and decision.resets_dump_errors:
+        build_dump_errors(config).write(DumpErrors())
+    if is_first:
+        build_first_start(config).write(config.start)
 
 
 @contextmanager

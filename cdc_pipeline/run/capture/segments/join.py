@@ -32,7 +32,7 @@ def joined_cursor(
     """Behind all parts, which began with `before`; StagingError if they do not agree."""
     targets: dict[str, TargetState] = {}
     for result in results:
-        for name, state in _cursor(result).targets.items():
+        for name, state in result.part.cursor_after.targets.items():
             there = targets.get(name)
             if there is None:
                 targets[name] = state
@@ -44,7 +44,7 @@ def joined_cursor(
                 "exact": there.exact and state.exact,
             }
             targets[name] = there.model_copy(update=update)
-    last = _cursor(results[-1])
+    last = results[-1].part.cursor_after
     return last.model_copy(
         update={
             "batch_number": number,
@@ -58,7 +58,7 @@ def joined_cursor(
 def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
     executed: Any = parse_gtid_set(before.gtid_set, before.flavor)
     for result in results:
-        executed = executed.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))
+        executed = executed.union(parse_gtid_set(result.part.cursor_after.gtid_set, before.flavor))
     return str(executed)
 
 
@@ -71,7 +71,7 @@ def joined_record(
     run_id: str,
 ) -> BatchRecord:
     """`cursor`: behind the batch; `start`: before it. Raises StagingError if parts do not agree."""
-    records = [part.record for part in parts if part.record is not None]
+    records = [part.part for part in parts]
     by_target: dict[str, list[RecordedTarget]] = {}
     for record in records:
         for target in record.targets:
@@ -87,12 +87,13 @@ def joined_record(
         interval=joined_interval(parts, start=start, end=cursor.position),
         cursor_after=cursor,
         source_time_us=next(
-            (part.source_time_us for part in reversed(parts) if part.source_time_us >= 0), -1
+            (record.source_time_us for record in reversed(records) if record.source_time_us >= 0),
+            -1,
         ),
         targets=tuple(targets),
         quarantine=tuple(file for record in records for file in record.quarantine),
-        ddl=tuple(decision for part in parts for decision in part.ddl),
-        notes=tuple(note for part in parts for note in part.notes),
+        ddl=tuple(decision for record in records for decision in record.ddl),
+        notes=tuple(note for record in records for note in record.notes),
     ).starting_at(start)
 
 
@@ -101,8 +102,8 @@ def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Pos
     counts: Counter[str] = Counter()
     ignorable: Counter[str] = Counter()
     for part in parts:
-        assert part.interval is not None
-        plain = part.interval.model_dump()
+        interval = part.part.interval
+        plain = interval.model_dump()
         counts.update(
             {
                 name: value
@@ -110,7 +111,7 @@ def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Pos
                 if isinstance(value, int) and "offset" not in name
             }
         )
-        ignorable.update(part.interval.ignorable_events)
+        ignorable.update(interval.ignorable_events)
     return Interval(
         start_journal=start.journal,
         start_offset=start.offset,
@@ -154,11 +155,6 @@ def _joined(found: Sequence[RecordedTarget], state: TargetState) -> RecordedTarg
             },
         }
     )
-
-
-def _cursor(result: SegmentResult) -> CursorState:
-    assert result.cursor is not None
-    return result.cursor
 
 
 def _apart(table: str) -> StagingError:

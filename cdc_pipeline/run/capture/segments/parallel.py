@@ -25,7 +25,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -40,6 +40,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.commit import cursor_state
+from cdc_pipeline.run.capture.in_sequence import read_in_sequence
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.join import (
     joined_cursor,
@@ -69,8 +70,6 @@ from cdc_pipeline.text.table_names import split_table_name
 
 _REASONS_KEPT: Final = 20
 
-ReadInSequence = Callable[[RunState, ResolvedRun, Sequence[Note]], RunState]
-
 
 def read_in_parallel(
     context: CaptureContext,
@@ -79,12 +78,12 @@ def read_in_parallel(
     *,
     source: Source,
     parallel: Parallel,
-    in_sequence: ReadInSequence,
 ) -> tuple[RunState, ParallelReport]:
-    """On executors where that is possible; else `in_sequence` reads a part of the run."""
+    """On executors where that is possible, in sequence elsewhere."""
     config = context.config
     if run.plan.bytes_between < parallel.stretch_bytes_min:  # which starts no JVM for nothing
-        return in_sequence(state, run, ()), ParallelReport(one_after_the_other=(TOO_LITTLE,))
+        state = read_in_sequence(context, state, run, source=source)
+        return state, ParallelReport(one_after_the_other=(TOO_LITTLE,))
     archived = source.archived(run.start, run.end)
     flavor = source.identity.flavor
     why, wanted = _why_not(config, run, archived, flavor=flavor), config.batch.decode
@@ -94,10 +93,9 @@ def read_in_parallel(
         # With `auto` it is the configuration's own choice, unless the executors are at fault.
         is_odd = wanted == "executors" or not why
         notes = [Note(kind="decoded_in_driver", text=text)] if is_odd else []
-        return in_sequence(state, run, notes), ParallelReport(one_after_the_other=(lack,))
-    reading = _Reading(
-        context, run, source=source, archived=archived, parallel=parallel, in_sequence=in_sequence
-    )
+        state = read_in_sequence(context, state, run, source=source, notes=notes)
+        return state, ParallelReport(one_after_the_other=(lack,))
+    reading = _Reading(context, run, source=source, archived=archived, parallel=parallel)
     return reading.read(state), reading.report()
 
 
@@ -139,14 +137,12 @@ class _Reading:
         source: Source,
         archived: ArchivedPart,
         parallel: Parallel,
-        in_sequence: ReadInSequence,
     ) -> None:
         self._context = context
         self._run = run
         self._source = source
         self._archived = archived
         self._parallel = parallel
-        self._in_sequence = in_sequence
         self._archive = ArchiveSource(
             archived.directory,
             unpacked_bytes_max=context.config.source.unpacked_bytes_max,
@@ -185,7 +181,7 @@ class _Reading:
                 state = self._one_after_the_other(state, piece.journal, piece.stop, why=piece.why)
         if self._at.order < self._run.end.order and not state.read.limit_reached:
             # The last event of a journal, and what only the server has.
-            state = self._moved(self._in_sequence(state, self._section(None), ()))
+            state = self._in_sequence(state, self._section(None))
         return state
 
     # -- what is read where ------------------------------------------------------------------------
@@ -227,6 +223,9 @@ class _Reading:
             run = replace(run, start=self._at, decision=None)
         return run if end is None else replace(run, end=end, ends_anywhere=True)
 
+    def _in_sequence(self, state: RunState, section: ResolvedRun) -> RunState:
+        return self._moved(read_in_sequence(self._context, state, section, source=self._source))
+
     def _moved(self, state: RunState) -> RunState:
         if state.cursor is not None:
             self._at, self._has_moved = state.cursor.position, True
@@ -239,7 +238,7 @@ class _Reading:
         before = self._at
         section = self._section(Position(journal, stop))
         if before.order < section.end.order:
-            state = self._moved(self._in_sequence(state, section, ()))
+            state = self._in_sequence(state, section)
         after = self._at
         if before.journal == after.journal:
             self._bytes[False] += after.offset - before.offset
@@ -267,7 +266,7 @@ class _Reading:
         try:
             cursor = joined_cursor(before, results, number=number, keeps_gtids=keeps_gtids)
             if (
-                all(result.record is None for result in results)
+                not any(result.part.targets or result.part.quarantine for result in results)
                 and cursor.targets == before.targets
             ):
                 return self._move(state, before, results)
@@ -345,7 +344,7 @@ class _Reading:
     ) -> RunState:
         """No target changes: only the cursor moves."""
         context = self._context
-        self._save_schemas(state, results, source_time_us=results[-1].source_time_us)
+        self._save_schemas(state, results, source_time_us=results[-1].part.source_time_us)
         cursor = joined_cursor(
             before, results, number=before.batch_number, keeps_gtids=self._source.uses_gtids
         )

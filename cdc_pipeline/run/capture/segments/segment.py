@@ -22,18 +22,16 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.prepared import XaParking
-from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
-    CaptureSession,
     ReadRange,
     open_session,
 )
-from cdc_pipeline.run.capture.commit import AdvanceCursor
+from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.drain import Drain
-from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.report import CapturePlan
@@ -65,20 +63,21 @@ class SegmentResult(FrozenModel):
     """Result of one task.
 
     Attributes:
-        record: what was staged; None if no target changes.
-        cursor: behind the segment, as far as the task knows it, with the segment's GTIDs alone.
+        record: what was staged, and the cursor behind the segment as far as the task knows it, with
+            the segment's GTIDs alone.
         observed: what the schema history has to learn, in the order of the log.
         refused: why the stretch cannot be decoded in parallel: nothing else counts then.
     """
 
     record: BatchRecord | None = None
-    cursor: CursorState | None = None
-    interval: Interval | None = None
-    source_time_us: int = -1
-    ddl: tuple[DdlDecision, ...] = ()
-    notes: tuple[Note, ...] = ()
     observed: tuple[ObservedTable, ...] = ()
     refused: str = ""
+
+    @property
+    def part(self) -> BatchRecord:
+        """The record of a segment that was not refused."""
+        assert self.record is not None
+        return self.record
 
 
 @dataclass(frozen=True)
@@ -132,21 +131,18 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
     )
-    committer = SegmentCommitter(session, source=config.name)
+    committer = SegmentCommitter(context, session)
     drained = Drain(context, session, committer).run()
-    result = committer.result
-    if result is None or result.cursor is None or drained.dropped:
+    part = committer.part
+    if part is None or drained.dropped:
         raise _apart("its end is not the end of a complete transaction")
-    if result.cursor.shadows != shadows:
+    if part.cursor_after.shadows != shadows:
         raise _apart("a shadow table of an online schema change")
-    return result.model_copy(update={"observed": _observed(session.schemas)})
-
-
-def _observed(schemas: Schemas) -> tuple[ObservedTable, ...]:
-    return tuple(
+    observed = [
         ObservedTable(table_schema=schema.to_json(), journal=journal, offset=offset)
-        for schema, journal, offset in schemas.corrections
-    )
+        for schema, journal, offset in session.schemas.corrections
+    ]
+    return SegmentResult(record=part, observed=tuple(observed))
 
 
 def _resolved(
@@ -160,22 +156,17 @@ def _resolved(
         reason="a segment of a stretch that is decoded in parallel",
         end_reason="the end of the segment",
     )
-    return ResolvedRun(
-        plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=inputs.epoch
-    )
+    return ResolvedRun(plan, start, end, epoch=inputs.epoch)
 
 
 def _apart(what: str) -> TransactionError:
     return TransactionError(f"{what}: it cannot be decoded separately from what comes before it")
 
 
-class SegmentCommitter:
-    """Keeps what was staged as a part; `result` is set at the segment's end."""
+class SegmentCommitter(Committer):
+    """Keeps what was staged as a part of a batch; `part` is set at the segment's end."""
 
-    def __init__(self, session: CaptureSession, *, source: str) -> None:
-        self.result: SegmentResult | None = None
-        self._session = session
-        self._moves = AdvanceCursor(session, source=source)
+    part: BatchRecord | None = None
 
     def is_due(self) -> bool:
         """A segment is one part."""
@@ -190,25 +181,10 @@ class SegmentCommitter:
         if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:
             raise _apart("a prepared XA transaction")
         collected = stager.collect()
-        covered = self._moves.cover(stager.number, collected.created)
-        record = None
+        head = self._head(collected)
         if collected.staged is not None and collected.staged.has_work:
-            head = BatchRecord(
-                source=covered.cursor.source,
-                batch_number=stager.number,
-                interval=covered.interval,
-                cursor_after=covered.cursor,
-                source_time_us=covered.source_time_us,
-            )
-            record = collected.staged.record(head, is_part=True)
-        self.result = SegmentResult(
-            record=record,
-            cursor=covered.cursor,
-            interval=covered.interval,
-            source_time_us=covered.source_time_us,
-            ddl=collected.ddl,
-            notes=collected.notes,
-        )
+            head = collected.staged.record(head, is_part=True)
+        self.part = head
 
 
 class _SegmentSource(ArchiveSource):

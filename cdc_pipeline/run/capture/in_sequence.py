@@ -1,0 +1,117 @@
+"""Read a run's part of the log with one reader and one drain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
+from cdc_pipeline.run.capture.commit import Committer, cursor_state
+from cdc_pipeline.run.capture.drain import Drain
+from cdc_pipeline.run.capture.summary import RunState
+from cdc_pipeline.run.decode.schemas import schemas_of
+from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.publish import cursor_metadata, empty_interval, start_metadata
+from cdc_pipeline.schema.history.history import LogPosition
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.targets.targets import Targets
+
+
+def read_in_sequence(
+    context: CaptureContext,
+    state: RunState,
+    resolved: ResolvedRun,
+    *,
+    source: Source,
+    notes: Sequence[Note] = (),
+) -> RunState:
+    """Two threads around the store. The first record gets the notes."""
+    config, cursor = context.config, state.cursor
+    session = open_session(
+        context,
+        ReadRange(
+            resolved,
+            source,
+            TableFilter(config),
+            cursor,
+            left=_left(resolved, cursor),
+            is_sources_own=True,
+        ),
+        targets=Targets(config, state.cut, shadows={} if cursor is None else cursor.shadows),
+        parking=context.sink.parking(
+            epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
+        ),
+    )
+    for note in notes:
+        session.stager.note(note)
+    committer = Committer(
+        context, session, done=state.main, start_reasons=resolved.plan.start_reasons
+    )
+    read = Drain(context, session, committer).run()
+    dropped = state.read.dropped + read.dropped
+    return replace(
+        state,
+        cut=committer.cut or state.cut,
+        cursor=committer.cursor,
+        read=replace(read, dropped=dropped),
+    )
+
+
+def _left(resolved: ResolvedRun, cursor: CursorState | None) -> LogPosition | None:
+    """Where another server's log was left, if the run goes on at just that transaction."""
+    decision = resolved.decision
+    if cursor is None or decision is None or not decision.epoch_grows:
+        return None
+    if decision.overlap_until_us is not None:
+        return None  # it begins somewhere before, and reads DDL again
+    return LogPosition(cursor.epoch, *cursor.position.order)
+
+
+def hold_start(
+    context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source
+) -> RunState:
+    """Finish a run that has nothing to read.
+
+    A first run keeps its start nonetheless, so that `latest` does not move on until the next
+    run. So does a run that has switched to another server; PositionError if that lags behind
+    what was applied (K7).
+    """
+    before, at = state.cursor, resolved.start
+    if before is not None and not resolved.turns_to_another_server:
+        return state
+    if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
+        raise PositionError(
+            "the new server's log ends before the changes that were applied: the server lags",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"a commit after {resolved.decision.overlap_until_us} "
+            "(microseconds since 1970)",
+            got="the end of its log",
+            next_step="run again when the server has caught up; nothing was published, and the "
+            "cursor has not moved",
+        )
+    schemas = schemas_of(
+        context.config, source=source, run=resolved, cursor=before, left=_left(resolved, before)
+    )
+    if before is None:
+        schemas.begin()
+    else:
+        schemas.reached(at)
+        schemas.save(None, source_time_us=-1)
+    cursor = cursor_state(
+        context.config.name,
+        source.identity,
+        at,
+        batch_number=0 if before is None else before.batch_number,
+        epoch=resolved.epoch,
+        open_xa=() if before is None else before.open_xa,
+        targets=None if before is None else before.targets,
+        shadows=None if before is None else before.shadows,
+    )
+    metadata = cursor_metadata(empty_interval(at), None)
+    context.cursors.write(cursor, metadata | start_metadata(resolved.plan.start_reasons))
+    return replace(state, cursor=cursor)
