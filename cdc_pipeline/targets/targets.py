@@ -309,11 +309,7 @@ class Targets(FollowedTargets):
         source = table_name(*change.table)
         new_source = table_name(*change.new_name)
         target = self.now.targets[known.name]
-        added = [
-            (step.name, step.delta_type)
-            for step in change.steps
-            if isinstance(step, AddColumn | WidenColumn)
-        ]
+        added = _added(change)
         self._allowed.check_types(added, table=source)
         check_reserved(target.spec.mode, (name for name, _ in added), source=source)
         if change.empties:
@@ -379,12 +375,7 @@ class Targets(FollowedTargets):
         if route is None or self._catching_up not in (None, route.target):
             return
         existing, known = before.get(route.target), change.known
-        added = [
-            (step.name, step.delta_type)
-            for step in change.steps
-            if isinstance(step, AddColumn | WidenColumn)
-        ]
-        self._allowed.check_types(added, table=name)
+        self._allowed.check_types(_added(change), table=name)
         state = self._new_state(route, partial=origin.state.partial)
         if existing is not None:
             update = {
@@ -613,6 +604,12 @@ class Targets(FollowedTargets):
             if name in known and state.table_version >= 0
         )
         self.now = self.now.having(*published).at_cut(states, catching_up=self._catching_up)
+
+
+def _added(change: TableChange) -> list[tuple[str, str]]:
+    """Names and types of columns that a change adds or widens."""
+    steps = (step for step in change.steps if isinstance(step, AddColumn | WidenColumn))
+    return [(step.name, step.delta_type) for step in steps]
 
 
 def _as_recorded(schema: TableSchema) -> RecordedSource:

@@ -123,9 +123,7 @@ class HistoryWriter:
         self._hasher = ContentHasher()
         kept = read_history(path).up_to(*start.order)
         # Of another log, or with a gap before the start: it is useless for what comes.
-        joins = (kept.journal, kept.offset) == start.order
-        self._entries = [kept.entries] if joins else []
-        self._is_changed = not joins
+        self._entries = [kept.entries] if (kept.journal, kept.offset) == start.order else []
 
     def add(self, slices: Sequence[EventSlice]) -> None:
         """Add the applied transactions of slices, in the order of the log."""
@@ -138,7 +136,6 @@ class HistoryWriter:
             )
             if len(hashed.rows):
                 self._entries.append(_entries(piece.chunk, hashed.rows, hashed.hashes))
-                self._is_changed = True
 
     def save(self, position: Position) -> None:
         """Write additions, complete up to `position`."""
