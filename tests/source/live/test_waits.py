@@ -18,7 +18,6 @@ from cdc_pipeline.errors import ServerUnreachableError, SizeLimitError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.delta_sink import time_limit
 from cdc_pipeline.source.live import live
-from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.rows.row_stream import RowConnection
@@ -85,10 +84,6 @@ def greet_and_fall_silent(peer: socket.socket) -> None:
 
 def connect_for_rows(config: LiveSourceConfig) -> None:
     RowConnection(config)
-
-
-def connect_for_statements(config: LiveSourceConfig) -> None:
-    ServerConnection(config).rows("SELECT 1")
 
 
 def connect_for_a_dump(config: LiveSourceConfig) -> None:
