@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cdc_pipeline.collector import modules_kept
-from tests.servers import Flavor, Server, crashes
+from tests.servers import FLAVORS, Flavor, Server, crashes
 from tests.servers.crashes import watched
 
 pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
@@ -39,6 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     on MariaDB too in `make test-all`.
     """
     for item in items:
+        for flavor in _needed_flavors(item):
+            item.add_marker(flavor)
         callspec = getattr(item, "callspec", None)
         on_mariadb = callspec is not None and "mariadb" in callspec.id
         own_server = "start_server" in getattr(item, "fixturenames", ())
@@ -69,6 +71,18 @@ def own_collector() -> Iterator[None]:
     _kept.close()
     yield
     _kept.enter_context(modules_kept())
+
+
+def _needed_flavors(item: pytest.Item) -> list[str]:
+    """Of the fixtures' servers. A test that starts one itself says so by a mark."""
+    names = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    is_each = callspec is not None and bool(names & {"server", "start_server"})
+    return [
+        flavor
+        for flavor in FLAVORS
+        if f"{flavor}_server" in names or (is_each and flavor in callspec.id)
+    ]
 
 
 def _start_cost(item: pytest.Item) -> int:

@@ -16,7 +16,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 WHOLE = ["a_whole", "z_whole"]
 LOST_FILES = ["b_file_gone", "c_file_damaged"]

@@ -76,7 +76,6 @@ def unlogged(server: Server, database: str, *statements: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
     mysql_server: Server, mysql_database: str, project: Project, spark: Any

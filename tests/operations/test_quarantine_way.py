@@ -17,7 +17,7 @@ from cdc_pipeline.run.plan.planning import plan
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.spark
 
 
 def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(

@@ -88,7 +88,6 @@ def test_the_lock_is_within_the_ranges() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.mysql
 @pytest.mark.spark
 @pytest.mark.parametrize("end", ["lowest", "highest"])
 def test_the_package_works_at_both_ends(end: str, tmp_path: Path, mysql_server: Server) -> None:

@@ -129,7 +129,6 @@ def test_without_an_extra_everything_but_dagster_works(plain: Environment) -> No
 
 
 @pytest.mark.nightly
-@pytest.mark.mysql
 @pytest.mark.spark
 def test_without_an_extra_a_server_is_followed(plain: Environment, mysql_server: Server) -> None:
     plain.run("cdc-pipeline", "init", "of_a_server")
@@ -159,7 +158,6 @@ def test_with_dagster_the_demo_is_runs_that_dagster_shows(full: Environment) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.mysql
 @pytest.mark.spark
 def test_with_dagster_a_new_project_follows_a_server(
     full: Environment, mysql_server: Server

@@ -50,7 +50,6 @@ def schema_of(server: Server, database: str) -> TableSchema:
     return found
 
 
-@pytest.mark.mysql
 def test_mysql_collations_are_the_servers(mysql_server: Server) -> None:
     rows = mysql_server.query(
         "SELECT c.ID, c.CHARACTER_SET_NAME, s.MAXLEN FROM information_schema.COLLATIONS c"
@@ -63,7 +62,6 @@ def test_mysql_collations_are_the_servers(mysql_server: Server) -> None:
     ] == rows
 
 
-@pytest.mark.mariadb
 def test_mariadb_collations_are_the_servers(mariadb_server: Server) -> None:
     rows = mariadb_server.query(
         "SELECT c.ID, c.CHARACTER_SET_NAME, s.MAXLEN"
@@ -233,7 +231,6 @@ def test_every_kind_of_column(server: Server, fresh_database: str) -> None:
     assert schema.key_names == ("v", "id")
 
 
-@pytest.mark.mysql
 def test_mysql_json_vector_and_hidden_columns(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
         "SET SESSION sql_generate_invisible_primary_key = ON",

@@ -21,8 +21,6 @@ from tests.binlog.rows.test_on_servers import decode_type
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last, read_chunk
 
-pytestmark = pytest.mark.mysql
-
 DOCUMENTS = 20
 UPDATES = 150
 

@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.rows.text_jsonl import json_texts, jsonl_lines
@@ -79,7 +78,6 @@ def decode_type(
     )
 
 
-@pytest.mark.mysql
 def test_json_as_the_server_casts_it(mysql_server: Server, mysql_database: str) -> None:
     expected, got, invalid = decode_type(
         mysql_server, mysql_database, "JSON", "c", list(json_values())
@@ -145,7 +143,6 @@ def test_full_images_and_the_line_of_a_change(server: Server, fresh_database: st
     }  # fmt: skip
 
 
-@pytest.mark.mysql
 def test_an_insert_of_defaults_only_under_minimal_images(mysql_server: Server) -> None:
     """MySQL writes a rows event without a byte of rows for it."""
     with temporary_database(mysql_server) as database:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from tests.binlog.kernels.test_kernels import decode
 from tests.campaigns.edges.evidence import Journal, printed, texts_of
@@ -139,7 +137,6 @@ def test_invisible_and_generated_columns(server: Server, fresh_database: str) ->
     assert tuple(rows.before.to_pylist()[3].values()) == after[1]
 
 
-@pytest.mark.mysql
 def test_generated_invisible_primary_key(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
         f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON",

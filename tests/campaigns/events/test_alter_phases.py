@@ -20,8 +20,6 @@ from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.events.replay import closed_journal, statements
 from tests.servers import Server
 
-pytestmark = pytest.mark.mariadb
-
 ALTER = "ALTER TABLE t ADD COLUMN w INT NOT NULL DEFAULT 7, FORCE, ALGORITHM=INPLACE, LOCK=NONE"
 
 

@@ -87,7 +87,6 @@ def test_b01_b02_annotations_name_the_statement_of_every_rows_event(
         assert found == texts
 
 
-@pytest.mark.mysql
 def test_b01_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(
     mysql_server: Server, mysql_database: str
 ) -> None:

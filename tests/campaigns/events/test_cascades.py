@@ -3,8 +3,6 @@ says so."""
 
 from __future__ import annotations
 
-import pytest
-
 from cdc_pipeline.binlog.decoded import DELETE, UPDATE
 from cdc_pipeline.source.live.cascades import cascade_warnings
 from tests.campaigns.events.replay import closed_journal
@@ -28,7 +26,6 @@ def _family(server: Server, database: str) -> None:
     server.execute_all("DELETE FROM parent WHERE id = 1", "UPDATE parent SET id = 9 WHERE id = 2")
 
 
-@pytest.mark.mysql
 def test_b09_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_database: str) -> None:
     _family(mysql_server, mysql_database)
     mysql_server.flush_journal()
@@ -41,7 +38,6 @@ def test_b09_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_databa
     live.close()
 
 
-@pytest.mark.mariadb
 def test_b09_mariadb_does_not_log_a_cascade_and_the_plan_names_the_constraint(
     mariadb_server: Server, mariadb_database: str
 ) -> None:

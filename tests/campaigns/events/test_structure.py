@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from cdc_pipeline.binlog.chunk import Role
 from cdc_pipeline.binlog.decoded import INSERT, UPDATE
@@ -94,7 +93,6 @@ def test_b13_create_table_select_is_one_transaction_with_its_rows(
     assert decoded.op.tolist() == [INSERT, INSERT]
 
 
-@pytest.mark.mariadb
 def test_b14_a_sequence_writes_inserts_of_a_table_without_a_key(
     mariadb_server: Server, mariadb_database: str
 ) -> None:

@@ -13,7 +13,6 @@ from tests.servers import Server
 
 
 @pytest.mark.spark
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k26_nothing_that_a_play_leaves_or_prints_gives_a_secret_away(
     mysql_server: Server, mysql_database: str, tmp_path: Path

@@ -25,8 +25,6 @@ from tests.support.kills import killed_at
 from tests.support.memory_sink import MemoryLake
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = pytest.mark.mysql
-
 MakeConfig = Callable[..., PipelineConfig]
 
 

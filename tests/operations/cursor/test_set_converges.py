@@ -29,7 +29,6 @@ def _set(config: PipelineConfig, cursors: MemoryCursorStore, to: Any) -> CursorC
 
 
 @pytest.mark.whole
-@pytest.mark.mysql
 def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, memory: MemoryLake
 ) -> None:

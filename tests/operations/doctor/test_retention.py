@@ -30,8 +30,8 @@ HOUR_S = 3600
 
 @pytest.fixture(
     params=[
-        pytest.param("mysql", marks=pytest.mark.mysql),
-        pytest.param("mariadb", marks=pytest.mark.mariadb),
+        "mysql",
+        "mariadb",
     ]
 )
 def own(request: pytest.FixtureRequest, start_server: Callable[..., Server]) -> Server:
@@ -115,7 +115,6 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     assert (gap.severity, gap.got) == ("warning", f"missing: {second.rpartition('.')[2]}")
 
 
-@pytest.mark.mysql
 def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> None:
     journal, offset = mysql_server.end_position()
     open_xa = OpenXa(
@@ -134,7 +133,6 @@ def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> N
     assert gone.mend.startswith("cdc-pipeline run ")
 
 
-@pytest.mark.mysql
 def test_a_server_that_purges_nothing_is_a_note(mysql_server: Server, tmp_path: Path) -> None:
     before = mysql_server.variable("binlog_expire_logs_seconds")
     mysql_server.execute("SET GLOBAL binlog_expire_logs_seconds = 0")

@@ -189,8 +189,6 @@ def test_a_refused_account_is_told_once(mysql_server: Server, tmp_path: Path) ->
     assert SECRET not in found.model_dump_json()
 
 
-@pytest.mark.mysql
-@pytest.mark.mariadb
 def test_a_standby_is_examined_too(
     mysql_server: Server, mariadb_server: Server, tmp_path: Path
 ) -> None:
@@ -220,7 +218,6 @@ def test_another_reader_under_our_id_is_an_error(server: Server, tmp_path: Path)
     assert "set source.replica_server_id" in told.mend
 
 
-@pytest.mark.mysql
 def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:

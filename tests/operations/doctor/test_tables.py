@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from cdc_pipeline.operations.doctor import tables
 from cdc_pipeline.operations.doctor.context import Context
 from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
@@ -90,7 +88,6 @@ def test_odd_tables_are_named_with_what_mends_them(
     assert is_fine(mended, "engines")
 
 
-@pytest.mark.mysql
 def test_no_captured_table_is_an_error(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
@@ -104,7 +101,6 @@ def test_no_captured_table_is_an_error(
     assert f"GRANT SELECT ON `{mysql_database}`.* TO 'cdc'@'%';" in found.mend
 
 
-@pytest.mark.mysql
 def test_k19_partial_tables_come_with_the_command_that_loads_them(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
@@ -128,7 +124,6 @@ def test_k19_partial_tables_come_with_the_command_that_loads_them(
     ]
 
 
-@pytest.mark.mysql
 def test_a_rule_decides_what_becomes_of_a_table_without_a_key(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:

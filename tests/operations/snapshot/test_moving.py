@@ -22,7 +22,6 @@ from tests.support.comparison import lake_rows, server_rows
 from tests.support.memory_sink import MemoryLake
 
 
-@pytest.mark.mariadb
 def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(  # noqa: E501
     mariadb_server: Server, mariadb_database: str, memory: MemoryLake, tmp_path: Path
 ) -> None:

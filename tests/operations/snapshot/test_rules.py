@@ -177,7 +177,6 @@ def test_k17_a_load_does_not_begin_while_prepared_transactions_are_open(
         prepared.rollback()
 
 
-@pytest.mark.mariadb
 def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path
 ) -> None:
@@ -317,7 +316,6 @@ def test_k17_a_side_lake_is_captured_to_its_bound_and_no_further(
     assert side.cursor.position.order == bound.order
 
 
-@pytest.mark.mysql
 def test_k22_a_table_that_its_rule_refuses_costs_that_table_alone(
     mysql_server: Server, mysql_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

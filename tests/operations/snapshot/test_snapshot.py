@@ -115,7 +115,6 @@ def is_open(row: Row) -> bool:
     return row["__END_AT"] is None
 
 
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k17_killed_five_times_under_constant_writes(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
@@ -193,7 +192,6 @@ class Resumed(RunObserver):
             self.loads.append(state.operation_id)
 
 
-@pytest.mark.mariadb
 @pytest.mark.whole
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path

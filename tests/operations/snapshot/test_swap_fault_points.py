@@ -22,7 +22,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 # In the order in which a load meets them: a mirror's files are adopted, then a history's rows are
 # written again.

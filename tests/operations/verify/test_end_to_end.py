@@ -112,7 +112,6 @@ def writing(server: Server, database: str) -> Iterator[None]:
     assert not failed
 
 
-@pytest.mark.mariadb
 @pytest.mark.whole
 def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mode(
     mariadb_server: Server,
@@ -190,7 +189,6 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     assert not cut.cursor.targets[f"{database}.item"].exact
 
 
-@pytest.mark.mariadb
 def test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write(
     mariadb_server: Server,
     mariadb_database: str,

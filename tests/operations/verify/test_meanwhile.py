@@ -69,7 +69,6 @@ class Meanwhile:
             self.failed.append(error)
 
 
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     mysql_server: Server,

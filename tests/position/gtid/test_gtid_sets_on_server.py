@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from tests.servers import Server
 
@@ -26,7 +24,6 @@ def random_text(chosen: random.Random) -> str:
     return ", ".join(parts)
 
 
-@pytest.mark.mysql
 def test_union_difference_and_containment_are_the_servers(mysql_server: Server) -> None:
     chosen = random.Random(5)
     for _ in range(60):

@@ -37,7 +37,6 @@ def _good_start(server: Server, database: str) -> None:
     )
 
 
-@pytest.mark.mysql
 def test_k4_what_fails_for_one_table_suspends_it_by_name(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, memory: MemoryLake
 ) -> None:

@@ -31,7 +31,7 @@ from tests.support.crash_children import run_child
 from tests.support.lake_log import assert_each_batch_once, cuts_of
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[3]
 # (fault point, its occurrence): in the order of K2, with merges and cuts of first and of later

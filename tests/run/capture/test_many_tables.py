@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from benchmarks.tables.server import Tables
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -19,7 +17,6 @@ TABLES, CHANGED = 24, 5
 COLUMNS = ("id", "customer", "amount", "state", "note", "day", "at")
 
 
-@pytest.mark.mysql
 def test_small_changes_of_many_tables_are_applied_without_spark(
     mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig]
 ) -> None:

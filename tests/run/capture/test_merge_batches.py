@@ -20,8 +20,6 @@ from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.mysql]
-
 MakeConfig = Callable[..., PipelineConfig]
 TABLES = ("left_half", "right_half")
 ROWS = 1200

@@ -20,7 +20,7 @@ from tests.support.comparison import server_rows
 from tests.support.delta_reader import newest_rows
 from tests.support.xa_session import XaSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.spark
 
 COLUMNS = ["id", "name", "price"]
 BAG = ["a", "b"]

@@ -147,7 +147,6 @@ INSERT INTO {0}.p VALUES (3, 'newer')
 
 
 @pytest.mark.spark
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
@@ -209,7 +208,6 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     assert len(versions) == 4  # (1, one) and (2, two) have ended; (1, uno) goes on
 
 
-@pytest.mark.mysql
 @pytest.mark.whole
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, memory: MemoryLake

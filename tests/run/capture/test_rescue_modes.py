@@ -14,7 +14,7 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.whole

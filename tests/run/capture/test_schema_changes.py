@@ -116,7 +116,6 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.whole
-@pytest.mark.mysql
 def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
@@ -179,7 +178,6 @@ POLICIES = {
 }  # fmt: skip
 
 
-@pytest.mark.mariadb
 @pytest.mark.whole
 def test_k13_values_are_converted_where_it_is_certain_and_else_the_table_stops(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any

@@ -16,7 +16,6 @@ from tests.support.captures import here, live
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 
-@pytest.mark.mysql
 def test_k14_a_first_run_refuses_a_mask_of_a_column_that_no_table_has(
     mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig]
 ) -> None:

@@ -268,7 +268,6 @@ def test_journals_alone_know_what_their_statements_create(
         reading.run_files([files[-2]])
 
 
-@pytest.mark.mariadb
 @pytest.mark.parametrize("level", ["NO_LOG", "MINIMAL", "FULL"])
 def test_uuid_and_addresses_are_told_by_the_catalog(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path, level: str
@@ -306,7 +305,6 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
 
-@pytest.mark.mysql
 def test_a_generated_invisible_key_is_in_the_logged_text(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
@@ -331,7 +329,6 @@ def test_a_generated_invisible_key_is_in_the_logged_text(
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
 
-@pytest.mark.mariadb
 def test_texts_of_the_same_width_are_told_by_their_charset(
     mariadb_server: Server, mariadb_database: str
 ) -> None:

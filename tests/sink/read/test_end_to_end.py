@@ -20,7 +20,7 @@ from cdc_pipeline.sink.read.read import view_statements
 from tests.servers import Server
 from tests.support.captures import here, live
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.whole

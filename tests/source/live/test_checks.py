@@ -81,7 +81,6 @@ def test_a_setting_is_named_with_the_statement_that_mends_it(
         source.check()
 
 
-@pytest.mark.mysql
 def test_json_differences_are_no_obstacle_where_rows_hold_their_documents(
     mysql_server: Server,
 ) -> None:
@@ -156,7 +155,6 @@ def test_missing_grants_are_named_with_their_statement(
     live_source(server, user=user, password=password).check()
 
 
-@pytest.mark.mysql
 def test_all_findings_come_at_once(mysql_server: Server) -> None:
     user, password = mysql_server.create_replication_user("poor", grants=("SELECT",))
     with (
@@ -215,7 +213,6 @@ TLS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.mysql
 @pytest.mark.parametrize(("tls", "text"), TLS)
 def test_a_certificate_that_does_not_fit_is_told(
     mysql_server: Server, tls: dict[str, Any], text: str
@@ -228,7 +225,6 @@ def test_a_certificate_that_does_not_fit_is_told(
     assert not caught.value.retryable
 
 
-@pytest.mark.mysql
 def test_an_account_that_requires_tls_without_it(mysql_server: Server) -> None:
     user, password = mysql_server.create_replication_user("tls_only")
     mysql_server.execute(f"ALTER USER {user} REQUIRE SSL")
@@ -237,7 +233,6 @@ def test_an_account_that_requires_tls_without_it(mysql_server: Server) -> None:
     assert "source.tls.mode" in str(caught.value.next_step)
 
 
-@pytest.mark.mariadb
 def test_a_server_without_tls_where_it_is_asked_for(mariadb_server: Server) -> None:
     with pytest.raises(SourceError, match="offers no TLS") as caught:
         live_source(mariadb_server, tls={"mode": "verify"}).check()
@@ -255,7 +250,6 @@ def test_a_tls_file_that_is_missing_is_named(tmp_path: Path, mysql_server: Serve
         assert "absent.pem" in str(caught.value.got)
 
 
-@pytest.mark.mysql
 def test_a_lost_control_connection_is_opened_again(mysql_server: Server) -> None:
     source = live_source(mysql_server)
     source.check()

@@ -174,7 +174,6 @@ def test_events_of_more_than_one_packet(server: Server, fresh_database: str, len
     assert got == archived_events(server.journals(), start, end)
 
 
-@pytest.mark.mysql
 @pytest.mark.parametrize("mode", ["preferred", "verify_ca"])
 def test_a_dump_over_tls(mysql_server: Server, mysql_database: str, mode: str) -> None:
     start = position(mysql_server)
@@ -275,7 +274,6 @@ def test_replica_names_are_stable_and_differ(mysql_server: Server) -> None:
         assert re.fullmatch(r"[0-9a-f-]{36}", name.uuid)
 
 
-@pytest.mark.mysql
 def test_offsets_above_32_bits_need_gtids(mysql_server: Server) -> None:
     source = live_source(mysql_server)
     journal = mysql_server.end_position()[0]

@@ -121,7 +121,6 @@ def test_each_row_is_in_exactly_one_range(server: Server, fresh_database: str) -
                 assert (ranges[0].after, ranges[-1].upto) == (None, None)
 
 
-@pytest.mark.mariadb
 def test_uuids_and_addresses(mariadb_server: Server, mariadb_database: str) -> None:
     mariadb_server.execute_all(
         f"USE `{mariadb_database}`",
@@ -172,7 +171,6 @@ def test_a_plan_goes_on_from_any_bound(server: Server, fresh_database: str) -> N
         assert caught.value.setting == "where"
 
 
-@pytest.mark.mysql
 def test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan(
     mysql_server: Server, mysql_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,6 @@ def test_k17_an_exact_view_holds_what_is_before_its_mark(
     assert seen[0][1] < seen[-1][1]
 
 
-@pytest.mark.mysql
 def test_k17_an_exact_view_among_writers_of_other_tables(
     mysql_server: Server, mysql_database: str
 ) -> None:

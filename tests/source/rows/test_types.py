@@ -106,7 +106,6 @@ def test_every_type_by_the_catalog_alone(server: Server, fresh_database: str) ->
     assert differences(server, Journal(server, fresh_database), "t", schema=schema) == []
 
 
-@pytest.mark.mysql
 def test_json_is_the_decoders_text(mysql_server: Server, mysql_database: str) -> None:
     values = [
         "'null'",
@@ -129,7 +128,6 @@ def test_json_is_the_decoders_text(mysql_server: Server, mysql_database: str) ->
     assert differences(mysql_server, Journal(mysql_server, mysql_database), "t") == []
 
 
-@pytest.mark.mariadb
 def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> None:
     compressed = ", ".join(
         f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED)
@@ -160,7 +158,6 @@ def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> No
         list(reader.select(told))  # as BINARY(16), which the server does not send
 
 
-@pytest.mark.mariadb
 def test_mariadbs_old_temporal_format(mariadb_server: Server, mariadb_database: str) -> None:
     declared = [
         f"{name}({digits}) NULL"
@@ -209,7 +206,6 @@ def test_columns_that_a_star_does_not_show(server: Server, fresh_database: str) 
     assert differences(server, Journal(server, fresh_database), "t") == []
 
 
-@pytest.mark.mysql
 def test_a_generated_invisible_key(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
         f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON",
