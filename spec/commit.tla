@@ -274,7 +274,7 @@ StageSwap(r, t) ==
     \* sink/staging/staging.py::StagedBatch.replace
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ side[t].place >= 0 /\ LastCut.app[t] # side[t].app
-    /\ Rule("a load is swapped in at its own place") => side[t].place = cursor.place
+    /\ Rule("a snapshot is swapped in at its own place") => side[t].place = cursor.place
     /\ Stages(r, [NoRecord EXCEPT !.kind = "snapshot", !.targets = {t}, !.high = side[t].place,
                   !.place = cursor.place, !.app = side[t].app,
                   !.held = [LastCut.held EXCEPT ![t] = Following]])
@@ -380,7 +380,7 @@ Apply(r, t) ==
 
 FailTarget(r, t) ==
     \* sink/delta_sink.py::_DeltaTables.register  sink/lake_sink.py::Sink.finish
-    \* Anything may fail for a table, before its commit and after it. What a load has put in place
+    \* Anything may fail for a table, before its commit and after it. What a snapshot has put in place
     \* is not given up.
     /\ run[r].pc = "apply" /\ Holds(r)
     /\ t \in run[r].rec.targets \ run[r].failed

@@ -141,5 +141,5 @@ TAKEN_OUT: Final = (
         _disk(3, Crashes=1, Interventions=1, Loads=1),
     ),
     TakenOut("a cursor that is ahead stops", "NoLostChange", _disk(4, Interventions=1)),
-    TakenOut("a load is swapped in at its own place", "CutAtomic", _disk(4, Loads=1)),
+    TakenOut("a snapshot is swapped in at its own place", "CutAtomic", _disk(4, Loads=1)),
 )

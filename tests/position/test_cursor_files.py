@@ -110,7 +110,7 @@ def test_k3_a_cursor_of_another_format_inside_is_refused(
     with pytest.raises(CursorError, match="another format") as caught:
         _store(kind, tmp_path).read()
     assert (caught.value.expected, caught.value.got) == ("format 4", f"format {number}")
-    assert "load the tables again" in str(caught.value.next_step)
+    assert "take their snapshots again" in str(caught.value.next_step)
 
 
 @both

@@ -109,7 +109,7 @@ def test_k19_what_needs_a_load(config: PipelineConfig) -> None:
     )
     assert needing(config, there, KNOWN).keys() == {"shop.c", "shop.orders"}
     assert suspended_still(there.cursor) == (
-        "suspended tables that are loaded only by name (1): shop.b "
+        "suspended tables that get a snapshot only by name (1): shop.b "
         "(`cdc-pipeline snapshot bank --table shop.b`)"
     )
     assert suspended_still(cursor(a=state("shop.a"))) == suspended_still(None) == ""
