@@ -9,7 +9,6 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     count_of,
-    emit_json,
     quiet_streams,
     results,
     show_result,
@@ -17,16 +16,14 @@ from cdc_pipeline.cli.common.output import (
 )
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import operating
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
     from cdc_pipeline.operations.backfill.backfill import BackfillReport
     from cdc_pipeline.operations.backfill.gap import GapReport
     from cdc_pipeline.operations.backfill.rebuild import RebuildReport
-    from cdc_pipeline.run.capture.segments.division import Parallel
     from cdc_pipeline.run.report import ParallelReport
 
 
@@ -120,33 +117,36 @@ def command(
     from cdc_pipeline.operations.inspect.range_text import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
-    from cdc_pipeline.cli.common.progress import ProgressObserver
-    from cdc_pipeline.operations.backfill.backfill import backfill
     from cdc_pipeline.run.capture.segments.division import Parallel
 
     side_by_side = Parallel() if parallel else None
     if is_gap:
-        filled = _fill_gap(settings, config, tables[0], start=first, end=last, archive=archive)
-        if settings.as_json:
-            emit_json(filled.model_dump(mode="json"))
-        else:
-            counts = ", ".join(
-                f"{name} {count_of(rows, 'change')}" for name, rows in filled.rows.items()
+        from cdc_pipeline.operations.backfill.gap import fill_gap
+
+        with operating(settings, config, "replay") as how:
+            filled = fill_gap(
+                config, table=tables[0], start=first, end=last, archive=archive, **how
             )
-            results().print(f"{filled.source}: {filled.reason}: {counts}", soft_wrap=True)
+        show_result(settings, filled, _show_filled)
         return
     if into is None:
-        rebuilt = _rebuild(
-            settings,
-            config,
-            tables,
-            start=first,
-            archive=archive,
-            parallel=side_by_side,
-            restart=restart,
-        )
+        from cdc_pipeline.operations.backfill.rebuild import rebuild
+
+        with operating(settings, config, "snapshot") as how:
+            rebuilt = rebuild(
+                config,
+                tables=tables,
+                start=first,
+                archive=archive,
+                parallel=side_by_side,
+                restart=restart,
+                **how,
+            )
         show_result(settings, rebuilt, _show_rebuilt)
         return
+    from cdc_pipeline.cli.common.progress import ProgressObserver
+    from cdc_pipeline.operations.backfill.backfill import backfill
+
     with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
         report = backfill(
             config,
@@ -161,66 +161,9 @@ def command(
     show_result(settings, report, _show)
 
 
-def _rebuild(
-    settings: Settings,
-    config: PipelineConfig,
-    tables: tuple[str, ...],
-    *,
-    start: Start,
-    archive: Path | None,
-    parallel: Parallel | None,
-    restart: bool,
-) -> RebuildReport:
-    from cdc_pipeline.cli.common.progress import OperationProgress
-    from cdc_pipeline.operations.backfill.rebuild import rebuild
-
-    with (
-        open_source(settings, config) as access,
-        quiet_streams(quiet=not settings.debug) as stream,
-        OperationProgress(stream) as progress,
-    ):
-        runs = access.runs("snapshot", on_waiting=progress.waiting)
-        return rebuild(
-            config,
-            tables=tables,
-            cursors=access.cursors,
-            start=start,
-            archive=archive,
-            parallel=parallel,
-            restart=restart,
-            observer=progress,
-            runs=runs,
-        )
-
-
-def _fill_gap(
-    settings: Settings,
-    config: PipelineConfig,
-    table_name: str,
-    *,
-    start: Start,
-    end: Bound,
-    archive: Path | None,
-) -> GapReport:
-    from cdc_pipeline.cli.common.progress import OperationProgress
-    from cdc_pipeline.operations.backfill.gap import fill_gap
-
-    with (
-        open_source(settings, config) as access,
-        quiet_streams(quiet=not settings.debug) as stream,
-        OperationProgress(stream) as progress,
-    ):
-        runs = access.runs("replay", on_waiting=progress.waiting)
-        return fill_gap(
-            config,
-            table=table_name,
-            cursors=access.cursors,
-            start=start,
-            end=end,
-            archive=archive,
-            observer=progress,
-            runs=runs,
-        )
+def _show_filled(report: GapReport) -> None:
+    counts = ", ".join(f"{name} {count_of(rows, 'change')}" for name, rows in report.rows.items())
+    results().print(f"{report.source}: {report.reason}: {counts}", soft_wrap=True)
 
 
 def _show(report: BackfillReport) -> None:

@@ -6,16 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    count_of,
-    emit_json,
-    quiet_streams,
-    results,
-    styled,
-    table,
-)
+from cdc_pipeline.cli.common.output import count_of, results, show_result, styled, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import operating
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.snapshot.report import SnapshotReport
@@ -61,40 +54,21 @@ def command(
         raise click.UsageError(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
-    from cdc_pipeline.cli.common.progress import OperationProgress
-    from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-    from cdc_pipeline.operations.verify.reread import repair
-
-    with (
-        open_source(settings, config) as access,
-        quiet_streams(quiet=not settings.debug) as stream,
-        OperationProgress(stream) as progress,
-    ):
-        runs = access.runs("snapshot" if where is None else "repair", on_waiting=progress.waiting)
-        cursors = access.cursors
-        if where is not None:
-            done = repair(
-                config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs
-            )
-        else:
-            report = take_snapshot(
-                config,
-                cursors=cursors,
-                tables=tables or None,
-                restart=restart,
-                observer=progress,
-                runs=runs,
-            )
     if where is not None:
-        _show_repair(settings, done)
-    else:
-        _show(settings, report)
+        from cdc_pipeline.operations.verify.reread import repair
 
-
-def _show(settings: Settings, report: SnapshotReport) -> None:
-    if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
+        with operating(settings, config, "repair") as how:
+            repaired = repair(config, table=tables[0], where=where, **how)
+        show_result(settings, repaired, _show_repair)
         return
+    from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+
+    with operating(settings, config, "snapshot") as how:
+        report = take_snapshot(config, tables=tables or None, restart=restart, **how)
+    show_result(settings, report, _show)
+
+
+def _show(report: SnapshotReport) -> None:
     out = results()
     out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
     for operation_id in report.resumed:
@@ -123,10 +97,7 @@ def _show(settings: Settings, report: SnapshotReport) -> None:
     )
 
 
-def _show_repair(settings: Settings, report: RepairReport) -> None:
-    if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
-        return
+def _show_repair(report: RepairReport) -> None:
     left = f", {count_of(report.rows_left, 'row')} left as in the log" if report.rows_left else ""
     done = (
         f": {report.table}: {count_of(report.rows_written, 'row')} written, "

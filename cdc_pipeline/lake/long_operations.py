@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +46,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import CursorState
 
 OPERATIONS_FOLDER: Final = "operations"
+OperationKind = Literal["snapshot", "rebuild"]
 
 
 class Operation(FrozenModel):
@@ -75,7 +76,7 @@ class Operation(FrozenModel):
     time_us: int
     rows_estimated: dict[str, int] = Field(default_factory=dict)
     started_at_us: int
-    kind: Literal["snapshot", "rebuild"] = "snapshot"
+    kind: OperationKind = "snapshot"
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
@@ -292,6 +293,42 @@ def is_needed(state: Operation, pending: BatchRecord | None) -> bool:
     return any(target.app_id == state.app_id(target.table) for target in targets)
 
 
+def unfinished(
+    config: PipelineConfig, cut: Cut | None
+) -> Iterator[tuple[OperationFolder, Operation]]:
+    """Operations that are not over, oldest first. Raises LakeStateError: a file is damaged."""
+    for operation_id in operation_ids(config):
+        folder = OperationFolder(config, operation_id)
+        state = folder.read()
+        if state is not None and not is_finished(state, cut):
+            yield folder, state
+
+
+def resumable(
+    config: PipelineConfig,
+    kind: OperationKind,
+    *,
+    cut: Cut | None,
+    pending: BatchRecord | None,
+    targets: Collection[str] | None = None,
+) -> list[tuple[OperationFolder, Operation]]:
+    """Unfinished operations of a kind that share one of `targets`; those that are over are removed,
+    unless a recorded batch still takes its rows from one. Call it under `operations_lock`.
+    """
+    operations = []
+    for operation_id in operation_ids(config):
+        folder = OperationFolder(config, operation_id)
+        state = folder.read()
+        if state is None or state.kind != kind or is_needed(state, pending):
+            continue
+        if is_finished(state, cut):
+            if not folder.is_locked():
+                folder.remove()
+        elif targets is None or set(targets) & set(state.targets):
+            operations.append((folder, state))
+    return operations
+
+
 class OperationStatus(FrozenModel):
     """An operation that is under way, or waits to be resumed.
 
@@ -309,7 +346,7 @@ class OperationStatus(FrozenModel):
     journal: str
     offset: int
     gtid_set: str = ""
-    kind: Literal["snapshot", "rebuild"] = "snapshot"
+    kind: OperationKind = "snapshot"
     rows: int = 0
     chunks: int = 0
     percent: float = -1

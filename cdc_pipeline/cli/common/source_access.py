@@ -17,8 +17,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
+from cdc_pipeline.cli.common.output import quiet_streams
 from cdc_pipeline.cli.common.settings import Settings
 from cdc_pipeline.errors import RuntimeSetupError
 
@@ -67,6 +68,30 @@ def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAc
     loaded = load_source(settings.jobs_directory, config.name)
     with open_instance() as instance:
         yield DagsterAccess(loaded, config, instance=instance, log_level=log_level(settings))
+
+
+class OperationRun(TypedDict):
+    """What every long operation takes."""
+
+    cursors: CursorStore
+    observer: RunObserver
+    runs: Runs
+
+
+@contextmanager
+def operating(
+    settings: Settings, config: PipelineConfig, kind: ChangeKind
+) -> Iterator[OperationRun]:
+    """Open a source for a long operation, whose progress is shown; raises as `open_source`."""
+    from cdc_pipeline.cli.common.progress import OperationProgress
+
+    with (
+        open_source(settings, config) as access,
+        quiet_streams(quiet=not settings.debug) as stream,
+        OperationProgress(stream) as progress,
+    ):
+        runs = access.runs(kind, on_waiting=progress.waiting)
+        yield {"cursors": access.cursors, "observer": progress, "runs": runs}
 
 
 def log_level(settings: Settings) -> str:

@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -97,38 +96,15 @@ def backfill(
             the same call resumes there.
     """
     side = BackfillLake(config, path=into, tables=tables, archive=archive)
-    record = begin(side, start=start, end=end, purpose="into")
+    record = _begin(side, start=start, end=end)
     done = side.done()
     if done is not None:
         return _already_done(side, record, done)
-    filled = fill(
-        side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id
-    )
-    return finish(side, record, filled)
-
-
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """`done`: what all captures published; `last`: of the last one."""
-
-    last: CaptureReport
-    done: RunSummary
-    parallel: ParallelReport | None
-
-
-def fill(
-    side: BackfillLake,
-    record: BackfillRecord,
-    *,
-    parallel: Parallel | None,
-    observer: RunObserver,
-    run_id: str,
-) -> _Filled:
-    counting, in_parallel = _CountingObserver(observer), None
+    counting, in_parallel = _CountingObserver(observer or RunObserver()), None
     lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
         in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
-    return _Filled(lake.capture(), counting.done, in_parallel)
+    return _finish(side, record, lake.capture(), done=counting.done, parallel=in_parallel)
 
 
 class _CountingObserver(RelayObserver):
@@ -141,14 +117,7 @@ class _CountingObserver(RelayObserver):
         super().published(cut)
 
 
-def begin(
-    side: BackfillLake,
-    *,
-    start: Start,
-    end: Bound,
-    purpose: Literal["into", "rebuild"],
-    epoch: int = 1,
-) -> BackfillRecord:
+def _begin(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord:
     """The record of a side lake, created if the lake is new; SourceError: the range is not in
     the log.
 
@@ -164,9 +133,8 @@ def begin(
         )
     record = side.record()
     if record is None:
-        made = _resolved(side, start=start, end=end, purpose=purpose, epoch=epoch)
-        record = side.begin(made)
-    side.check_same(record, asked_from=start, asked_to=end, purpose=purpose)
+        record = side.begin(_resolved(side, start=start, end=end))
+    side.check_same(record, asked_from=start, asked_to=end)
     return record
 
 
@@ -183,13 +151,19 @@ def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone
     )
 
 
-def finish(side: BackfillLake, record: BackfillRecord, filled: _Filled) -> BackfillReport:
-    report = filled.last
+def _finish(
+    side: BackfillLake,
+    record: BackfillRecord,
+    report: CaptureReport,
+    *,
+    done: RunSummary,
+    parallel: ParallelReport | None,
+) -> BackfillReport:
+    """`report`: of the last capture; `done`: what all of them published."""
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
     at = ReportPosition.from_position(cursor.position)
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
-    done = filled.done
     reason = (
         f"{done.rows:,} row changes in {batches_text(done.batches)}"
         if done.batches
@@ -216,13 +190,11 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: _Filled) -> Backf
         tables_changed=done.tables(),
         batches=done.batches,
         capture=report,
-        parallel=filled.parallel,
+        parallel=parallel,
     )
 
 
-def _resolved(
-    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
-) -> BackfillRecord:
+def _resolved(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord:
     source = build_source(side.config)
     try:
         source.check()
@@ -233,13 +205,11 @@ def _resolved(
         source.close()
     return BackfillRecord(
         source=side.main.name,
-        purpose=purpose,
         tables=side.tables,
         asked_from=as_text(start),
         asked_to=as_text(end),
         start=ReportPosition.from_position(first),
         end=None if last is None else ReportPosition(journal=last.journal, offset=last.offset),
-        epoch=epoch,
         begun_at_us=now_us(),
     )
 

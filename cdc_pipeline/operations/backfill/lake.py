@@ -55,18 +55,15 @@ class BackfillRecord(FrozenModel):
     Attributes:
         asked_from, asked_to: the range as requested, in the YAML's form, as JSON texts.
         end: None if a transaction's name determines it, or the archive's end is damaged.
-        epoch: of the log's numbering (K1).
     """
 
     version: Literal[1] = 1
     source: str
-    purpose: Literal["into", "rebuild"]
     tables: tuple[str, ...]
     asked_from: str
     asked_to: str
     start: ReportPosition
     end: ReportPosition | None
-    epoch: int = 1
     begun_at_us: int
 
 
@@ -144,21 +141,18 @@ class BackfillLake:
     def finish(self, done: BackfillDone) -> None:
         put_if_absent(self.done_file, done.model_dump_json(indent=1))
 
-    def check_same(
-        self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str
-    ) -> None:
+    def check_same(self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound) -> None:
         """Raises ConfigError if the lake was begun with another range, or other tables."""
-        asked = {
-            "source": (self.main.name, record.source),
-            "purpose": (purpose, record.purpose),
-            "tables": (", ".join(self.tables), ", ".join(record.tables)),
-            "from": (as_text(asked_from), record.asked_from),
-            "to": (as_text(asked_to), record.asked_to),
-        }
-        for setting, (now, begun) in asked.items():
+        asked = [
+            ("source", "another source", self.main.name, record.source),
+            ("tables", "other tables", ", ".join(self.tables), ", ".join(record.tables)),
+            ("from", "another range", as_text(asked_from), record.asked_from),
+            ("to", "another range", as_text(asked_to), record.asked_to),
+        ]
+        for setting, what, now, begun in asked:
             if now != begun:
                 raise ConfigError(
-                    f"the side lake {self.path} was started with {_described(setting)}",
+                    f"the side lake {self.path} was started with {what}",
                     setting=setting,
                     expected=begun,
                     got=now,
@@ -269,15 +263,6 @@ def _check_apart(main: LakePaths, side: LakePaths) -> None:
             next_step="give a separate folder with --into: rows of old journals must never "
             "enter a table that is being captured",
         )
-
-
-def _described(setting: str) -> str:
-    return {
-        "tables": "other tables",
-        "from": "another range",
-        "to": "another range",
-        "source": "another source",
-    }.get(setting, "another purpose")
 
 
 def parallel_without_archive() -> ConfigError:

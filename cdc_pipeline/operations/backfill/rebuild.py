@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
@@ -42,12 +42,10 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import (
     Operation,
     OperationFolder,
-    is_finished,
-    is_needed,
     new_operation_id,
-    operation_ids,
     operations_lock,
     remove_damaged,
+    resumable,
 )
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.backfill.lake import (
@@ -174,7 +172,7 @@ class _Rebuild:
         with operations_lock(self._config):
             if restart:
                 remove_damaged(self._config)
-            self._tidy(cut)
+            self._unfinished(cut, chosen)  # removes what is over
         if not restart and self._is_done(cut, chosen):
             return RebuildReport(
                 source=self._config.name,
@@ -226,11 +224,9 @@ class _Rebuild:
     def _begun(
         self, chosen: TableChoice, cursor: CursorState, cut: Cut | None, *, restart: bool
     ) -> tuple[OperationFolder, Operation, bool]:
-        for folder, state in self._rebuilds():
-            if not set(state.targets) & set(chosen.targets):
-                continue
+        for folder, state in self._unfinished(cut, chosen):
             with folder.locked():  # raises if another process works on it
-                if restart or is_finished(state, cut):
+                if restart:
                     folder.remove()
                 elif state.operation_id.endswith(self._mark) and state.targets == chosen.targets:
                     return folder, state, True
@@ -241,19 +237,11 @@ class _Rebuild:
             False,
         )
 
-    def _rebuilds(self) -> Iterator[tuple[OperationFolder, Operation]]:
-        """Except one that a recorded batch still takes its rows from."""
+    def _unfinished(
+        self, cut: Cut | None, chosen: TableChoice
+    ) -> list[tuple[OperationFolder, Operation]]:
         pending = self._main.pending()
-        for operation_id in operation_ids(self._config):
-            folder = OperationFolder(self._config, operation_id)
-            state = folder.read()
-            if state is not None and state.kind == "rebuild" and not is_needed(state, pending):
-                yield folder, state
-
-    def _tidy(self, cut: Cut | None) -> None:
-        for folder, state in self._rebuilds():
-            if is_finished(state, cut) and not folder.is_locked():
-                folder.remove()
+        return resumable(self._config, "rebuild", cut=cut, pending=pending, targets=chosen.targets)
 
     def _new_state(self, operation_id: str, chosen: TableChoice, cursor: CursorState) -> Operation:
         source = build_source(self._config)

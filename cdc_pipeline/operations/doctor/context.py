@@ -13,7 +13,7 @@ from cdc_pipeline.config.pipeline_config import (
     LiveSourceConfig,
     PipelineConfig,
 )
-from cdc_pipeline.lake.long_operations import Operation, OperationFolder, is_finished, operation_ids
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, unfinished
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.operations.doctor.diagnosis import Area, Verdict
@@ -175,14 +175,7 @@ class Context:
 
     def open_operations(self) -> list[tuple[OperationFolder, Operation]]:
         """Unfinished operations (K17), oldest first."""
-        self.sink  # noqa: B018  (the lake can be read)
-        operations = []
-        for operation_id in operation_ids(self.config):
-            folder = OperationFolder(self.config, operation_id)
-            state = folder.read()
-            if state is not None and not is_finished(state, self.cut):
-                operations.append((folder, state))
-        return operations
+        return list(unfinished(self.config, self.cut))
 
     @property
     def cursor(self) -> CursorState | None:

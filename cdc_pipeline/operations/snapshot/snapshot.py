@@ -29,11 +29,9 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import (
     Operation,
     OperationFolder,
-    is_finished,
-    is_needed,
-    operation_ids,
     operations_lock,
     remove_damaged,
+    resumable,
 )
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.operations.runs import DirectRuns, Runs
@@ -247,22 +245,9 @@ class _Snapshot:
     def _unfinished(
         self, targets: Collection[str] | None
     ) -> list[tuple[OperationFolder, Operation]]:
-        """Of these targets, or all; those that are over are removed."""
         _, cut = self._main.state()
         pending = self._main.pending()
-        unfinished = []
-        for operation_id in operation_ids(self._config):
-            folder = OperationFolder(self._config, operation_id)
-            state = folder.read()
-            if state is None or state.kind != "snapshot" or is_needed(state, pending):
-                continue
-            if is_finished(state, cut):
-                if not folder.is_locked():
-                    folder.remove()
-                continue
-            if targets is None or set(targets) & set(state.targets):
-                unfinished.append((folder, state))
-        return unfinished
+        return resumable(self._config, "snapshot", cut=cut, pending=pending, targets=targets)
 
     def _locked(self, folder: OperationFolder, state: Operation) -> ExitStack:
         stack = ExitStack()
