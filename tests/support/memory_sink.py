@@ -281,7 +281,7 @@ class MemoryTables:
             seq=str(seq),
             ts_us=ts_us,
             rescued_ever=there.rescued_ever,
-            column_defaults=there.column_defaults,
+            layout_seq=there.layout_seq,
         )
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
