@@ -535,7 +535,7 @@ class MetadataMissingError(SchemaError):
 class UnsupportedDdlError(SchemaError):
     """A DDL of a captured table whose effect cannot be applied.
 
-    Cause: The log does not show what it did to existing rows, or its policy is `stop`.
+    Cause: The log does not show what it did to existing rows, or the policy does not permit it.
 
     Fix: Load the table again, or choose another policy under `schema_changes`.
     """

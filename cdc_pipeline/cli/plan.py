@@ -90,6 +90,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
             "lacks SELECT on it"
         )
         rows.add_row("", f"{listed(plan.unseen)}: {why}")
+    for policy, names in plan.schema_changes.items():
+        rows.add_row("schema changes", f"{listed(names)}: {policy}")
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)
     if plan.oldest_needed is not None:

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cdc_pipeline.config.section import Section, Takes
-from cdc_pipeline.config.target_config import checked_patterns
+from cdc_pipeline.config.target_config import Patterns
 from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.text.table_names import TablePattern, matches_any
 
@@ -137,13 +137,8 @@ class AssetRule(AssetSettings):
 
     model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
-    tables: tuple[str, ...]
-    except_: tuple[str, ...] = Field(default=(), alias="except")
-
-    @field_validator("tables", "except_")
-    @classmethod
-    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_patterns(value)
+    tables: Patterns
+    except_: Patterns = Field(default=(), alias="except")
 
     def matches(self, table: str) -> bool:
         patterns, without = (

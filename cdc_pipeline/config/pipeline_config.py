@@ -38,7 +38,7 @@ from cdc_pipeline.config.schema_policy import (
     SHADOW_TABLES,
     SchemaChangePolicy,
     SchemaChanges,
-    checked_shadows,
+    ShadowTemplates,
 )
 from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
@@ -48,7 +48,7 @@ from cdc_pipeline.config.sink_config import MaintenanceConfig as MaintenanceConf
 from cdc_pipeline.config.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
-from cdc_pipeline.config.target_config import TargetRule, checked_patterns
+from cdc_pipeline.config.target_config import Patterns, TargetRule
 from cdc_pipeline.config.units import Bytes, Seconds
 from cdc_pipeline.config.validation_errors import COMPONENT_FILE, located, validation_errors
 from cdc_pipeline.config.validation_errors import ConfigMistakes as ConfigMistakes
@@ -242,13 +242,8 @@ class AcceptConfig(Section):
 
     unproved_journal_ends: tuple[str, ...] = ()
     unknown_xa: tuple[str, ...] = ()
-    statements: tuple[str, ...] = ("mysql.rds_*", "percona.heartbeat", "percona.checksums")
+    statements: Patterns = ("mysql.rds_*", "percona.heartbeat", "percona.checksums")
     overlap: tuple[str, ...] = ()
-
-    @field_validator("statements")
-    @classmethod
-    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_patterns(value)
 
 
 class TablesConfig(Section):
@@ -256,21 +251,10 @@ class TablesConfig(Section):
     run, unless `allow_empty` permits it.
     """
 
-    include: tuple[str, ...] = ("*.*",)
-    exclude: tuple[str, ...] = ()
+    include: Patterns = ("*.*",)
+    exclude: Patterns = ()
     allow_empty: bool = False
-
-    shadow_tables: tuple[str, ...] = SHADOW_TABLES
-
-    @field_validator("shadow_tables")
-    @classmethod
-    def _shadows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_shadows(value)
-
-    @field_validator("include", "exclude")
-    @classmethod
-    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_patterns(value)
+    shadow_tables: ShadowTemplates = SHADOW_TABLES
 
 
 class StoreConfig(Section):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.text.table_names import NameRule
@@ -31,16 +31,11 @@ SHADOW_TABLES: Final = (
 _Word = Literal["evolve", "careful", "stop"]
 _CAREFUL: Final = dict.fromkeys(("drop_column", "drop_table", "truncate", "rename_table"), "stop")
 _SWITCHES: Final = {"careful": _CAREFUL, "stop": {**_CAREFUL, "change_key": "stop"}}
-_CHANGES: Final = {
-    "drop_column": "dropped columns",
-    "drop_table": "dropped tables",
-    "truncate": "truncated rows",
-    "rename_table": "renamed tables",
-    "change_key": "another key",
-    "incompatible": "rewritten values",
+_EFFECTS: Final = {
+    "apply": "are removed",
+    "keep": "are kept",
+    "stop": "suspend the table",
 }
-_SUSPEND: Final = "suspend the table"
-_EFFECTS: Final = {"": "followed", "keep": "kept", "stop": _SUSPEND, "certain": _SUSPEND}
 
 
 class SchemaChangePolicy(Section):
@@ -65,19 +60,21 @@ class SchemaChangePolicy(Section):
 
     @property
     def effect(self) -> str:
-        """For people: what becomes of each kind of change."""
-        values = {
-            "added and wider columns": "stop" if self.policy == "stop" else "",
-            "renamed columns": "" if self.policy == "evolve" else "stop",
-            **{change: getattr(self, name) for name, change in _CHANGES.items()},
-        }
-        changes: dict[str, list[str]] = {text: [] for text in ("followed", *_EFFECTS.values())}
-        for change, value in values.items():
-            removes = value == "apply" and change != _CHANGES["change_key"]
-            text = "removed" if removes else _EFFECTS.get(value, "followed")
-            changes[text].append(change)
+        """What becomes of each kind of change, for people."""
+        effects: dict[str, list[str]] = {}
+        for change, value in (
+            ("added and wider columns", "stop" if self.policy == "stop" else "follow"),
+            ("renamed columns", "follow" if self.policy == "evolve" else "stop"),
+            ("renamed tables", self.rename_table),
+            ("new keys", "follow" if self.change_key == "apply" else "stop"),
+            ("rewritten values", self.incompatible),
+            ("dropped columns", self.drop_column),
+            ("dropped tables", self.drop_table),
+            ("truncated rows", self.truncate),
+        ):
+            effects.setdefault(_EFFECTS.get(value, "are followed"), []).append(change)
         return f"{self.policy}: " + "; ".join(
-            f"{text}: {', '.join(named)}" for text, named in changes.items() if named
+            f"{', '.join(changes)} {effect}" for effect, changes in effects.items()
         )
 
 
@@ -118,7 +115,7 @@ class ShadowNames:
         return ""
 
 
-def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
     """Raises ValueError unless each template contains ``{table}`` once, and other text."""
     for template in templates:
         if template.count("{table}") != 1 or template == "{table}":
@@ -127,3 +124,6 @@ def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
                 f"{{table}} exactly once, as in '_{{table}}_gho'"
             )
     return templates
+
+
+ShadowTemplates = Annotated[tuple[str, ...], AfterValidator(_checked_shadows)]

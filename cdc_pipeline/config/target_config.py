@@ -19,7 +19,14 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import MODES, Mode
@@ -36,6 +43,54 @@ _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
+_TYPE_NAMES: Final = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+}
+_TYPE: Final = re.compile(
+    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d{1,2},\d{1,2}\)|string|binary|"
+    r"date|timestamp|timestamp_ntz"
+)
+
+
+def _checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises ValueError unless each is a pattern over ``schema.table``."""
+    for pattern in value:
+        TablePattern.parse(pattern)
+    return value
+
+
+def _checked_column(name: str) -> str:
+    """Raises ValueError if no new column may have the name."""
+    if not name or _NAME_REFUSED.search(name):
+        raise ValueError(
+            f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()="
+        )
+    if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
+        raise ValueError(f"{name!r}: this name is reserved for the pipeline")
+    return name
+
+
+def _checked_type(text: str) -> str:
+    """A Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
+    ValueError.
+    """
+    name = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
+    if not _TYPE.fullmatch(name):
+        raise ValueError(
+            f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz"
+        )
+    return name
+
+
+Patterns = Annotated[tuple[str, ...], AfterValidator(_checked_patterns)]
+_NewColumn = Annotated[str, AfterValidator(_checked_column)]
+_SparkType = Annotated[str, AfterValidator(_checked_type)]
+
+
 def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
     """The JSON Schema of a section with one setting, which it needs."""
     return {
@@ -48,13 +103,7 @@ def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 class RowPolicies(Section):
     """What happens to values and rows that cannot be applied as they are. None means the sink's
-    own setting, then the default.
-
-    `on_invalid_value`: ``rescue`` (default): NULL in its column, the server's text in the row's
-    ``_cdc_rescued``. ``fail``: the table is suspended. ``quarantine``: the row goes there.
-    `zero_dates`: ``null`` keeps no text of them and counts them.
-    `rescued_column`: ``when_needed`` (default), or ``always`` from the creation of a table.
-    `on_bad_row`: ``fail`` (default): the table is suspended; or ``quarantine``.
+    own setting, then the default; docs/tables/rescue.md says what each does.
     """
 
     on_invalid_value: Literal["rescue", "fail", "quarantine"] | None = None
@@ -142,18 +191,8 @@ class ColumnsRule(Section):
 class Computed(Section):
     """A column that Spark computes from a row's own columns."""
 
-    expression: str
-    type: str
-
-    @field_validator("expression")
-    @classmethod
-    def _readable(cls, value: str) -> str:
-        return read_expression(value).text
-
-    @field_validator("type")
-    @classmethod
-    def _type(cls, value: str) -> str:
-        return _checked_type(value)
+    expression: Annotated[str, AfterValidator(lambda text: read_expression(text).text)]
+    type: _SparkType
 
 
 class TargetRule(RowPolicies):
@@ -161,11 +200,11 @@ class TargetRule(RowPolicies):
 
     model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
-    tables: tuple[str, ...] = ("*.*",)
-    except_: tuple[str, ...] = Field(default=(), alias="except")
+    tables: Patterns = ("*.*",)
+    except_: Patterns = Field(default=(), alias="except")
     mode: Mode = "mirror"
     name: str = ""
-    shard_column: str | None = None
+    shard_column: _NewColumn | None = None
     shard_value: str = _BOTH_NAMES
     key: tuple[str, ...] = ()
     keyless: Keyless = "changelog"
@@ -173,9 +212,9 @@ class TargetRule(RowPolicies):
     schema_changes: SchemaChanges | None = None
     columns: ColumnsRule = ColumnsRule()
     masks: dict[str, Annotated[Mask, Takes(_MASKS)]] = Field(default_factory=dict)
-    computed: dict[str, Computed] = Field(default_factory=dict)
-    filter: str = ""
-    types: dict[str, str] = Field(default_factory=dict)
+    computed: dict[_NewColumn, Computed] = Field(default_factory=dict)
+    filter: Annotated[str, AfterValidator(lambda text: text and read_expression(text).text)] = ""
+    types: dict[str, _SparkType] = Field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
 
@@ -206,11 +245,6 @@ class TargetRule(RowPolicies):
             )
         return self
 
-    @field_validator("tables", "except_")
-    @classmethod
-    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_patterns(value)
-
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
@@ -230,28 +264,6 @@ class TargetRule(RowPolicies):
                 f"{value!r} does not distinguish tables: use {{schema}}, {{table}} or both"
             )
         return value
-
-    @field_validator("shard_column")
-    @classmethod
-    def _shard_column(cls, value: str | None) -> str | None:
-        return value if value is None else _checked_column(value)
-
-    @field_validator("computed")
-    @classmethod
-    def _computed(cls, value: dict[str, Computed]) -> dict[str, Computed]:
-        for name in value:
-            _checked_column(name)
-        return value
-
-    @field_validator("filter")
-    @classmethod
-    def _filter(cls, value: str) -> str:
-        return read_expression(value).text if value else value
-
-    @field_validator("types")
-    @classmethod
-    def _types(cls, value: dict[str, str]) -> dict[str, str]:
-        return {name: _checked_type(text) for name, text in value.items()}
 
     @field_validator("cluster_by")
     @classmethod
@@ -341,49 +353,6 @@ class TargetRule(RowPolicies):
         """Whether the target has a source column, masked or not."""
         mask = self.mask_of(name)
         return self.columns.takes(name) and (mask is None or mask.kind != "drop")
-
-
-def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises ValueError unless each is a pattern over ``schema.table``."""
-    for pattern in value:
-        TablePattern.parse(pattern)
-    return value
-
-
-def _checked_column(name: str) -> str:
-    """Raises ValueError if no new column may have the name."""
-    if not name or _NAME_REFUSED.search(name):
-        raise ValueError(
-            f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()="
-        )
-    if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
-        raise ValueError(f"{name!r}: this name is reserved for the pipeline")
-    return name
-
-
-def _checked_type(text: str) -> str:
-    """A Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
-    ValueError.
-    """
-    name = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
-    if not _TYPE.fullmatch(name):
-        raise ValueError(
-            f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz"
-        )
-    return name
-
-
-_TYPE_NAMES: Final = {
-    "integer": "int",
-    "long": "bigint",
-    "short": "smallint",
-    "byte": "tinyint",
-    "real": "float",
-}
-_TYPE: Final = re.compile(
-    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d{1,2},\d{1,2}\)|string|binary|"
-    r"date|timestamp|timestamp_ntz"
-)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

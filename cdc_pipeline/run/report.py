@@ -64,6 +64,7 @@ class PlannedTarget(FrozenModel):
     key: tuple[str, ...] | None
     reason: str
     is_recorded: bool = True
+    schema_changes: str = ""  # what its policy does
 
     @property
     def key_text(self) -> str:
@@ -111,6 +112,14 @@ class CapturePlan(FrozenModel):
     snapshots: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
     # changes of captured tables that the source does not log: cascades
     warnings: tuple[str, ...] = ()
+
+    @property
+    def schema_changes(self) -> dict[str, list[str]]:
+        """The targets of each policy."""
+        policies: dict[str, list[str]] = {}
+        for target in self.targets:
+            policies.setdefault(target.schema_changes, []).append(target.target)
+        return policies
 
     @classmethod
     def of_stretch(

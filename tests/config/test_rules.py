@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.config.target_config import TargetRule
 
 SALT = "0123456789abcdef-secret"
@@ -160,7 +161,7 @@ def test_k14_a_salt_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "targets.0.masks.b",
         "targets.0.masks.email",
         "targets.1.filter",
-        "targets.1.types",
+        "targets.1.types.a",
     } | {
         "targets.2.filter",
         "targets.2.computed.d.expression",
@@ -177,3 +178,19 @@ def test_names_mean_columns_in_any_case() -> None:
     assert made.takes("eMAIL")
     assert rule().is_plain
     assert not made.is_plain
+
+
+def test_k13_a_policy_is_a_word_or_a_section_with_switches(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    head = "source: {kind: archive, directory: j}\nsink: {lake_path: lake}\n"
+    file.write_text(head + "schema_changes: careful\ntargets: [{schema_changes: {truncate: keep}}]")
+    config = load_config(file)
+    assert config.schema_changes == SchemaChangePolicy(policy="careful")
+    assert config.targets[0].schema_changes == SchemaChangePolicy(policy="evolve", truncate="keep")
+    policy = SchemaChangePolicy(policy="stop", change_key="apply")
+    assert (policy.change_key, policy.drop_table) == ("apply", "stop")
+    file.write_text(head + "schema_changes: {rename_column: apply, swap: follow}\n")
+    with pytest.raises(
+        ConfigMistakes, match=r"policy decides about other changes: evolve, careful"
+    ):
+        load_config(file)

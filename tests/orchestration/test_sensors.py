@@ -123,6 +123,7 @@ def test_the_plan_is_a_job_whose_result_is_markdown(
     metadata = output.step_output_data.metadata
     assert isinstance(metadata["plan"], dg.MarkdownMetadataValue)
     assert "| unread | " in str(metadata["plan"].value)
+    assert "**Schema changes** of 5 tables: evolve: " in str(metadata["plan"].value)
     assert metadata["unread_bytes"].value > 0
     assert not config.sink.lake_path.exists(), "a plan writes nothing"
 

@@ -15,8 +15,9 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError, KeylessTableError, SchemaError, StagingError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.run.plan.preview import planned_targets, with_keys
+from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import LEAVE, check_images, expand
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
@@ -103,20 +104,21 @@ def test_plan_says_mode_and_key_of_tables_that_the_catalog_shows(tmp_path: Path)
         "targets": [
             {"tables": ["shop.stop"], "keyless": "stop"},
             {"tables": ["x*.part"], "name": "all.part", "shard_column": "shard"},
-            {"tables": ["shop.*"], "except": ["shop.stop"]},
+            {"tables": ["shop.new"], "schema_changes": {"policy": "stop", "truncate": "keep"}},
+            {"tables": ["shop.*"], "except": ["shop.stop", "shop.new"]},
         ],
+        "schema_changes": "careful",
     }
     config = PipelineConfig.model_validate(document)
     names = ["shop.keyed", "shop.keyless", "shop.new", "shop.stop", "x1.part", "x2.part"]
-    known: dict[str, tuple[list[str], tuple[str, ...]]] = {
-        "shop.keyed": (["a", "b"], ("a", "b")),
-        "shop.keyless": (["a"], ()),
-        "shop.stop": (["a"], ()),
-        "x1.part": (["a"], ("a",)),
+    a, b = (TargetColumn(name=name, delta_type="int") for name in "ab")
+    catalog = {
+        "shop.keyed": ((a, b), ("a", "b")),
+        "shop.keyless": ((a,), ()),
+        "shop.stop": ((a,), ()),
+        "x1.part": ((a,), ("a",)),
     }
-    told = {
-        one.target: one for one in with_keys(config, planned_targets(config, names, None), known)
-    }
+    told = {target.target: target for target in planned_targets(config, names, None, catalog)}
     assert {name: (one.mode, one.key) for name, one in told.items()} == {
         "all.part": ("mirror", ("a", "shard")),
         "shop.keyed": ("mirror", ("a", "b")),
@@ -126,6 +128,13 @@ def test_plan_says_mode_and_key_of_tables_that_the_catalog_shows(tmp_path: Path)
     }
     assert told["shop.keyed"].reason == SOURCE_KEY
     assert "key" in told["shop.stop"].reason
+    assert told["shop.keyed"].schema_changes == (
+        "careful: added and wider columns are followed; renamed columns, renamed tables, new keys, "
+        "rewritten values, dropped columns, dropped tables, truncated rows suspend the table"
+    )
+    assert told["shop.new"].schema_changes.endswith(
+        "dropped tables suspend the table; truncated rows are kept"
+    )
 
 
 def test_plan_names_the_tables_that_a_target_of_another_name_is_made_of(tmp_path: Path) -> None:

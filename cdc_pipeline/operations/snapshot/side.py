@@ -72,13 +72,12 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
     def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
         return policy.model_copy(update={"rename_table": "keep"})
 
+    policy = config.schema_changes
     targets = tuple(
-        rule
-        if rule.schema_changes is None
-        else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
+        rule.model_copy(update={"schema_changes": kept(rule.schema_changes or policy)})
         for rule in config.targets
     )
-    return {"schema_changes": kept(config.schema_changes), "targets": targets}
+    return {"schema_changes": kept(policy), "targets": targets}
 
 
 def log_is_gone(source: str, at: Position, error: CdcError) -> SnapshotError:

@@ -93,6 +93,9 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
         yield f"| {' | '.join(map(_cell, cells))} |"
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
+    for policy, names in plan.schema_changes.items():
+        tables = names[0] if len(names) == 1 else f"{len(names):,} tables"
+        yield f"\n**Schema changes** of {markdown(tables)}: {markdown(policy)}"
     for table, suspension in sorted(plan.suspended.items()):
         yield (
             f"\n**{markdown(table)}** is suspended at {markdown(str(suspension.position))}: "

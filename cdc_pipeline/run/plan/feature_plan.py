@@ -22,7 +22,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.run.plan.preview import with_keys
+from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
@@ -65,10 +65,11 @@ def with_features(
             features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
     routes = Routes(config)
-    targets = {
-        route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))
-    }
-    if targets - features.keys():
+    if any(
+        route.target not in features
+        for name in plan.tables
+        for route in routes.of_table(*split_table_name(name))
+    ):
         check_places(config, plan.tables, paths=paths, ours=ours)
         known = catalog_columns(source, plan.tables)
         check_columns(config, known)
@@ -89,11 +90,8 @@ def with_features(
                     features[name] = features_of_table(
                         (delta_type for _, delta_type in types), permitted
                     )
-        keys = {
-            name: ([column.name for column in columns], key)
-            for name, (columns, key) in known.items()
-        }
-        plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
+        targets = planned_targets(config, plan.tables, cut, known)
+        plan = plan.model_copy(update={"targets": targets})
     return plan.model_copy(
         update={
             "features": dict(sorted(features.items())),

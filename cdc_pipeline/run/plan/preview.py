@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from types import MappingProxyType
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, SchemaError
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.run.report import PlannedTarget
 from cdc_pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_by_rule, identity_of
+from cdc_pipeline.targets.route_checks import Columns
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -21,7 +22,10 @@ _LATER = {
 
 
 def planned_targets(
-    config: PipelineConfig, captured: Sequence[str], cut: Cut | None
+    config: PipelineConfig,
+    captured: Sequence[str],
+    cut: Cut | None,
+    catalog: Columns = MappingProxyType({}),
 ) -> tuple[PlannedTarget, ...]:
     """By name; ConfigError: two rules with one target, or a rule against what is recorded."""
     routes = Routes(config)
@@ -32,69 +36,40 @@ def planned_targets(
             if table is None:
                 other = planned.get(route.target)
                 sources = (*(other.sources if other is not None else ()), source)
-                planned[route.target] = _new(route, sources)
+                target = _new(route, sources, catalog)
             else:
-                planned[route.target] = _recorded(route, table)
+                target = _recorded(route, table)
+            policy = route.rule.schema_changes or config.schema_changes
+            planned[route.target] = target.model_copy(update={"schema_changes": policy.effect})
     return tuple(planned[name] for name in sorted(planned))
 
 
-def with_keys(
-    config: PipelineConfig,
-    targets: Sequence[PlannedTarget],
-    known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
-) -> tuple[PlannedTarget, ...]:
-    """With mode and key from the catalog, of tables that are in `known`."""
-    routes = Routes(config)
-    return tuple(_with_key(routes, target, known) for target in targets)
-
-
-def _with_key(
-    routes: Routes,
-    target: PlannedTarget,
-    known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
-) -> PlannedTarget:
-    source = target.sources[0]
-    if target.key is not None or source not in known:
-        return target
-    rule = next(
-        route.rule
-        for route in routes.of_table(*split_table_name(source))
-        if route.target == target.target
-    )
-    columns, key = known[source]
-    try:
-        identity = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
-    except SchemaError as error:
-        return target.model_copy(update={"reason": error.what})
-    except ConfigError:
-        return target  # which the run reports
-    shard = (rule.shard_column,) if rule.shard_column and identity.key else ()
-    return target.model_copy(
-        update={
-            "mode": identity.mode,
-            "key": (*identity.key, *shard),
-            "reason": identity.why + (_shard_reason(rule) if shard else ""),
-        }
-    )
-
-
-def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
-    rule = route.rule
+def _new(route: Route, sources: tuple[str, ...], catalog: Columns) -> PlannedTarget:
+    rule, source, shard = route.rule, sources[0], route.rule.shard_column
     identity = identity_by_rule(rule)
-    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}" if identity is None else identity.why
+    key = None if identity is None else identity.key
+    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
+    if identity is None and source in catalog:
+        columns, source_key = catalog[source]
+        names = tuple(column.name for column in columns)
+        try:
+            identity = identity_of(rule, source=source, columns=names, source_key=source_key)
+            shard = shard if identity.key else None
+            key = (*identity.key, shard) if shard else identity.key
+        except SchemaError as error:
+            reason, shard = error.what, None
+        except ConfigError:
+            pass  # the run reports it
+    if identity is not None:
+        reason = identity.why
     return PlannedTarget(
         target=route.target,
         sources=sources,
-        mode=rule.mode,
-        key=None if identity is None else identity.key,
-        reason=reason + _shard_reason(rule),
+        mode=rule.mode if identity is None else identity.mode,
+        key=key,
+        reason=reason + (f"; with {shard}, which distinguishes its tables" if shard else ""),
         is_recorded=False,
     )
-
-
-def _shard_reason(rule: TargetRule) -> str:
-    column = rule.shard_column
-    return f"; with {column}, which distinguishes its tables" if column else ""
 
 
 def _recorded(route: Route, table: CutTable) -> PlannedTarget:

@@ -198,7 +198,7 @@ class _Alter:
                         action,
                         "partitions of a captured table are added or removed with their rows, "
                         "without row events",
-                        _switch("truncate", "keep") if leave else RELOAD,
+                        _setting("schema_changes.truncate", "keep") if leave else RELOAD,
                     )
                 self._notes["the target keeps the rows that left with their partitions"] = None
             self._check_recorded(action)
@@ -295,7 +295,7 @@ class _Alter:
             what = "a captured table gets another primary key"
         raise Refused(
             what,
-            _switch("change_key", "apply (if the new key's columns already exist)"),
+            _setting("schema_changes.change_key", "apply (if the new key's columns already exist)"),
         )
 
     def _check_not_null(self, name: str, edit: TargetEdit) -> None:
@@ -361,7 +361,7 @@ class _Alter:
         if policy == "stop":
             raise Refused(
                 f"column `{name}` of a captured table is dropped",
-                _switch("drop_column", "keep or apply"),
+                _setting("schema_changes.drop_column", "keep or apply"),
             )
         edit.drop(name, keep=policy == "keep")
 
@@ -439,8 +439,8 @@ class _Alter:
                 return
             change = replace(change, effect=ValueEffect.REWRITTEN, value=value, checks=())
         policy = self._use("incompatible")
-        way_out = _switch(
-            "incompatible",
+        way_out = _setting(
+            "schema_changes.incompatible",
             "new_column" + (" or rewrite" if change.effect is ValueEffect.REWRITTEN else ""),
         )
         what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
@@ -493,10 +493,6 @@ def _may_recompute(actions: tuple[Action, ...]) -> bool:
     return _A.COLUMN_DEFAULT in kinds or (
         not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE
     )
-
-
-def _switch(kind: str, value: str) -> str:
-    return _setting(f"schema_changes.{kind}", value)
 
 
 def _setting(name: str, value: str) -> str:
