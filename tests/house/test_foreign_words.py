@@ -93,7 +93,7 @@ def test_k26_an_error_of_arrow_or_pydantic_tells_no_value() -> None:
 
 def _handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
     root = Path(cdc_pipeline.__file__).parent
-    for folder in ("sink", "source", "pipeline", "orchestration"):
+    for folder in ("sink", "source", "targets", "run", "operations", "orchestration"):
         for file in sorted((root / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ExceptHandler) and node.name is not None:

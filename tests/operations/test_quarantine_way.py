@@ -6,8 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.operations.quarantine_replay import entries_of, settle
 from cdc_pipeline.operations.status import status
@@ -15,13 +13,12 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
 from tests.servers import Server
-from tests.support.captures import SPARK, here, live
-
-pytestmark = pytest.mark.spark
+from tests.support.captures import here, live
+from tests.support.memory_sink import MemoryLake
 
 
 def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
-    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+    mysql_server: Server, mysql_database: str, tmp_path: Path, memory: MemoryLake
 ) -> None:
     server, database, cursors = mysql_server, mysql_database, MemoryCursorStore()
 
@@ -31,24 +28,14 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
                 "name": "bank",
                 "source": live(server),
                 "tables": {"include": [f"{database}.*"]},
-                "sink": {
-                    "lake_path": tmp_path / "lake",
-                    "spark": SPARK,
-                    "on_bad_row": "quarantine",
-                    **sink,
-                },
+                "sink": {"lake_path": tmp_path / "lake", "on_bad_row": "quarantine", **sink},
                 "start": start,
             }
         )
 
-    def lake(table: str) -> dict[Any, Any]:
-        rows = (
-            spark.read.format("delta")
-            .load(str(tmp_path / "lake" / database / table))
-            .select("*")
-            .collect()
-        )
-        return {row[0]: row["v"] for row in rows}
+    def lake(table: str, column: str = "v") -> dict[Any, Any]:
+        rows = memory.rows(tmp_path / "lake" / database / table)
+        return {row["d" if table == "k" else "id"]: row.get(column) for row in rows}
 
     start = here(server)
     session = ["SET sql_mode = ''", f"USE `{database}`"]
@@ -98,9 +85,8 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
     assert len(done.done) == 2
     assert sorted(done.left) == sorted(entry.id for entry in found.values())
     assert lake("t") == {1: 1, 5: 5, 3: 33, 2: 2}
-    frame = spark.read.format("delta").load(str(tmp_path / "lake" / database / "t"))
     (text,) = server.query(f"SELECT CAST(d AS CHAR) FROM `{database}`.t WHERE id = 2")[0]
-    assert dict(frame.where("id = 2").collect()[0]["_cdc_rescued"]) == {"d": text}
+    assert lake("t", "_cdc_rescued")[2] == {"d": text}
     assert status(rescuing, cursors=cursors).quarantine == {names["k"]: 1, names["t"]: 1}
 
     server.execute_all(*session, "INSERT INTO t VALUES (6, NULL, 6)", "DELETE FROM t WHERE id = 6")

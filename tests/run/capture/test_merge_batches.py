@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +17,7 @@ from cdc_pipeline.run.report import CaptureReport
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.memory_sink import MemoryLake
 
 MakeConfig = Callable[..., PipelineConfig]
 TABLES = ("left_half", "right_half")
@@ -111,9 +110,12 @@ def test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets(
     assert 4 < some.gets < all_of_it.gets // 2
 
 
-@pytest.mark.spark
 def test_k9_a_backlog_in_small_gets_is_one_merge_per_table(
-    make_config: MakeConfig, backlog: Any, mysql_server: Server, mysql_database: str, spark: Any
+    make_config: MakeConfig,
+    backlog: Any,
+    mysql_server: Server,
+    mysql_database: str,
+    memory: MemoryLake,
 ) -> None:
     counts = _Counts(ends_at_record=False)
     config, report = _run(make_config, backlog, counts, name="bank")
@@ -122,17 +124,9 @@ def test_k9_a_backlog_in_small_gets_is_one_merge_per_table(
     assert counts.gets > 32
     assert (report.batches, counts.records) == (1, 1)
     for table in TABLES:
-        assert _dml_commits(config.sink.lake_path / mysql_database / table) == 1
+        commits = memory.tables[config.sink.lake_path / mysql_database / table].commits
+        assert [commit.name for commit in commits].count("rows") == 1
         columns = ["id", "text"]
         expected = server_rows(mysql_server, mysql_database, table, columns)
         assert len(expected) == ROWS
-        assert lake_rows(spark, config.sink.lake_path, mysql_database, table, columns) == expected
-
-
-def _dml_commits(table: Path) -> int:
-    """Commits of a Delta table that added rows."""
-    commits = [
-        path.read_text(encoding="utf-8").splitlines()
-        for path in (table / "_delta_log").glob("*.json")
-    ]
-    return sum(any("add" in json.loads(line) for line in lines) for lines in commits)
+        assert lake_rows(memory, config.sink.lake_path, mysql_database, table, columns) == expected
