@@ -113,7 +113,7 @@ def settle(
         tables = tables_named(config, tables)
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
-        targets = Targets(config, cut, shadows=cursor.shadows)
+        targets = Targets(config, cut, cursor)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
         else:

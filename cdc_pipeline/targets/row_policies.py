@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import RowPolicies
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.sink.modes.rescue import NULLED
-from cdc_pipeline.targets.routes import Route
 
 Action = Literal["fail", "quarantine", "rescue", "null"]
 
@@ -71,35 +69,25 @@ class TablePolicy:
         return judged(without_hidden(rows, self.hidden), self.rows, keys=self.keys)
 
 
-class RowPolicyTable:
-    """The policies of every captured table."""
+def policy_of(rule: RowPolicies, sink: RowPolicies) -> RowPolicy:
+    """What the rule says, or else the sink."""
+    said = {
+        name: getattr(rule, name) or getattr(sink, name)
+        for name in RowPolicies.model_fields
+        if getattr(rule, name) or getattr(sink, name)
+    }
+    said.setdefault("zero_dates", said.get("on_invalid_value", "rescue"))
+    return RowPolicy(**said)
 
-    def __init__(
-        self, config: PipelineConfig, routes_of: Callable[[str, str], Sequence[Route]]
-    ) -> None:
-        self._sink = config.sink
-        self._routes_of = routes_of
 
-    def of_rule(self, rule: RowPolicies) -> RowPolicy:
-        said = {
-            name: getattr(rule, name) or getattr(self._sink, name)
-            for name in RowPolicies.model_fields
-            if getattr(rule, name) or getattr(self._sink, name)
-        }
-        said.setdefault("zero_dates", said.get("on_invalid_value", "rescue"))
-        return RowPolicy(**said)
-
-    def of_table(self, schema: TableSchema) -> RowPolicy:
-        policies = [
-            self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)
-        ]
-        if not policies:
-            return RowPolicy()
-        return RowPolicy(
-            on_invalid_value=_strictest([policy.on_invalid_value for policy in policies]),
-            zero_dates=_strictest([policy.zero_dates for policy in policies]),
-            on_bad_row=_strictest([policy.on_bad_row for policy in policies]),
-        )
+def strictest_policy(policies: Sequence[RowPolicy]) -> RowPolicy:
+    if not policies:
+        return RowPolicy()
+    return RowPolicy(
+        on_invalid_value=_strictest([policy.on_invalid_value for policy in policies]),
+        zero_dates=_strictest([policy.zero_dates for policy in policies]),
+        on_bad_row=_strictest([policy.on_bad_row for policy in policies]),
+    )
 
 
 def _strictest(actions: Sequence[Action]) -> Action:

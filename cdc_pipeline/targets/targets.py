@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -31,7 +30,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
@@ -48,7 +47,7 @@ from cdc_pipeline.targets.keys import check_key_images, check_reserved, identity
 from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.route_checks import check_recorded, join_shard
 from cdc_pipeline.targets.routes import Route
-from cdc_pipeline.targets.row_policies import RowPolicyTable, TablePolicy
+from cdc_pipeline.targets.row_policies import TablePolicy, policy_of, strictest_policy
 from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table, shard_key
 from cdc_pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.text.table_names import split_table_name, table_name
@@ -62,25 +61,26 @@ class Targets(FollowedTargets):
     """All targets of a source, by name.
 
     Args:
+        cursor: has the online schema changes that are under way.
         catching_up: a suspended target that this run catches up: it alone follows the source in
             this run.
-        shadows: as in the cursor.
     """
 
     def __init__(
         self,
         config: PipelineConfig,
         cut: Cut | None,
+        cursor: CursorState | None = None,
         *,
         catching_up: str | None = None,
-        shadows: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(config, catching_up=catching_up)
         self.masks = Masks(self.routes_of)
         self._allowed = allowed(config.sink)
-        self._row_policies = RowPolicyTable(config, self.routes_of)
+        self._sink = config.sink
         # Compared with these table maps: targets by name and source table.
         self._confirmed: dict[tuple[str, str], tuple[Target, TableSchema]] = {}
+        shadows = {} if cursor is None else cursor.shadows
         known = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
         self.now = replace(self.now, shadows=known)
         if cut is not None:
@@ -294,7 +294,8 @@ class Targets(FollowedTargets):
             state = state.model_copy(update={"partial": False})
         if not _keeps_exact(spec, source):
             state = state.model_copy(update={"exact": False})
-        rescued = () if self._row_policies.of_rule(route.rule).rescued_column == "always" else None
+        policy = policy_of(route.rule, self._sink)
+        rescued = () if policy.rescued_column == "always" else None
         return self._put(Target(state, spec, is_new=True, rescued=rescued))
 
     def _put(self, target: Target) -> Target:
@@ -555,7 +556,7 @@ class Targets(FollowedTargets):
         hidden = {column.name for column in schema.columns if column.masked}
         rules = [route.rule for route in self.routes_of(schema.database, schema.table)]
         return TablePolicy(
-            self._row_policies.of_table(schema),
+            strictest_policy([policy_of(rule, self._sink) for rule in rules]),
             keys.union(schema.key_names),
             hidden,
             takes=lambda name: any(rule.takes(name) for rule in rules),

@@ -21,8 +21,9 @@ from cdc_pipeline.sink.modes.rescue import NULLED, counted, rescued_names, with_
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.row_policies import (
     RowPolicy,
-    RowPolicyTable,
     judged,
+    policy_of,
+    strictest_policy,
     without_hidden,
 )
 from tests.support.sink_values import (
@@ -155,7 +156,8 @@ def test_the_strictest_of_a_tables_targets_counts_and_a_rule_wins_over_the_sink(
                 "targets": list(targets),
             }
         )
-        return RowPolicyTable(config, Routes(config).of_table).of_table(SCHEMA)
+        routes = Routes(config).of_table(SCHEMA.database, SCHEMA.table)
+        return strictest_policy([policy_of(route.rule, config.sink) for route in routes])
 
     assert policy({}) == RowPolicy("rescue", "rescue", "when_needed", "fail")
     assert policy({"on_invalid_value": "fail"}).zero_dates == "fail"

@@ -187,7 +187,7 @@ class SnapshotLake(SideLake):
     def reading(self) -> Iterator[SideBatch]:
         """A batch for rows that are read; it is discarded unless it is committed."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
-            targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
+            targets = Targets(self.config, batch.last_cut(), batch.cursor)
             yield SideBatch(self, batch, targets)
 
     def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:

@@ -116,7 +116,7 @@ def put_back(
     """
     with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
         cut = batch.last_cut()
-        targets = Targets(config, cut, shadows=batch.cursor.shadows)
+        targets = Targets(config, cut, batch.cursor)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
             write = find_external_write(sink.paths, cut, name)

@@ -143,7 +143,7 @@ class TableReading:
         view = ProvenView(
             self._config, self._captures, self._source_table, targets=[self._name], before=before
         )
-        targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
+        targets = Targets(self._config, before.cut, before.cursor)
         self._targets = targets
         rows = SourceRows(targets, self._name)
         # From here on, everything that a batch stages counts as changed.

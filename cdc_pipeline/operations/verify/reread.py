@@ -225,7 +225,7 @@ class _Reread:
                 self._sink.rows_within(name, **bounds).highest for name in targets
             )
             check_room(first, count, table=self._table)
-            following = Targets(self._config, proved_at.cut, shadows=proved_at.cursor.shadows)
+            following = Targets(self._config, proved_at.cut, proved_at.cursor)
             path = RowPath(
                 following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us)
             )

@@ -283,7 +283,7 @@ class CatchUp:
         session = open_session(
             self._context,
             ReadRange(run, source, tables, cursor, left=left),
-            targets=Targets(config, self._cut, catching_up=name, shadows=cursor.shadows),
+            targets=Targets(config, self._cut, cursor, catching_up=name),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),

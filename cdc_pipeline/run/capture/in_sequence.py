@@ -41,7 +41,7 @@ def read_in_sequence(
             left=_left(resolved, cursor),
             is_sources_own=True,
         ),
-        targets=Targets(config, state.cut, shadows={} if cursor is None else cursor.shadows),
+        targets=Targets(config, state.cut, cursor),
         parking=context.sink.parking(
             epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
         ),
@@ -102,16 +102,10 @@ def hold_start(
     else:
         schemas.reached(at)
         schemas.save(None, source_time_us=-1)
-    cursor = cursor_state(
-        context.config.name,
-        source.identity,
-        at,
-        batch_number=0 if before is None else before.batch_number,
-        epoch=resolved.epoch,
-        open_xa=() if before is None else before.open_xa,
-        targets=None if before is None else before.targets,
-        shadows=None if before is None else before.shadows,
-    )
+    cursor = cursor_state(context.config.name, source.identity, at, epoch=resolved.epoch)
+    if before is not None:
+        kept = ("batch_number", "open_xa", "targets", "shadows")
+        cursor = cursor.model_copy(update={name: getattr(before, name) for name in kept})
     metadata = cursor_metadata(empty_interval(at), None)
     context.cursors.write(cursor, metadata | start_metadata(resolved.plan.start_reasons))
     return replace(state, cursor=cursor)

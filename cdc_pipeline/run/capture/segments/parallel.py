@@ -359,9 +359,7 @@ class _Reading:
         self, state: RunState, results: Sequence[SegmentResult], *, source_time_us: int
     ) -> None:
         cursor = state.cursor
-        targets = Targets(
-            self._context.config, state.cut, shadows={} if cursor is None else cursor.shadows
-        )
+        targets = Targets(self._context.config, state.cut, cursor)
         schemas = schemas_of(
             self._context.config,
             source=self._source,

@@ -125,7 +125,7 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     session = open_session(
         context,
         ReadRange(run, source, TableFilter(config), cursor),
-        targets=Targets(config, cut, shadows=shadows),
+        targets=Targets(config, cut, cursor),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
