@@ -51,7 +51,6 @@ class NoteFile(Generic[_Value]):
 
 
 def dump_error_file(paths: LakePaths) -> NoteFile[DumpErrors]:
-    """A `position.dump_errors.DumpErrorStore`."""
     return NoteFile(
         paths.dump_errors,
         TypeAdapter(DumpErrors),

@@ -9,8 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pydantic import Field
 
 from cdc_pipeline.errors import (
@@ -42,16 +40,6 @@ class DumpErrors(FrozenModel):
             table_id_not_found=isinstance(error, TableIdNotFoundError),
             last=error.what,
         )
-
-
-class DumpErrorStore(Protocol):
-    """Storage of a source's `DumpErrors` between runs."""
-
-    def read(self) -> DumpErrors:
-        """The state that the last run left; without one, a state without errors."""
-
-    def write(self, errors: DumpErrors) -> None:
-        """Store `errors` as the new state."""
 
 
 def _is_dump_error(error: CdcError) -> bool:

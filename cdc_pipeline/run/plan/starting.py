@@ -14,7 +14,8 @@ from typing import NamedTuple
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
+from cdc_pipeline.lake.run_notes import NoteFile
+from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartRules
 from cdc_pipeline.run.wiring import build_dump_errors, build_first_start
 
@@ -66,7 +67,7 @@ def remember_start(
 
 
 @contextmanager
-def counted(store: DumpErrorStore) -> Iterator[None]:
+def counted(store: NoteFile[DumpErrors]) -> Iterator[None]:
     """Count a run: a dump error adds one, reaching the end resets the count."""
     try:
         yield
