@@ -28,8 +28,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.wiring import build_source
-from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
@@ -106,7 +105,7 @@ def memory_rows() -> list[Figure]:
         for row in range(part.first, part.stop)
     ][:SINGLES]
 
-    def through(store: EventStore, size: int) -> None:
+    def through(store: RingStore, size: int) -> None:
         store.start()
         for part in lists:
             store.put((part,))
@@ -115,7 +114,7 @@ def memory_rows() -> list[Figure]:
             store.ack(batch.range.end)
         store.stop()
 
-    def one_by_one(store: EventStore) -> None:
+    def one_by_one(store: RingStore) -> None:
         store.start()
         for part in singles:
             store.put((part,))
@@ -127,9 +126,7 @@ def memory_rows() -> list[Figure]:
     for mode, size in (("itemsize", LIST_EVENTS), ("memsize", lists[0].event_bytes // 64)):
         seconds = _cpu_seconds(
             lambda mode=mode, size=size: through(  # type: ignore[misc]
-                MemoryEventStore(
-                    batch_mode=mode, memory_unit_bytes=1024 if mode == "itemsize" else 64
-                ),
+                RingStore(batch_mode=mode, memory_unit_bytes=1024 if mode == "itemsize" else 64),
                 size,
             )
         )
@@ -137,7 +134,7 @@ def memory_rows() -> list[Figure]:
         figures.append(
             Figure(name, LISTS * LIST_EVENTS / seconds / 1e6, "M events/s", at_least=5.0)
         )
-    seconds = _cpu_seconds(lambda: one_by_one(MemoryEventStore(batch_mode="itemsize")))
+    seconds = _cpu_seconds(lambda: one_by_one(RingStore(batch_mode="itemsize")))
     figures.append(Figure(f"{SINGLES:,} single puts and gets", seconds * 1000, "ms", 60.0))
     return figures
 

@@ -18,8 +18,7 @@ from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode, MemoryEventStore
+from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode, RingStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
@@ -57,11 +56,11 @@ class _FileOptions(TypedDict):
     memory_unit_bytes: int
 
 
-def build_store(config: PipelineConfig) -> EventStore:
+def build_store(config: PipelineConfig) -> RingStore:
     """Files of a store are removed when it starts and when it stops."""
     store = config.store
     if store.kind == "memory":
-        return MemoryEventStore(
+        return RingStore(
             ring_events=store.ring_events,
             batch_mode=store.batch_mode,
             memory_unit_bytes=store.memory_unit_bytes,

@@ -3,7 +3,7 @@
 Rules:
 - The position of an event is that of its first byte: `Position.offset` is the event's own offset.
   It identifies the event for `ack`. Reading continues after an event at its `next_offset`:
-  `PositionRange.resume`.
+  `BatchRange.resume`.
 - The `gtid_set` of such a position is the GTID of the event's transaction. It is read from the
   bytes only when a position is made, never for every event.
 - A cursor may point to the last event of a transaction, including a single statement and an XA

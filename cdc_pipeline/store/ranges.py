@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.position.position import Position
@@ -25,7 +26,7 @@ _NOT_LOOKED_FOR = -2
 
 
 class BatchRange:
-    """Implements `contract.PositionRange` for the events with sequences `first` to `last`.
+    """Positions of the events with sequences `first` to `last` (SPEC S8).
 
     Its properties may be read from any thread; `settle` is called under the ring's lock.
     """
@@ -47,6 +48,7 @@ class BatchRange:
 
     @property
     def start(self) -> Position:
+        """Position of the first event."""
         taken = self._taken
         if self._start is None:
             entry, part, row, _ = taken[0]
@@ -55,6 +57,7 @@ class BatchRange:
 
     @property
     def end(self) -> Position:
+        """Position of the last event."""
         taken = self._taken
         if self._end is None:
             entry, part, _, stop = taken[-1]
@@ -63,11 +66,17 @@ class BatchRange:
 
     @property
     def ack(self) -> Position | None:
+        """Position of the last event that a cursor may point to: a transaction's end or a DDL (and,
+        without GTIDs, a transaction's begin); None if the batch has none.
+        """
         self._look_for_ack()
         return self._ack
 
     @property
     def resume(self) -> Position | None:
+        """Position that a cursor records: where reading continues after the event at `ack` (its
+        `next_offset`); None if `ack` is None. For a transaction's begin it is the begin itself.
+        """
         self._look_for_ack()
         return self._resume
 
@@ -108,3 +117,32 @@ class BatchRange:
         if position is self._ack:
             return self._ack_sequence
         return self.first if position is self._start else -1
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The result of one get. Immutable by convention: a frozen class costs too much for every get.
+
+    Attributes:
+        batch_id: increases by one per batch; -1 for an empty batch.
+        slices: the events, in order; () for an empty batch.
+        range: None for an empty batch.
+        last_sequence: sequence of the last event, which `release` and `ack` refer to.
+    """
+
+    batch_id: int
+    slices: tuple[EventSlice, ...]
+    range: BatchRange | None
+    last_sequence: int
+
+    @property
+    def event_count(self) -> int:
+        return sum(part.event_count for part in self.slices)
+
+    @property
+    def event_bytes(self) -> int:
+        return sum(part.event_bytes for part in self.slices)
+
+    @property
+    def journal_bytes(self) -> int:
+        return sum(part.journal_bytes for part in self.slices)

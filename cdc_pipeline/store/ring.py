@@ -1,6 +1,8 @@
 """The ring: room, waiting and batches (SPEC S1-S14; K9: memory is bounded).
 
 Rules:
+- Events that were got and durably staged are *released*, and rollback returns there. If `release`
+  is not used, released equals ack, exactly as in SPEC.
 - Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put -
   released. The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits
   while the retained bytes reach size * memory unit.
@@ -26,10 +28,9 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import EventListTooLargeError, RingSizeError, StoreClosedError, StoreError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store import positions
-from cdc_pipeline.store.contract import Batch
 from cdc_pipeline.store.cutting import cut
 from cdc_pipeline.store.entries import Keeper, MemoryEntry
-from cdc_pipeline.store.ranges import BatchRange, Taken
+from cdc_pipeline.store.ranges import Batch, BatchRange, Taken
 from cdc_pipeline.store.retained import STATEMENT, RetainedEvents
 
 DEFAULT_RING_EVENTS: Final = 16384
@@ -43,11 +44,15 @@ _OPEN_PIECE, _LAST_PIECE = SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE
 
 
 class RingStore(RetainedEvents):
-    """An `EventStore` over a keeper of entries.
+    """A store between one putting and one getting thread (more are allowed).
+
+    An empty batch does not mean the end: if a put waits for room that only an ack or a release
+    can make, a waiting get returns whatever is stored, perhaps nothing (SPEC S13). `is_drained`
+    tells the end.
 
     Args:
-        keeper: stores the entries; None keeps slices in memory.
         ring_events: size of the ring, a power of two.
+        keeper: stores the entries; by default slices stay in memory.
         batch_mode: whether room and batch sizes count events or also bytes (S3).
         memory_unit_bytes: unit of a batch size in MEMSIZE; the budget is `ring_events` units.
         ddl_isolation: whether a STATEMENT slice is alone in its batch (S7).
@@ -58,12 +63,12 @@ class RingStore(RetainedEvents):
 
     def __init__(
         self,
-        keeper: Keeper | None,
+        ring_events: int = DEFAULT_RING_EVENTS,
         *,
-        ring_events: int,
-        batch_mode: BatchMode,
-        memory_unit_bytes: int,
-        ddl_isolation: bool,
+        keeper: Keeper | None = None,
+        batch_mode: BatchMode = "memsize",
+        memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
+        ddl_isolation: bool = True,
     ) -> None:
         if ring_events < 1 or ring_events & (ring_events - 1):
             raise RingSizeError(
@@ -95,6 +100,7 @@ class RingStore(RetainedEvents):
     # -- life (S12) --------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Allocate the store and set all counters to -1 (SPEC S12)."""
         with self._lock:
             self._reset()
             if self._keeper is not None:
@@ -102,6 +108,9 @@ class RingStore(RetainedEvents):
             self._is_running = True
 
     def stop(self) -> None:
+        """Drop everything, reset every counter and wake every waiter with StoreClosedError (SPEC
+        S12).
+        """
         with self._lock:
             self._reset()
             if self._is_running and self._keeper is not None:
@@ -112,6 +121,7 @@ class RingStore(RetainedEvents):
             self._not_empty.notify_all()
 
     def clean_all(self) -> None:
+        """Drop every event and reset every counter; the store stays usable (SPEC S12)."""
         with self._lock:
             self._check_running()
             self._reset()
@@ -120,6 +130,7 @@ class RingStore(RetainedEvents):
             self._not_full.notify_all()
 
     def clean_until(self, position: Position) -> None:
+        """Drop the events up to `position`; `ack` calls this (SPEC S12)."""
         with self._lock:
             self._check_running()
             sequence, acked = self._find(position)
@@ -144,6 +155,13 @@ class RingStore(RetainedEvents):
     def put(
         self, slices: Sequence[EventSlice] | EventSlice, *, timeout_s: float | None = None
     ) -> bool:
+        """Store the whole list or nothing (SPEC S4). Block until there is room; return False on
+        timeout.
+
+        Raises:
+            EventListTooLargeError: more events than the ring can hold.
+            StoreClosedError: stopped while waiting.
+        """
         parts = (slices,) if isinstance(slices, EventSlice) else slices
         count = count_bytes = 0
         for part in parts:
@@ -181,9 +199,11 @@ class RingStore(RetainedEvents):
             return True
 
     def try_put(self, slices: Sequence[EventSlice] | EventSlice) -> bool:
+        """Do the same as `put`, but return False at once if there is no room."""
         return self.put(slices, timeout_s=0)
 
     def end_of_input(self) -> None:
+        """Mark the end of the input: gets no longer wait for a full batch."""
         with self._lock:
             if not self._is_running:  # the reader may finish after the drain has stopped the store
                 return
@@ -191,6 +211,9 @@ class RingStore(RetainedEvents):
             self._not_empty.notify_all()
 
     def fail(self, error: BaseException) -> None:
+        """Mark the reader as failed: after the last stored event, `get` and `try_get` raise
+        `error`.
+        """
         with self._lock:
             if not self._is_running:
                 return
@@ -238,6 +261,10 @@ class RingStore(RetainedEvents):
     def get(
         self, size: int, *, start: Position | None = None, timeout_s: float | None = None
     ) -> Batch:
+        """Block until there is a full batch; on timeout return whatever is stored (SPEC S5, S6).
+
+        `size` counts events (ITEMSIZE) or memory units (MEMSIZE).
+        """
         if size < 1:
             raise StoreError(
                 "a batch holds at least one event",
@@ -260,6 +287,7 @@ class RingStore(RetainedEvents):
             return self._take(size, start)
 
     def try_get(self, size: int, *, start: Position | None = None) -> Batch:
+        """Whatever is stored, up to `size`; an empty batch if the store is empty."""
         return self.get(size, start=start, timeout_s=0)
 
     def _is_full_batch(self, size: int) -> bool:
@@ -351,6 +379,9 @@ class RingStore(RetainedEvents):
     # -- release, ack, rollback (S9, S10, K9) ------------------------------------------------------
 
     def release(self, sequence: int) -> None:
+        """Free the room of all events up to `sequence`: they were got and are durably staged
+        (K9).
+        """
         with self._lock:
             self._check_running()
             if sequence > self._get_sequence:
@@ -367,9 +398,15 @@ class RingStore(RetainedEvents):
                 self._not_full.notify_all()
 
     def ack(self, position: Position) -> None:
+        """Move ack to the event at `position`, one of those got and not yet acked (SPEC S9). Raises
+        AckPositionError: there is no such event; nothing changes.
+        """
         self.clean_until(position)
 
     def rollback(self) -> None:
+        """Move get back to released (without release, to ack): the same events come again (SPEC
+        S10).
+        """
         with self._lock:
             self._check_running()
             self._get_sequence = self._released_sequence
@@ -382,6 +419,9 @@ class RingStore(RetainedEvents):
     # -- state (S2, S11) ------- -------------------------------------------------------------------
 
     def first_position(self) -> Position | None:
+        """The position of the oldest event that is not released; None if there is none (SPEC
+        S11).
+        """
         with self._lock:
             if self._put_sequence == self._released_sequence:
                 return self._last_freed
@@ -390,6 +430,7 @@ class RingStore(RetainedEvents):
             return replace(self._position_at(sequence), included=included)
 
     def latest_position(self) -> Position | None:
+        """The position of the newest event; None if there is none (SPEC S11)."""
         with self._lock:
             if self._put_sequence == self._released_sequence:
                 return self._last_freed
@@ -397,6 +438,7 @@ class RingStore(RetainedEvents):
 
     @property
     def is_drained(self) -> bool:
+        """Whether the input has ended and every event was got."""
         with self._lock:
             return (
                 self._has_ended and self._error is None and self._get_sequence == self._put_sequence
@@ -454,23 +496,3 @@ class RingStore(RetainedEvents):
             condition.wait(left)
             self._check_running(generation)
         return True
-
-
-class MemoryEventStore(RingStore):
-    """An `EventStore` that keeps its events in memory. Arguments and errors: see `RingStore`."""
-
-    def __init__(
-        self,
-        ring_events: int = DEFAULT_RING_EVENTS,
-        *,
-        batch_mode: BatchMode = "memsize",
-        memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
-        ddl_isolation: bool = True,
-    ) -> None:
-        super().__init__(
-            None,
-            ring_events=ring_events,
-            batch_mode=batch_mode,
-            memory_unit_bytes=memory_unit_bytes,
-            ddl_isolation=ddl_isolation,
-        )

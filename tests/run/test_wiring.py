@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LockError, StoreError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.run.wiring import build_store, get_size
-from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from tests.store.contract_suite import Feed
 
@@ -50,7 +50,7 @@ def folders(path: Path) -> list[Path]:
 def test_s15_mixed_is_the_default_and_each_kind_can_be_asked_for(tmp_path: Path) -> None:
     assert isinstance(build_store(config(tmp_path)), MixedEventStore)
     assert isinstance(build_store(config(tmp_path, kind="file")), FileEventStore)
-    assert isinstance(build_store(config(tmp_path, kind="memory")), MemoryEventStore)
+    assert type(build_store(config(tmp_path, kind="memory"))) is RingStore
 
 
 def test_k14_the_spill_is_local_private_and_gone_at_the_end(tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 from hypothesis import settings
 
-from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.ring import RingStore
 from tests.store.contract_suite import Feed, StoreContract
 from tests.store.store_machine import StoreMachine
 
 
 class TestMemoryStore(StoreContract):
-    def make(self, ring_events: int = 16, **options: Any) -> MemoryEventStore:
+    def make(self, ring_events: int = 16, **options: Any) -> RingStore:
         options.setdefault("batch_mode", "itemsize")
-        return MemoryEventStore(ring_events, **options)
+        return RingStore(ring_events, **options)
 
     def test_s1_default_size_and_mode(self) -> None:
-        store = MemoryEventStore()
+        store = RingStore()
         store.start()
         part = Feed().marks(1)
         assert store.put([part])
@@ -27,8 +27,8 @@ class TestMemoryStore(StoreContract):
 
 
 class MemoryMachine(StoreMachine):
-    def make(self, size: int, **options: Any) -> MemoryEventStore:
-        return MemoryEventStore(size, **options)
+    def make(self, size: int, **options: Any) -> RingStore:
+        return RingStore(size, **options)
 
 
 TestMemoryMachine = MemoryMachine.TestCase

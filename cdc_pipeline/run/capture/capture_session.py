@@ -36,7 +36,7 @@ from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Target, Targets
 
@@ -100,7 +100,7 @@ class CaptureSession:
 
     section: ReadRange
     identity: ServerIdentity
-    store: EventStore
+    store: RingStore
     targets: Targets
     parking: XaParking
     place: Progress

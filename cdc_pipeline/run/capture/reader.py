@@ -25,7 +25,7 @@ from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 
@@ -49,7 +49,7 @@ class Reader(threading.Thread):
         *,
         run: ResolvedRun,
         source: Source,
-        store: EventStore,
+        store: RingStore,
         rules: StatementRules,
         slice_events_max: int,
         accepted_ends: Collection[str] = (),

@@ -125,7 +125,7 @@ class _MixedKeeper:
 
 
 class MixedEventStore(RingStore):
-    """An `EventStore` that keeps events in memory up to a budget and in files beyond it.
+    """A store that keeps events in memory up to a budget and in files beyond it.
 
     Args:
         directory: a local directory for this store alone, made private (0700) at the start.
@@ -170,8 +170,8 @@ class MixedEventStore(RingStore):
             waits_for_memory=waits_for_memory,
         )
         super().__init__(
-            self._mixed_keeper,
-            ring_events=ring_events,
+            ring_events,
+            keeper=self._mixed_keeper,
             batch_mode=batch_mode,
             memory_unit_bytes=memory_unit_bytes,
             ddl_isolation=ddl_isolation,
@@ -194,7 +194,7 @@ class MixedEventStore(RingStore):
 
 
 class FileEventStore(MixedEventStore):
-    """An `EventStore` that keeps nothing in memory (SPEC S15). Arguments: see `MixedEventStore`."""
+    """A store that keeps nothing in memory (SPEC S15). Arguments: see `MixedEventStore`."""
 
     def __init__(self, directory: Path | str, **options: Any) -> None:
         super().__init__(directory, memory_events=0, **options)

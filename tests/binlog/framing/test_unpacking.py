@@ -21,7 +21,7 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.support.event_builder import gtid_body, query_body
 from tests.support.journal_builder import JournalBuilder
@@ -284,7 +284,7 @@ def test_a_statement_inside_a_payload_is_isolated_with_its_gtid(first_bytes: int
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_s8_s9_a_store_may_cut_inside_a_payload(size: int) -> None:
     (chunk,), _ = frame_all(bytes(mysql_journal().data[4:]))
-    store = MemoryEventStore(64, batch_mode="itemsize")
+    store = RingStore(64, batch_mode="itemsize")
     store.start()
     buffer = TransactionBuffer(store.put, is_isolated=lambda _query: False, source="mysql:1")
     buffer.feed(chunk)

@@ -47,7 +47,7 @@ from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.source.archive import archive
 from cdc_pipeline.source.archive.files import read_head, read_journal
-from cdc_pipeline.store.contract import Batch
+from cdc_pipeline.store.ranges import Batch
 from cdc_pipeline.store.ring import RingStore
 from tests.campaigns.cut_anywhere.record import ELSEWHERE, LOGS
 from tests.campaigns.frame import Case

@@ -19,7 +19,7 @@ from cdc_pipeline.run.plan.limits import Limit, make_limit
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.ring import MemoryEventStore
+from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
 from tests.support.event_builder import JournalBuilder, cut, gtid_body
@@ -182,7 +182,7 @@ def run_once(
             "sink": {"lake_path": "."},
         }
     )
-    store = MemoryEventStore(ring_events=1 << 16, batch_mode="itemsize", memory_unit_bytes=1024)
+    store = RingStore(ring_events=1 << 16, batch_mode="itemsize", memory_unit_bytes=1024)
     store.start()
     reader = Reader(
         run=ResolvedRun(plan, start, end, limit, ends_anywhere),
