@@ -145,7 +145,7 @@ class _Alter:
             ) from None
         known = edit.result()
         for columns in (known.source.columns, known.target_columns):
-            check_column_names(table_name(*self._table), (column.name for column in columns))
+            check_column_names(table_name(*self._table), [column.name for column in columns])
         steps = edit.steps(seq=str(self._context.place.seq))
         inexact = _A.PARTITION_ROWS in self._kinds
         change = TableChange(self._table, known, steps, inexact=inexact)
@@ -280,7 +280,7 @@ class _Alter:
             return  # the same columns
         kept = {
             name.lower()
-            for name in changes.names_after(column.name for column in known.source.columns)
+            for name in changes.names_after([column.name for column in known.source.columns])
         }
         if not wanted:
             what = "the primary key of a captured table is dropped"

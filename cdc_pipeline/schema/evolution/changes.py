@@ -183,7 +183,7 @@ def _decide(context: StatementContext) -> Decision:
 
 def _alter(context: StatementContext) -> Decision:
     statement, table = context.statement, context.statement.tables[0]
-    known = context.known(*table) if context.captured(*table) else None
+    known = context.target_of(table)
     changes: list[TableChange] = []
     arrivals: tuple[Arrival, ...] = ()
     named = {table, *(name for pair in statement.renames for name in pair)}
@@ -278,7 +278,7 @@ def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
 
 def _index(context: StatementContext) -> Decision:
     statement, table = context.statement, context.statement.tables[0]
-    if statement.index.upper() == "PRIMARY" and context.known(*table) is not None:
+    if statement.index.upper() == "PRIMARY" and context.recorded(table) is not None:
         raise context.unsupported("the primary key of a captured table is dropped", table)
     return context.decided("recorded", "indexes do not exist in the lake")
 

@@ -48,7 +48,7 @@ def reached(context: StatementContext) -> tuple[TableName, ...]:
 def _created(context: StatementContext) -> tuple[TableName, ...]:
     """The table that CREATE TABLE ... SELECT fills; one that exists is left as it is."""
     table = context.touched
-    known = context.known(*table[0]) if table else None
+    known = context.recorded(table[0]) if table else None
     exists = context.statement.if_not_exists and known is not None and not known.source.gone
     return () if exists else table
 
@@ -70,7 +70,7 @@ def _listed(context: StatementContext) -> tuple[TableName, ...]:
     return tuple(
         table
         for table in context.reachable()
-        if context.captured(*table) and (compared is None or table[0] in compared)
+        if context.is_captured(table) and (compared is None or table[0] in compared)
     )
 
 

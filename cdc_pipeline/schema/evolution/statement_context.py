@@ -248,7 +248,17 @@ class StatementContext:
     @property
     def touched(self) -> tuple[TableName, ...]:
         """The captured tables that the statement names."""
-        return tuple(table for table in self.statement.tables if self.captured(*table))
+        return tuple(filter(self.is_captured, self.statement.tables))
+
+    def is_captured(self, table: TableName) -> bool:
+        return self.captured(*table)
+
+    def recorded(self, table: TableName) -> KnownTable | None:
+        return self.known(*table)
+
+    def target_of(self, table: TableName) -> KnownTable | None:
+        """Of a table that is captured now."""
+        return self.recorded(table) if self.is_captured(table) else None
 
     def takes_name(self, table: TableName) -> bool:
         """Whether a table of this name is captured, even if its targets are suspended."""

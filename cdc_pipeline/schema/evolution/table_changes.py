@@ -49,7 +49,7 @@ _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TA
 
 def create(context: StatementContext) -> Decision:
     statement, table = context.statement, context.statement.tables[0]
-    known = context.known(*table)
+    known = context.recorded(table)
     if known is not None and not known.source.gone:
         if statement.if_not_exists:
             return context.decided("recorded", "the target already exists")
@@ -108,7 +108,7 @@ def _created(context: StatementContext) -> CreateTarget | str:
     created = statement.created
     if created is None:
         return "its columns cannot be read with certainty"
-    check_column_names(table_name(*table), (column.name for column in created.columns))
+    check_column_names(table_name(*table), [column.name for column in created.columns])
     if not created.primary_key:
         return "its text has no primary key"
     columns = tuple(
@@ -122,7 +122,7 @@ def _created(context: StatementContext) -> CreateTarget | str:
 
 def truncated(context: StatementContext) -> Decision:
     table = context.statement.tables[0]
-    known = context.known(*table)
+    known = context.recorded(table)
     if known is None or known.source.gone:
         return context.decided("recorded", "no target yet: nothing to remove")
     policy = context.policy_of(table).truncate
@@ -180,7 +180,7 @@ def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decisi
     changes: list[TableChange] = []
     used: dict[str, None] = {}
     for table in tables:
-        known = context.known(*table)
+        known = context.recorded(table)
         if known is None or known.source.gone:
             continue
         policy = context.policy_of(table).drop_table
@@ -225,7 +225,7 @@ def renamed(context: StatementContext) -> Decision:
     used: dict[str, None] = {}
     swapped: set[TableName] = set()
     for table, new in went_to.items():
-        known = context.known(*table) if context.captured(*table) else None
+        known = context.target_of(table)
         if known is None or known.source.gone:
             continue
         arriving = came_from.get(table)
@@ -261,7 +261,7 @@ def renamed(context: StatementContext) -> Decision:
             changes.append(TableChange(table, known.as_gone()))
             said.append(f"the target of {table_name(*table)} is kept unchanged")
             continue
-        there = context.known(*new) if context.captured(*new) else None
+        there = context.target_of(new)
         if there is not None and not there.source.gone and new not in went_to:
             raise context.unsupported(
                 f"a captured table takes the name {table_name(*new)}, which has a target", table
@@ -275,7 +275,7 @@ def renamed(context: StatementContext) -> Decision:
         if source is not None
         and new not in swapped | following
         and context.takes_name(new)
-        and not (_is_shadow_of(context, source, new) and context.known(*new) is None)
+        and not (_is_shadow_of(context, source, new) and context.recorded(new) is None)
     )
     brought = {change.table for change in changes if change.is_carried}
     said += [
@@ -315,7 +315,7 @@ def _left(
 def _is_shadow_of(context: StatementContext, name: TableName, table: TableName) -> bool:
     return (
         name[0] == table[0]
-        and not context.captured(*name)
+        and not context.is_captured(name)
         and context.shadowed(name[1]) == table[1]
     )
 
@@ -327,7 +327,7 @@ def shadow_changed(context: StatementContext) -> tuple[ShadowChange, ...]:
     for name in statement.tables:
         base = context.shadowed(name[1])
         table = (name[0], base)
-        if not base or context.captured(*name) or not context.captured(*table):
+        if not base or context.is_captured(name) or not context.is_captured(table):
             continue
         known = context.shadow(*name)
         if statement.kind in _CREATES:

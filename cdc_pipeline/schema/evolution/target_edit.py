@@ -154,9 +154,7 @@ class TargetEdit:
             self._first.remove(dropped)
             self._default(name, delta_type, value)
         elif there is not None and COLUMN_MAPPING in self._features:
-            aside = self._free(f"{there.name}__dropped")
-            self._first.append(RenameColumn(name=there.name, new_name=aside))
-            self.descriptions.append(f"the dropped `{there.name}` is now `{aside}`")
+            self._set_aside(there.name)
             self._add_default(target, delta_type, value)
         elif there is not None and (there.name, there.delta_type) == (name, delta_type):
             self.descriptions.append(f"the values of the dropped `{name}` are replaced")
@@ -220,27 +218,32 @@ class TargetEdit:
             present = self._target()
             ready = next((old for old, new in moves.items() if new.lower() not in present), None)
             if ready is None:
-                old, new = next(iter(moves.items()))
-                holder = present[new.lower()].name
-                if holder in moves:  # in a cycle: one is renamed out of the way first
-                    aside = self._free(f"{old}__renaming")
+                holders = {old: present[new.lower()].name for old, new in moves.items()}
+                old = next((old for old, holder in holders.items() if holder not in moves), None)
+                if old is None:  # a cycle: one is renamed out of the way first
+                    old, aside = next(iter(moves)), self._free(f"{next(iter(moves))}__renaming")
                     self._first.append(RenameColumn(name=old, new_name=aside))
                     moves = {aside if name == old else name: to for name, to in moves.items()}
-                elif holder in {
+                    continue
+                holder, new = holders[old], moves[old]
+                if holder in {
                     self._name(column.name) for column in self.columns if column.name != new
                 }:
                     raise Refused(
                         f"`{old}` is renamed to `{new}`, the name of another column in the target"
                     )
-                else:
-                    aside = self._free(f"{holder}__dropped")
-                    self._first.append(RenameColumn(name=holder, new_name=aside))
-                    self.descriptions.append(f"the dropped `{holder}` is now `{aside}`")
+                self._set_aside(holder)
                 continue
             new = moves.pop(ready)
             self._taken.add(new.lower())
             self._first.append(RenameColumn(name=ready, new_name=new))
             self.descriptions.append(f"`{ready}` is renamed to `{new}`")
+
+    def _set_aside(self, dropped: str) -> None:
+        """A column that the source no longer has leaves its name to another one."""
+        aside = self._free(f"{dropped}__dropped")
+        self._first.append(RenameColumn(name=dropped, new_name=aside))
+        self.descriptions.append(f"the dropped `{dropped}` is now `{aside}`")
 
     # -- types and values --------------------------------------------------------------------------
 

@@ -484,3 +484,32 @@ def test_k33_f82_a_unique_index_over_a_column_that_may_be_null_is_no_key() -> No
         said(modify, is_mariadb=False)
     assert said(modify, is_mariadb=True).ddl.decision == "recorded"
     assert said("ALTER TABLE t MODIFY id INT", is_mariadb=False).ddl.decision == "recorded"
+
+
+def test_k13_columns_exchange_names_beside_one_that_the_source_no_longer_has() -> None:
+    """The walk through the names never ended where a kept column had the name that a version of
+    another one takes: the run hung."""
+    table = state_of("CREATE TABLE t (id INT PRIMARY KEY, a TEXT, c DATE)")
+    source = RecordedSource(
+        columns=target_columns(table.schema), key=("id",), names=(("c", "c__v2"),)
+    )
+    target = tuple(
+        TargetColumn(name=name, delta_type=delta_type)
+        for name, delta_type in (
+            ("id", "int"), ("a", "string"), ("c", "bigint"), ("c__v2", "date"),
+        )
+    )  # fmt: skip
+    decision = said(
+        "ALTER TABLE t RENAME COLUMN c TO a, RENAME COLUMN a TO c",
+        known=KnownTable(source, target, name="d.t"),
+        state=table,
+    )
+    (change,) = decision.changes
+    assert [(step.name, step.new_name) for step in change.steps] == [
+        ("c", "c__dropped"), ("a", "c"), ("c__v2", "a"),
+    ]  # fmt: skip
+    after = reduce(columns_after, change.steps, target)
+    assert {column.name: column.delta_type for column in after} == {
+        "id": "int", "a": "date", "c": "string", "c__dropped": "bigint",
+    }  # fmt: skip
+    assert change.known.source.names == ()
