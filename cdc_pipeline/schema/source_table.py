@@ -228,13 +228,12 @@ def created(
 
 def indexed(table: SourceTable, statement: Statement) -> SourceTable:
     """After CREATE INDEX: MariaDB may keep a UNIQUE key in a column of its own."""
-    if not statement.is_mariadb or not statement.unique:
+    if not statement.is_mariadb or statement.unique is None:
         return table
     added = hash_key_count(
         {column.name: column for column in table.schema.columns},
         own=(),
-        texts=[statement.sql],
-        modes=statement.modes,
+        keys=[statement.unique],
     )
     if not added:
         return table
@@ -272,8 +271,7 @@ def _altered_by_server(
         own=[
             definition.name for definition in definitions if definition.name in schema.column_names
         ],
-        texts=[action.text for action in statement.actions if action.kind is _A.UNIQUE_INDEX],
-        modes=statement.modes,
+        keys=[action.unique for action in statement.actions if action.unique is not None],
     )
     return _kept_by_server(
         before,

@@ -50,14 +50,14 @@ def unshaped(
     others: Sequence[RecordedSource],
     shape: RecordedShape | None,
 ) -> tuple[TargetColumn, ...]:
-    """A target's columns if it took a source table's unchanged; () if they are the same.
+    """A target's columns if it took a source table's unchanged.
 
     Columns that it has of other tables or of its rule are left out; those that were dropped at
     the source stay.
     """
     names = dict(source.names)
     if shape is None and not others:
-        return () if columns == source.columns else columns
+        return columns
     by_name = {column.name.lower(): column for column in columns}
     reshaped = set() if shape is None else {*shape.masks, *shape.types}
     unshaped_columns: list[TargetColumn] = []
@@ -76,7 +76,7 @@ def unshaped(
     if shape is not None:
         known |= {shape.shard_column.lower(), *(column.name.lower() for column in shape.computed)}
     unshaped_columns += [column for column in columns if column.name.lower() not in known]
-    return () if tuple(unshaped_columns) == source.columns else tuple(unshaped_columns)
+    return tuple(unshaped_columns)
 
 
 def shaped_change(
@@ -118,8 +118,8 @@ def shaped_change(
             ) from None
     return replace(
         change,
-        known=replace(known, target=() if after == known.source.columns else after),
-        before=replace(before, target=() if columns == before.source.columns else columns),
+        known=replace(known, target=after),
+        before=replace(before, target=columns),
         steps=tuple(steps),
     )
 
@@ -136,6 +136,7 @@ class _Steps:
         self._change = change
         self._route = route
         self._rule = route.rule
+        self._types = {name.lower(): text for name, text in route.rule.types.items()}
         self._columns = {column.name.lower(): column for column in columns}
         self._of_others = {
             dict(other.names).get(column.name, column.name).lower()
@@ -154,12 +155,8 @@ class _Steps:
             self._check_free(name, "is dropped or renamed")
 
     def converted(self) -> list[Step]:
-        steps: list[Step] = []
-        for step in self._change.steps:
-            new_steps = self._converted(step)
-            if new_steps is not None:
-                steps.append(new_steps)
-        return steps
+        converted = (self._converted(step) for step in self._change.steps)
+        return [step for step in converted if step is not None]
 
     def _converted(self, step: Step) -> Step | None:
         if isinstance(step, AddColumn):
@@ -194,7 +191,7 @@ class _Steps:
                 f"the new column `{step.name}` has the name of a column that the rule adds",
                 setting,
             )
-        wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
+        wanted = self._types.get(source.lower())
         delta_type = masked_type(self._rule.mask_of(source), step.delta_type)
         made = step.model_copy(update={"delta_type": wanted or delta_type})
         existing = self._columns.get(step.name.lower())
@@ -235,7 +232,7 @@ class _Steps:
         source = self._source_of.get(step.name.lower(), step.name)
         if not self._rule.takes(source) or self._rule.mask_of(source) is not None:
             return None  # hashed values have the same text in every width
-        wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
+        wanted = self._types.get(source.lower())
         if wanted is not None:
             if not is_lossless(step.delta_type, wanted):
                 raise _stop(

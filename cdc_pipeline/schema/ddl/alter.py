@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition, skip_references
@@ -50,6 +51,14 @@ class ActionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """`parts` are columns, each with how many of its characters count; 0 for all."""
+
+    parts: tuple[tuple[str, int], ...]
+    is_hash: bool  # USING HASH
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One action of ALTER TABLE.
 
@@ -59,7 +68,8 @@ class Action:
         new_name: of RENAME COLUMN and CHANGE.
         column: the definition of ADD COLUMN, MODIFY and CHANGE.
         if_exists: IF EXISTS or IF NOT EXISTS is written.
-        key: columns of a primary key or unique index.
+        key: columns of a primary key.
+        unique: of a unique index.
         charset: of CONVERT TO, and of an option that is one.
         value: of any other option.
         visible: of a column.
@@ -72,6 +82,7 @@ class Action:
     column: ColumnDefinition | None = None
     if_exists: bool = False
     key: tuple[str, ...] = ()
+    unique: UniqueKey | None = None
     charset: NamedCharset | None = None
     value: str = ""
     visible: bool = True
@@ -181,9 +192,10 @@ def at_key_part(tokens: TokenReader) -> bool:
 
 def added_key(tokens: TokenReader) -> Action | None:
     """Pass over an index, key or constraint; None if it cannot be read to its end."""
-    start = tokens.peek().start
+    start, first = tokens.peek().start, tokens.index
     kind, name = _A.CONSTRAINT, ""
     key: tuple[str, ...] = ()
+    parts: tuple[tuple[str, int], ...] = ()
     if tokens.take("PERIOD", "FOR"):
         if tokens.name() is None or not tokens.skip_group():
             return None
@@ -205,11 +217,26 @@ def added_key(tokens: TokenReader) -> Action | None:
             tokens.take_any("FULLTEXT", "SPATIAL", "VECTOR")
         tokens.take_any("INDEX", "KEY")
         name = _key_name(tokens)
-        key = _key_columns(tokens)
+        parts, is_whole = _key_parts(tokens)
+        key = tuple(column for column, _ in parts) if is_whole else ()
         known = tokens.skip_group() and (bool(key) or kind is not _A.ADD_PRIMARY_KEY)
     if not known or not take_key_options(tokens):
         return None
-    return Action(kind, _text(tokens, start), name, key=key)
+    unique = UniqueKey(parts, _is_hash(tokens, first)) if kind is _A.UNIQUE_INDEX else None
+    return Action(kind, _text(tokens, start), name, key=key, unique=unique)
+
+
+def unique_key(tokens: TokenReader, first: int) -> UniqueKey:
+    """Of CREATE UNIQUE INDEX, from its token `first` to the end; the reader is at its columns."""
+    parts, _ = _key_parts(tokens)
+    while not tokens.at_end():
+        tokens.next()
+    return UniqueKey(parts, _is_hash(tokens, first))
+
+
+def _is_hash(tokens: TokenReader, first: int) -> bool:
+    words = [token.key for token in tokens.read[first : tokens.index]]
+    return any(word == "HASH" and before in ("USING", "TYPE") for before, word in pairwise(words))
 
 
 def _key_name(tokens: TokenReader) -> str:
@@ -222,20 +249,21 @@ def _key_name(tokens: TokenReader) -> str:
     return name
 
 
-def _key_columns(tokens: TokenReader) -> tuple[str, ...]:
-    """Of ``(a, b(10) DESC)``, without passing over them; () if one is not a column."""
+def _key_parts(tokens: TokenReader) -> tuple[tuple[tuple[str, int], ...], bool]:
+    """Of ``(a, b(10) DESC)``, without passing over it; whether all of its parts are columns."""
     here = tokens.index
-    names: list[str] = []
+    parts: list[tuple[str, int]] = []
     tokens.next()
     while (name := tokens.name()) is not None:
-        names.append(name)
+        prefix = tokens.peek(1).text if tokens.at("(") else ""
+        parts.append((name, int(prefix) if prefix.isdecimal() else 0))
         tokens.skip_group()
         tokens.take_any("ASC", "DESC")
         if not tokens.take(","):
             break
     is_whole = tokens.at(")")
     tokens.index = here
-    return tuple(names) if is_whole else ()
+    return tuple(parts), is_whole
 
 
 def _foreign_key(tokens: TokenReader) -> bool:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
-from cdc_pipeline.schema.ddl.alter import ActionKind, added_key, at_key_part
+from cdc_pipeline.schema.ddl.alter import ActionKind, UniqueKey, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl.options import NamedCharset, take_option
-from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.tokens import TokenReader
 
 # What every engine's index holds of a key: InnoDB's with the old row formats.
 _INDEX_BYTES_MIN: Final = 767
@@ -55,7 +55,7 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
     opens = tokens.next()
     columns: list[ColumnDefinition] = []
     key: tuple[str, ...] = ()
-    unique: list[str] = []
+    unique: list[UniqueKey] = []
     while True:
         if at_key_part(tokens):
             added = added_key(tokens)
@@ -63,8 +63,8 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
                 return None
             if added.kind is ActionKind.ADD_PRIMARY_KEY:
                 key = added.key
-            elif added.kind is ActionKind.UNIQUE_INDEX:
-                unique.append(added.text)
+            elif added.unique is not None:
+                unique.append(added.unique)
         else:
             column = column_definition(tokens)
             if column is None or column.first or column.after:
@@ -98,8 +98,7 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
         hash_key_count(
             {column.name: column.column for column in columns},
             own=[column.name for column in columns if column.unique],
-            texts=unique,
-            modes=modes,
+            keys=unique,
         )
         if is_mariadb
         else 0,
@@ -107,42 +106,20 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
 
 
 def hash_key_count(
-    columns: Mapping[str, Column], *, own: Iterable[str], texts: Iterable[str], modes: SqlModes
+    columns: Mapping[str, Column], *, own: Iterable[str], keys: Iterable[UniqueKey]
 ) -> int:
     """How many UNIQUE keys MariaDB may keep by a hash: USING HASH, or over more bytes than some
-    engine's index holds. `own` are columns that are a key by themselves, `texts` define the
-    other keys.
+    engine's index holds. `own` are columns that are a key by themselves.
     """
     bytes_max = {name.lower(): _bytes_max(column) for name, column in columns.items()}
     sizes = [bytes_max[name.lower()] for name in own]
-    return sum(size > _INDEX_BYTES_MIN for size in sizes) + sum(
-        _may_be_hash(text, bytes_max, modes=modes) for text in texts
-    )
-
-
-def _may_be_hash(text: str, bytes_max: Mapping[str, int], *, modes: SqlModes) -> bool:
-    tokens = TokenReader(text, modes=modes, is_mariadb=True)
-    is_hash = False
-    while not tokens.at_end() and not tokens.at("("):
-        is_hash |= tokens.at("USING", "HASH") or tokens.at("TYPE", "HASH")
-        tokens.next()
-    tokens.take("(")
-    size_bytes = 0
-    while (name := tokens.name()) is not None:
-        prefix = tokens.peek(1).text if tokens.at("(") else ""
-        tokens.skip_group()
-        size_bytes += (
-            _CHARACTER_BYTES_MAX * int(prefix)
-            if prefix.isdecimal()
-            else bytes_max.get(name.lower(), 0)
+    for key in keys:
+        size = sum(
+            _CHARACTER_BYTES_MAX * chars or bytes_max.get(name.lower(), 0)
+            for name, chars in key.parts
         )
-        tokens.take_any("ASC", "DESC")
-        if not tokens.take(","):
-            break
-    while not tokens.at_end():
-        is_hash |= tokens.at("USING", "HASH")
-        tokens.next()
-    return is_hash or size_bytes > _INDEX_BYTES_MIN
+        sizes.append(_UNBOUNDED if key.is_hash else size)
+    return sum(size > _INDEX_BYTES_MIN for size in sizes)
 
 
 def _bytes_max(column: Column) -> int:

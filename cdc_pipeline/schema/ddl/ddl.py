@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
-from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.alter import alter_actions, unique_key
 from cdc_pipeline.schema.ddl.create import created_table
 from cdc_pipeline.schema.ddl.dml import dml_tables
 from cdc_pipeline.schema.ddl.options import database_charset, take_option
@@ -233,11 +233,12 @@ def _create(tokens: TokenReader, database: str) -> Statement:
             or_replace=or_replace,
             charset=None if name is None else database_charset(tokens),
         )
-    here, unique = tokens.index, False
+    here, is_unique = tokens.index, False
     while word := tokens.take_any("ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"):
-        unique |= word == "UNIQUE"
+        is_unique |= word == "UNIQUE"
     if tokens.take("INDEX"):
-        return replace(_index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX"), unique=unique)
+        index = _index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX")
+        return replace(index, unique=unique_key(tokens, here)) if is_unique else index
     tokens.index = here
     return _of_object(tokens, verb, temporary=temporary, or_replace=or_replace)
 

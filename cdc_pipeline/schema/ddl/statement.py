@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cdc_pipeline.schema.ddl.alter import Action
+from cdc_pipeline.schema.ddl.alter import Action, UniqueKey
 from cdc_pipeline.schema.ddl.create import CreatedTable
 from cdc_pipeline.schema.ddl.options import NamedCharset
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
@@ -67,7 +67,7 @@ class Statement:
         name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA
             statements; "" if it cannot be read.
         ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
-        unique: CREATE UNIQUE INDEX.
+        unique: of CREATE UNIQUE INDEX.
         actions: of ALTER TABLE, in order.
         created: by a plain CREATE TABLE; None if its text leaves that uncertain.
         charset: of CREATE and ALTER DATABASE; None if it cannot be read.
@@ -87,7 +87,7 @@ class Statement:
     if_not_exists: bool = False
     or_replace: bool = False
     ignore: bool = False
-    unique: bool = False
+    unique: UniqueKey | None = None
     actions: tuple[Action, ...] = field(default=(), repr=False)
     created: CreatedTable | None = field(default=None, repr=False)
     charset: NamedCharset | None = None

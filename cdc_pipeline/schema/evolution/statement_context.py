@@ -76,8 +76,8 @@ class KnownTable:
     """A target as it is recorded before or after a statement.
 
     Attributes:
-        target: the target's columns; if empty, the source's. Includes dropped columns that are
-            kept; types may be wider than the source's.
+        target: the target's columns; () if they are the source's. Includes dropped columns that
+            are kept; types may be wider than the source's.
         shared: other source tables have rows in the target.
         name: of the target, if the source table has several.
         by_key: the target finds its rows by the source's key.
@@ -91,6 +91,10 @@ class KnownTable:
     name: str = ""
     by_key: bool = True
     follows: bool = False
+
+    def __post_init__(self) -> None:
+        if self.target == self.source.columns:
+            object.__setattr__(self, "target", ())
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:

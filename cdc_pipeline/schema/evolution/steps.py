@@ -99,20 +99,15 @@ def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[Target
     if isinstance(step, DropColumn):
         return tuple(column for column in columns if column.name != step.name)
     if isinstance(step, RenameColumn):
-        return tuple(
-            column.model_copy(update={"name": step.new_name})
-            if column.name == step.name
-            else column
-            for column in columns
-        )
-    if isinstance(step, WidenColumn):
-        return tuple(
-            column.model_copy(update={"delta_type": step.delta_type})
-            if column.name == step.name
-            else column
-            for column in columns
-        )
-    return columns
+        update = {"name": step.new_name}
+    elif isinstance(step, WidenColumn):
+        update = {"delta_type": step.delta_type}
+    else:
+        return columns
+    return tuple(
+        column.model_copy(update=update) if column.name == step.name else column
+        for column in columns
+    )
 
 
 class DdlDecision(FrozenModel):

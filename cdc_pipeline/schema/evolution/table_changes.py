@@ -341,7 +341,7 @@ def shadow_changed(context: StatementContext) -> tuple[ShadowChange, ...]:
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
             changes.append(ShadowChange(name, known.then(context.shadow_statement(table))))
-        elif known is not None and statement.kind is _K.CREATE_INDEX and statement.unique:
+        elif known is not None and statement.unique is not None:
             changes.append(
                 ShadowChange(
                     name, known.model_copy(update={"doubt": "it was given a unique index"})

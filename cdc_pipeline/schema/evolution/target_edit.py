@@ -77,11 +77,9 @@ class TargetEdit:
             if source in here and source != name
         )
         target = reduce(columns_after, self.steps(), self._known.target_columns)
-        same = target == tuple(self.columns)
-        kept = () if same else target
         update = {"columns": tuple(self.columns), "key": self.key, "names": names}
         return replace(
-            self._known, source=self._known.source.model_copy(update=update), target=kept
+            self._known, source=self._known.source.model_copy(update=update), target=target
         )
 
     def _target(self) -> dict[str, TargetColumn]:
@@ -132,57 +130,36 @@ class TargetEdit:
 
     def add(self, name: str, delta_type: str, value: str) -> None:
         """`value` is the literal for existing rows."""
-        there = self._target().get(name.lower())
-        target = name
-        dropped = next(
-            (
-                s
-                for s in self._first
-                if isinstance(s, DropColumn) and s.name.lower() == name.lower()
-            ),
-            None,
-        )
-        old = next((c for c in self._known.target_columns if c.name.lower() == name.lower()), None)
-        if (
-            there is None
-            and dropped is not None
-            and old is not None
-            and (old.name, old.delta_type) == (name, delta_type)
-        ):
+        column = TargetColumn(name=name, delta_type=delta_type)
+        present, target = self._target().get(name.lower()), name
+        drop = DropColumn(name=name)
+        if present is None and drop in self._first and column in self._known.target_columns:
             # Dropped and added by one statement: the columns afterwards would look the same as
             # before.
-            self._first.remove(dropped)
-            self._default(name, delta_type, value)
-        elif there is not None and COLUMN_MAPPING in self._features:
-            self._set_aside(there.name)
-            self._add_default(target, delta_type, value)
-        elif there is not None and (there.name, there.delta_type) == (name, delta_type):
+            self._first.remove(drop)
+            self._fill(name, delta_type, value, is_default=True)
+        elif present == column and COLUMN_MAPPING not in self._features:
             self.descriptions.append(f"the values of the dropped `{name}` are replaced")
-            self._default(name, delta_type, value)
+            self._fill(name, delta_type, value, is_default=True)
         else:
-            if there is not None:
+            if present is not None and COLUMN_MAPPING in self._features:
+                self._set_aside(present.name)
+            elif present is not None:
                 target = self._names[name] = self._version(name)
-            self._add_default(target, delta_type, value)
-        self.columns.append(TargetColumn(name=name, delta_type=delta_type))
+            self._add(target, delta_type, value, is_default=True)
+        self.columns.append(column)
         self.descriptions.append(f"adds {target}")
 
-    def _add(self, name: str, delta_type: str, value: str) -> None:
+    def _add(self, name: str, delta_type: str, value: str, *, is_default: bool = False) -> None:
         self._taken.add(name.lower())
         self._adds.append(AddColumn(name=name, delta_type=delta_type))
-        if value.strip().upper() != "NULL":
-            self._fill(name, delta_type, value)
+        if value != "NULL":
+            self._fill(name, delta_type, value, is_default=is_default)
 
-    def _add_default(self, name: str, delta_type: str, value: str) -> None:
-        self._add(name, delta_type, value)
-        if name in self._fills:
-            self._defaults.append(name)
-
-    def _default(self, name: str, delta_type: str, value: str) -> None:
-        self._fill(name, delta_type, value)
-        self._defaults.append(name)
-
-    def _fill(self, name: str, delta_type: str, value: str) -> None:
+    def _fill(self, name: str, delta_type: str, value: str, *, is_default: bool = False) -> None:
         self._fills[name] = (delta_type, value)
+        if is_default:
+            self._defaults.append(name)
 
     # -- names -------------------------------------------------------------------------------------
 
