@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 from uuid import uuid4
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -36,7 +36,7 @@ from cdc_pipeline.lake.paths import (
     list_numbers,
     numbered,
     put_if_absent,
-    read_json,
+    read_document,
     remove_tree,
     replace_file,
 )
@@ -176,7 +176,7 @@ class OperationFolder:
         """
         if not storage_of(self._state).exists(self._state):
             return None
-        return _parsed(Operation, self._state, source=self._source)
+        return _read(Operation, self._state, source=self._source)
 
     def create(self, state: Operation) -> None:
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
@@ -193,7 +193,7 @@ class OperationFolder:
         counted = [number for number in list_numbers(self._progress) if number <= last]
         if not counted:
             return Progress()
-        return _parsed(Progress, numbered(self._progress, counted[-1]), source=self._source)
+        return _read(Progress, numbered(self._progress, counted[-1]), source=self._source)
 
     def tidy_progress(self, number: int) -> None:
         for earlier in list_numbers(self._progress):
@@ -233,28 +233,13 @@ def remove_damaged(config: PipelineConfig) -> list[str]:
     return removed
 
 
-def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
+def _read(kind: type[_Document], path: Path, *, source: str) -> _Document:
     next_step = (
         "use the version of the program that wrote it; or start again with "
         f"`cdc-pipeline snapshot {source} --restart`, or for a rebuild "
         f"`cdc-pipeline backfill {source} --table SCHEMA.TABLE --rebuild --restart`"
     )
-    try:
-        text = read_json(path)
-        return kind.model_validate_json(text)
-    except LakeStateError as error:
-        error.next_step = next_step
-        raise
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
-        )
-        raise LakeStateError(
-            f"a snapshot's file cannot be read: {path}",
-            expected="a format that this version of the program knows",
-            got=problems,
-            next_step=next_step,
-        ) from None
+    return read_document(path, kind.model_validate_json, next_step=next_step)
 
 
 def operation_ids(config: PipelineConfig) -> list[str]:

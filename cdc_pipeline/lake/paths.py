@@ -24,7 +24,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, opened, storage_of
@@ -40,12 +42,16 @@ __all__ = [
     "list_numbers",
     "list_numbers_and_remains",
     "numbered",
+    "parsed",
     "put_if_absent",
+    "read_document",
     "read_json",
     "remove_tree",
     "replace_file",
     "sync_folder",
 ]
+
+_Document = TypeVar("_Document")
 
 STATE_FOLDER: Final = "_cdc"
 NUMBER_DIGITS: Final = 20
@@ -181,8 +187,14 @@ def put_if_absent(path: Path, text: str) -> bool:
     return storage_of(path).put_if_absent(path, text.encode())
 
 
-def read_json(path: Path) -> str:
-    """The text of a small JSON file. Raises LakeStateError: it cannot be read, or is not JSON."""
+_OTHER_FORMAT_STEP: Final = (
+    "use the version of the program that wrote it, or restore the file from a backup of the lake; "
+    "a lake of an older format is made again: remove it and its cursor, then run and snapshot"
+)
+
+
+def read_json(path: Path, *, next_step: str = "restore this file from a backup of the lake") -> str:
+    """The text of a small file. Raises LakeStateError: it cannot be read, or is not JSON."""
     try:
         text = path.read_text(encoding="utf-8")
         json.loads(text)
@@ -191,9 +203,40 @@ def read_json(path: Path) -> str:
             f"a file of the lake's own records is damaged: {path}",
             expected="JSON text, as the pipeline wrote it",
             got=said_by(error),
-            next_step="restore this file from a backup of the lake",
+            next_step=next_step,
         ) from None
     return text
+
+
+def parsed(
+    text: str, path: Path, parse: Callable[[str], _Document], *, next_step: str = _OTHER_FORMAT_STEP
+) -> _Document:
+    """What `parse` makes of the text of a small file. Raises LakeStateError: it refuses it, so that
+    the file is of another format.
+    """
+    try:
+        return parse(text)
+    except ValidationError as error:
+        mistakes = error.errors()
+        versions = [mistake["input"] for mistake in mistakes if mistake["loc"] == ("version",)]
+        got = "; ".join(f"{'.'.join(map(str, m['loc']))}: {m['msg']}" for m in mistakes[:3])
+        got = f"format {versions[0]}" if versions else got
+    except (KeyError, TypeError, ValueError) as error:
+        got = said_by(error)
+    raise LakeStateError(
+        f"a file of the lake's own records cannot be read: {path}",
+        expected="a format that this version of the program knows",
+        got=got,
+        next_step=next_step,
+    )
+
+
+def read_document(
+    path: Path, parse: Callable[[str], _Document], *, next_step: str = ""
+) -> _Document:
+    """A small file, parsed; see `read_json` and `parsed`. `next_step` replaces that of both."""
+    steps = {"next_step": next_step} if next_step else {}
+    return parsed(read_json(path, **steps), path, parse, **steps)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -27,13 +27,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.parquet import read_parquet
-from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths
+from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, read_document
 from cdc_pipeline.lake.prepared_rows import decode_stream
 from cdc_pipeline.lake.records import (
     BatchRecord,
@@ -69,6 +69,10 @@ _LOST_NOTE: Final = "quarantine_lost"
 _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-(\d+)\.parquet")
 _MARKS: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
 _IDENTITY: Final = ["table", "_seq"]
+_DAMAGED_STEP: Final = (
+    "restore this file from a backup of the lake; or move it away and continue, which loses its "
+    "rows"
+)
 _MARK_LIST: Final = TypeAdapter(tuple[QuarantineMark, ...])
 
 
@@ -264,10 +268,7 @@ def _read_marks(paths: LakePaths, names: list[str], *, before: int) -> Mapping[s
     for match in map(_MARKS.fullmatch, names):
         if match and int(match[1]) < before:
             path = paths.quarantine / match[0]
-            try:
-                marks = _MARK_LIST.validate_json(storage_of(path).read(path))
-            except (OSError, ValidationError) as error:
-                raise _damaged(path, error) from None
+            marks = read_document(path, _MARK_LIST.validate_json, next_step=_DAMAGED_STEP)
             found.update((mark.entry, mark) for mark in marks)
     return found
 
@@ -276,6 +277,5 @@ def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
         f"a file of the quarantine is damaged: {path}",
         got=said_by(error),
-        next_step="restore this file from a backup of the lake; or move it away and continue, "
-        "which loses its rows",
+        next_step=_DAMAGED_STEP,
     )

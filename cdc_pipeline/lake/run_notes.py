@@ -12,11 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cdc_pipeline.config.pipeline_config import Start
-from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
+from cdc_pipeline.lake.paths import LakePaths, read_document, replace_file
 from cdc_pipeline.position.dump_errors import DumpErrors
 
 _Value = TypeVar("_Value")
@@ -25,24 +24,15 @@ _Value = TypeVar("_Value")
 class NoteFile(Generic[_Value]):
     """A value in a file; `absent` if there is none. `loss`: what removing a damaged file means."""
 
-    def __init__(
-        self, path: Path, kind: TypeAdapter[_Value], *, absent: _Value, what: str, loss: str
-    ) -> None:
-        self._path, self._kind, self._absent = path, kind, absent
-        self._what, self._loss = what, loss
+    def __init__(self, path: Path, kind: TypeAdapter[_Value], *, absent: _Value, loss: str) -> None:
+        self._path, self._kind, self._absent, self._loss = path, kind, absent, loss
 
     def read(self) -> _Value:
         """Raises LakeStateError: the file is damaged."""
         if not self._path.exists():
             return self._absent
-        try:
-            return self._kind.validate_json(read_json(self._path))
-        except ValidationError as error:
-            raise LakeStateError(
-                f"the file {self._what} cannot be read: {self._path}",
-                got=str(error.errors()[0]["msg"]),
-                next_step=f"remove the file: {self._loss}",
-            ) from None
+        next_step = f"remove the file: {self._loss}"
+        return read_document(self._path, self._kind.validate_json, next_step=next_step)
 
     def write(self, value: _Value) -> None:
         """Nothing is written if it is unchanged."""
@@ -55,7 +45,6 @@ def dump_error_file(paths: LakePaths) -> NoteFile[DumpErrors]:
         paths.dump_errors,
         TypeAdapter(DumpErrors),
         absent=DumpErrors(),
-        what="that counts failed dumps",
         loss="counting starts from zero",
     )
 
@@ -66,7 +55,6 @@ def first_start_file(paths: LakePaths) -> NoteFile[Start | None]:
         paths.first_start,
         TypeAdapter(Start | None),
         absent=None,
-        what="with the first run's start",
         loss="it only tells whether `start` was changed",
     )
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.paths import read_json, replace_file
+from cdc_pipeline.lake.paths import read_document, replace_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.history.history import SchemaHistory
-from cdc_pipeline.text.server_messages import said_by
 
 
 class SchemaHistoryFile:
@@ -30,16 +28,11 @@ class SchemaHistoryFile:
         """
         if not self._path.exists():
             return SchemaHistory()
-        try:
-            return SchemaHistory.from_json(read_json(self._path))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LakeStateError(
-                f"the schema history cannot be read: {self._path}",
-                expected="a format that this version of the program knows",
-                got=said_by(error),
-                next_step="use the version of the program that wrote it, or remove the file: the "
-                "columns of tables below full row metadata are then read from the catalog again",
-            ) from None
+        next_step = (
+            "use the version of the program that wrote it, or remove the file: the columns of "
+            "tables below full row metadata are then read from the catalog again"
+        )
+        return read_document(self._path, SchemaHistory.from_json, next_step=next_step)
 
     def write(self, history: SchemaHistory) -> None:
         replace_file(self._path, history.to_json().encode())

@@ -15,16 +15,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import (
     LakePaths,
     list_numbers,
     list_numbers_and_remains,
+    parsed,
+    read_document,
     read_json,
 )
-from cdc_pipeline.lake.records import OTHER_FORMAT_STEP, BatchRecord, Cut
+from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.table_facts import with_facts
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
@@ -41,7 +43,8 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
     understood.
     """
     path = paths.batch(number)
-    return _parsed(BatchRecord, read_json(path), path, paths.source, number)
+    record = read_document(path, BatchRecord.model_validate_json)
+    return _checked(record, path, paths.source, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +108,12 @@ def _cut(paths: LakePaths, number: int, text: str) -> Cut:
     """A cut of this text. A run reads its last cut several times, and each reading costs something
     for every table of the source.
     """
-    return with_facts(paths, _parsed(Cut, text, paths.cut(number), paths.source, number))
+    path = paths.cut(number)
+    cut = parsed(text, path, Cut.model_validate_json)
+    return with_facts(paths, _checked(cut, path, paths.source, number))
 
 
-def _parsed(kind: type[_Document], text: str, path: Path, source: str, number: int) -> _Document:
-    try:
-        document = kind.model_validate_json(text)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
-        )
-        numbers = [e["input"] for e in error.errors() if e["loc"] == ("version",)]
-        raise LakeStateError(
-            f"a file of the lake's own records cannot be read: {path}",
-            expected=f"format {kind.model_fields['version'].default}",
-            got=f"format {numbers[0]}" if numbers else problems,
-            next_step=OTHER_FORMAT_STEP,
-        ) from None
+def _checked(document: _Document, path: Path, source: str, number: int) -> _Document:
     if (document.source, document.batch_number) != (source, number):
         raise LakeStateError(
             f"the contents of a file of the lake's own records contradict its name: {path}",

@@ -24,12 +24,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, put_if_absent, read_json
-from cdc_pipeline.lake.records import OTHER_FORMAT_STEP, Cut, CutTable, TableFacts
+from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, put_if_absent, read_document
+from cdc_pipeline.lake.records import Cut, CutTable, TableFacts
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState, cursor_document
 
@@ -225,13 +225,4 @@ def _facts_at(folder: Path, reference: str) -> _Entry:
 @lru_cache(maxsize=_FILES_CACHED)
 def _read(folder: Path, name: str) -> tuple[_Entry, ...]:
     """The entries of one file, shared by all cuts of a process: it never changes."""
-    path = folder / name
-    try:
-        return _LISTED.validate_json(read_json(path))
-    except ValidationError as error:
-        raise LakeStateError(
-            f"a file of the lake's own records cannot be read: {path}",
-            expected="entries of this version's format",
-            got=f"{error.error_count()} mistakes, the first: {error.errors()[0]['msg']}",
-            next_step=OTHER_FORMAT_STEP,
-        ) from None
+    return read_document(folder / name, _LISTED.validate_json)

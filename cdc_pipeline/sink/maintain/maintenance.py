@@ -35,14 +35,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
+from cdc_pipeline.lake.paths import LakePaths, read_document, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
@@ -389,8 +389,8 @@ def _remembered(paths: LakePaths) -> _Memory:
     if not storage_of(file).exists(file):
         return _Memory()
     try:
-        return _Memory.model_validate_json(read_json(file))
-    except (LakeStateError, ValidationError):
+        return read_document(file, _Memory.model_validate_json)
+    except LakeStateError:
         # A convenience: without it every table is checked as if for the first time.
         return _Memory()
 
