@@ -94,6 +94,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         rows.add_row("schema changes", f"{listed(names)}: {policy}")
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)
+    for number, (engine, names) in enumerate(by_reason(plan.engines)):
+        rows.add_row("applied by" if number == 0 else "", f"{engine}: {listed(names)}")
     if plan.oldest_needed is not None:
         rows.add_row(
             "needed",

@@ -91,6 +91,7 @@ class SinkConfig(RowPolicies):
     ]
     storage: StorageConfig = StorageConfig()
     mode: Mode = "mirror"
+    engine: Literal["auto", "spark"] = "auto"
     merge_threads: int = Field(default=4, ge=1, le=64)
     batch_timeout_s: Seconds = Field(default=24 * 3600, gt=0)
     reader_features: Literal["all"] | tuple[str, ...] = "all"

@@ -44,12 +44,6 @@ __all__ = [
 ]
 
 
-OTHER_FORMAT_STEP = (
-    "use the version of the program that wrote it, or restore the file from a backup of the lake; "
-    "a lake of an older format is made again: remove it and its cursor, then run and snapshot"
-)
-
-
 class Interval(FrozenModel):
     """A contiguous part of the log: from start (included) to end (excluded)."""
 
@@ -314,10 +308,13 @@ class CutTable(TableFacts):
         table_version: of the target's table.
         transaction_version: the table's transaction id of the target's app_id at this version; -1:
             none yet.
+        engine: ``plain`` or ``spark``, by which this cut's batch was applied to it; "" if it
+            changed nothing here, or if an earlier run applied it.
     """
 
     table_version: int
     transaction_version: int = -1
+    engine: str = ""
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

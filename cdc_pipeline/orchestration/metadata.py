@@ -52,6 +52,8 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "path": dg.MetadataValue.path(str(path)),
         **_source_time(cut),
     }
+    if of_table.engine:
+        metadata["engine"] = dg.MetadataValue.text(of_table.engine)
     if of_table.rescued:
         metadata["rescued_rows"] = dg.MetadataValue.int(of_table.rescued_rows)
         metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)

@@ -104,6 +104,8 @@ class CapturePlan(FrozenModel):
     suspended: dict[str, Suspension] = Field(default_factory=dict)
     # Delta features that readers must know, of the tables that are known: present and future ones.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    # what will apply their batches, by target: `plain`, or `spark` and why
+    engines: dict[str, str] = Field(default_factory=dict)
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
@@ -163,6 +165,7 @@ class TableReport(FrozenModel):
     rescued_rows: int = 0
     delta_version: int = -1
     partial: bool = False
+    engine: str = ""  # `plain`, `spark`, or both, by which its batches were applied
 
 
 class ParallelReport(FrozenModel):

@@ -26,7 +26,6 @@ from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
-from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
@@ -69,8 +68,7 @@ class _DeltaTables:
         return run_tasks(self._spark.session(), tasks, work)
 
     def recover(self) -> None:
-        if undo_unsynced(self._paths) and self._spark.started:
-            forget_logs(self._spark.session())
+        undo_unsynced(self._paths)
 
     def cancel(self) -> None:
         self._spark.cancel()
@@ -80,10 +78,7 @@ class _DeltaTables:
         table_checks.check_target(self._paths, cut, table, pending)
 
     def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
-        version = roll_back_uncut(self._paths, cut, table)
-        if table not in cut.tables and self._spark.started:
-            forget_logs(self._spark.session())
-        return version
+        return roll_back_uncut(self._paths, cut, table)
 
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
@@ -134,6 +129,7 @@ class _DeltaTables:
                     paths=self._paths,
                     properties=properties,
                     fixed=fixed,
+                    engine=self._config.engine,
                     check_lock=check_lock,
                     run=self.run_tasks if self._has_executors else None,
                 ): t

@@ -77,8 +77,9 @@ def next_cut(
 
 
 def _unchanged(table: CutTable) -> CutTable:
-    """Without the counts of that cut's own batch."""
+    """Without what is about that cut's own batch."""
     counts = {
+        "engine": "",
         "rows_inserted": 0,
         "rows_updated": 0,
         "rows_deleted": 0,
@@ -151,6 +152,7 @@ def _table_after(
         spec=target.spec,
         table_version=now.version,
         transaction_version=now.transaction_version,
+        engine=now.engine,
         rows_inserted=target.rows_inserted,
         rows_updated=target.rows_updated,
         rows_deleted=target.rows_deleted,

@@ -56,13 +56,18 @@ class RowsWithin(NamedTuple):
 
 
 class TableVersion(Protocol):
-    """The transaction id is that of the table's last batch, -1 if none."""
+    """The transaction id is that of the table's last batch, -1 if none; the engine is the one by
+    which the batch was just applied, "" if it was not.
+    """
 
     @property
     def version(self) -> int: ...
 
     @property
     def transaction_version(self) -> int: ...
+
+    @property
+    def engine(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ TRIED: Final[dict[str, str]] = {
     "operations/snapshot/side.py::log_is_gone": (
         "operations/snapshot/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
-    "lake/long_operations.py::_parsed": _REBUILT,
+    "lake/long_operations.py::_read": _REBUILT,
     "lake/suspensions.py::new_snapshot": (
         "cli/test_damaged_tables.py::"
         "test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
-from cdc_pipeline.sink.apply import merge
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 
@@ -33,8 +33,10 @@ def open_sink(
     """``open_sink(lake=..., source=...)``: a locked sink on a lake below the test's folder."""
     with ExitStack() as stack:
 
-        def start(lake: str = "lake", source: str = "shop") -> DeltaSink:
-            config = SinkConfig(lake_path=tmp_path / lake, merge_threads=2, spark=sink_settings)
+        def start(lake: str = "lake", source: str = "shop", **settings: Any) -> DeltaSink:
+            config = SinkConfig(
+                lake_path=tmp_path / lake, merge_threads=2, spark=sink_settings, **settings
+            )
             sink = DeltaSink(source=source, config=config, spark=sink_provider)
             stack.enter_context(sink.lock())
             return sink
@@ -42,14 +44,13 @@ def open_sink(
         yield start
 
 
-@pytest.fixture(params=["without Spark", pytest.param("by Spark", marks=pytest.mark.whole)])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of applying small batches to plain tables: as it is, and by Spark alone."""
-    if request.param == "by Spark":
-        monkeypatch.setattr(merge, "_without_spark", lambda *_, **__: None)
+@pytest.fixture(params=["auto", pytest.param("spark", marks=pytest.mark.whole)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Both engines, for `sink`."""
     return str(request.param)
 
 
 @pytest.fixture
-def sink(open_sink: Callable[..., DeltaSink]) -> DeltaSink:
-    return open_sink()
+def sink(open_sink: Callable[..., DeltaSink], request: pytest.FixtureRequest) -> DeltaSink:
+    uses_engine = "engine" in request.fixturenames
+    return open_sink(engine=request.getfixturevalue("engine") if uses_engine else "auto")

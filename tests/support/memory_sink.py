@@ -108,6 +108,7 @@ class MemoryTable:
 class At:
     version: int
     transaction_version: int
+    engine: str = ""
 
 
 @dataclass

@@ -77,7 +77,7 @@ def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
 
 def show_tables(tables: Mapping[str, TableReport]) -> None:
     numbers = ("inserted", "updated", "deleted", "Delta version")
-    rows = table("Rows", "table", *numbers, "", numbers=numbers)
+    rows = table("Rows", "table", *numbers, "engine", "", numbers=numbers)
     for name, of_table in sorted(tables.items()):
         rows.add_row(
             name,
@@ -85,6 +85,7 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
             f"{of_table.rows_updated:,}",
             f"{of_table.rows_deleted:,}",
             str(of_table.delta_version),
+            of_table.engine,
             "partial" if of_table.partial else "",
         )
     out = results()

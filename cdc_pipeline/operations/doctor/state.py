@@ -20,6 +20,7 @@ from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.report import needed_position, quarantined
 from cdc_pipeline.run.wiring import build_dump_errors
+from cdc_pipeline.sink.delta.engine import PLAIN
 from cdc_pipeline.sink.read.cuts import check_readable
 
 _MISSED_RUNS: Final = 2
@@ -189,6 +190,10 @@ def _plan(context: Context) -> Iterator[Verdict]:
     for text in capture_plan.warnings:
         if text not in known:
             yield warning(text, mend="see sink.reader_features in docs/lake/readers.md")
+    by_spark = {name: engine for name, engine in capture_plan.engines.items() if engine != PLAIN}
+    for engine in sorted(set(by_spark.values())):
+        names = [name for name, reason in by_spark.items() if reason == engine]
+        yield note(f"batches of {listed(names)} are applied by {engine}")
     # For a server, the check of the tables reports them.
     is_archive = isinstance(context.config.source, ArchiveSourceConfig)
     if is_archive and capture_plan.unseen and not context.config.tables.allow_empty:

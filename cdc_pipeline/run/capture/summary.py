@@ -59,7 +59,7 @@ class RunSummary:
         self.latest = cut
         for name, table in cut.tables.items():
             self._stands[name] = table.table_version, cut.cursor.targets[name].partial
-            if table.row_changes or table.rescued_rows:
+            if table.row_changes or table.rescued_rows or table.engine:
                 self._count(
                     name,
                     TableReport(
@@ -68,6 +68,7 @@ class RunSummary:
                         rows_deleted=table.rows_deleted,
                         rescued=table.rescued,
                         rescued_rows=table.rescued_rows,
+                        engine=table.engine,
                     ),
                 )
                 self.rows += table.row_changes
@@ -113,6 +114,7 @@ class RunSummary:
             rows_deleted=before.rows_deleted + changes.rows_deleted,
             rescued=dict(Counter(before.rescued) + Counter(changes.rescued)),
             rescued_rows=before.rescued_rows + changes.rescued_rows,
+            engine=", ".join(sorted({*_engines(before), *_engines(changes)})),
         )
 
     def _keep(self, kept: list[_Entry], entries: Sequence[_Entry]) -> None:
@@ -234,3 +236,7 @@ def report_of(context: CaptureContext, state: RunState, resolved: ResolvedRun) -
         cpu_seconds=time.process_time() - context.began_cpu_s,
         spark_started=context.sink.spark_started,
     )
+
+
+def _engines(table: TableReport) -> list[str]:
+    return table.engine.split(", ") if table.engine else []

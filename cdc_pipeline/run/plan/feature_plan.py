@@ -1,4 +1,5 @@
-"""Determine the Delta features of a plan's tables, and which readers they exclude.
+"""Determine the Delta features of a plan's tables, which readers they exclude, and which engine
+will apply their batches.
 
 Rules:
 - A table of the last cut is read itself: it keeps the features that it has, whatever the setting is
@@ -23,10 +24,12 @@ from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaEr
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.plan.preview import planned_targets
-from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.run.report import CapturePlan, PlannedTarget
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.engine import EngineSetting, engine_name, spark_reason
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
-from cdc_pipeline.sink.delta.log import reader_features
+from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.route_checks import (
     Columns,
@@ -36,7 +39,7 @@ from cdc_pipeline.targets.route_checks import (
     columns_of_cut,
 )
 from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.targets.shape import shape_table
+from cdc_pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
 _NAMED_MAX = 5
@@ -57,10 +60,14 @@ def with_features(
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     features: dict[str, tuple[str, ...]] = {}
+    engines: dict[str, str] = {}
+    setting = config.sink.engine
     warnings = []
-    for name in cut.tables if cut is not None else ():
+    for name, table in cut.tables.items() if cut is not None else ():
         try:
-            features[name] = reader_features(paths.table(name))
+            log = read_table_log(paths.table(name))
+            features[name] = () if log is None else log.reader_features
+            engines[name] = engine_name(spark_reason(table.spec, log, setting=setting))
         except LakeStateError as error:
             features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
@@ -90,14 +97,33 @@ def with_features(
                     features[name] = features_of_table(
                         (delta_type for _, delta_type in types), permitted
                     )
-        targets = planned_targets(config, plan.tables, cut, known)
-        plan = plan.model_copy(update={"targets": targets})
+        planned = planned_targets(config, plan.tables, cut, known)
+        plan = plan.model_copy(update={"targets": planned})
+        for target in planned:
+            if target.target not in engines and target.key is not None:
+                engines[target.target] = _engine_of_new(routes, target, known, setting=setting)
     return plan.model_copy(
         update={
             "features": dict(sorted(features.items())),
+            "engines": dict(sorted(engines.items())),
             "warnings": (*plan.warnings, *sorted(warnings)),
         }
     )
+
+
+def _engine_of_new(
+    routes: Routes, target: PlannedTarget, known: Columns, *, setting: EngineSetting
+) -> str:
+    source = target.sources[0]
+    route = next(r for r in routes.of_table(*split_table_name(source)) if r.target == target.target)
+    columns, key = known.get(source, ((), ()))
+    spec = TargetSpec(
+        mode=target.mode,
+        columns=shape_table(route, columns, key).columns if columns else (),
+        key=target.key or (),
+        shape=recorded_shape(route.rule),
+    )
+    return engine_name(spark_reason(spec, None, setting=setting))
 
 
 def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

@@ -17,10 +17,13 @@ Rules:
 - Small work stays here: a Spark job costs as much as some megabytes of staged rows.
 """
 
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,17 +42,17 @@ from cdc_pipeline.sink.apply.mirror_rows import (
     read_staged,
     staged_pieces,
 )
-from cdc_pipeline.sink.delta.commit import TableCommit
-from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
+from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
+from cdc_pipeline.sink.delta.plain_table import MappedColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.modes.shape import needs_shaping, shaped_view
 from cdc_pipeline.sink.modes.tables import OP_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
-from cdc_pipeline.sink.spark.sql import quoted
+from cdc_pipeline.sink.spark.sql import quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,45 +74,33 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
     )
 
 
-def append(
+def append_sql(
     session: SparkSession,
     path: Path,
     target: RecordedTarget,
     files: list[Path],
     *,
     settings: MergeSettings,
-    there: TableLog,
-    version: int,
-    lake: Path,
-    run: RunTasks | None = None,
-) -> None:
-    """Append the staged rows, reduced, in one commit; `run` computes tasks on executors."""
-    settings.small_batch()
-    commit = TableCommit(session, path)
-    if commit.has_transaction(there.app_id, version, there=there):
-        return
-    codec = settings.codec or CODEC
-    if add_appended(commit, path, target, there, lake=lake, codec=codec, run=run):
-        commit.commit(app_id=there.app_id, version=version)
-        return
+) -> str:
+    """The statement that appends the staged rows, reduced; makes views."""
     settings.large_batch(sum(file.size_bytes for file in target.files))
     frame = session.read.schema(Layout(target).read_schema()).parquet(
         *[str(file) for file in files]
     )
     shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
-    columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.spec.columns)]
-    operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END AS {OP_COLUMN}"
-    rows = session.table("reduced").where(f"_op NOT IN ({DELETE}, {LEAVE})")
-    commit.append(
-        rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}")
+    own = (OP_COLUMN, SEQ_COLUMN, TS_COLUMN)
+    names = ", ".join(quoted(name) for name in (*(c.name for c in target.spec.columns), *own))
+    values = ", ".join(f"c{at}" for at in range(len(target.spec.columns)))
+    operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END"
+    return (
+        f"INSERT INTO {table_at(path)} ({names}) SELECT {values}, {operation}, _seq, _ts "
+        f"FROM reduced WHERE _op NOT IN ({DELETE}, {LEAVE})"
     )
-    settings.small_batch()
-    commit.commit(app_id=there.app_id, version=version)
 
 
 def add_appended(
-    commit: TableCommit | PlainCommit,
+    commit: PlainCommit,
     path: Path,
     target: RecordedTarget,
     there: TableLog,
@@ -122,13 +113,21 @@ def add_appended(
     False, with nothing written, if Spark must do it.
     """
     types = plain_types(target, there, codec=codec)
-    if types is None or needs_shaping(target) or commit.version != there.version:
+    if types is None or needs_shaping(target):
         return False
     # a primary key is not inserted twice without a delete
     is_reduced = not target.rows_updated and not target.rows_deleted
     if not is_reduced and not may_reduce_in_memory(target):
         return False
-    files = MirrorFiles(target, path, types, there.properties, codec=codec, is_reduced=is_reduced)
+    files = MirrorFiles(
+        target,
+        path,
+        types,
+        there.properties,
+        mapped=there.mapped,
+        codec=codec,
+        is_reduced=is_reduced,
+    )
     for add in files.write(lake=lake, run=run):
         commit.add_file(add)
     return True
@@ -146,6 +145,7 @@ class MirrorFiles:
     path: Path
     types: dict[str, pa.DataType]
     properties: dict[str, str]
+    mapped: Mapping[str, MappedColumn]
     codec: str
     is_reduced: bool
 
@@ -176,6 +176,7 @@ class MirrorFiles:
             (mirror_rows(piece, self.target) for piece in pieces),
             self.types,
             properties=self.properties,
+            mapped=self.mapped,
             bounded=bounded,
             codec=self.codec,
         )

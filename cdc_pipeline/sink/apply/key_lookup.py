@@ -17,7 +17,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import DataFile, active_adds
-from cdc_pipeline.sink.delta.data_file import read_statistics
-from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
+from cdc_pipeline.sink.delta.active_files import LOOKED_FILES_MAX, DataFile, data_files
 
 _LOOKED_ROWS_MAX: Final = 20_000_000
 _LOOKED_FILES_MAX: Final = 500
@@ -38,16 +35,15 @@ _ROW: Final = "_cdc_row"
 
 
 def rows_with_keys(
-    path: Path, version: int, keys: pa.Table, *, lowest_seq: int
+    path: Path, version: int, keys: pa.Table, *, seq_column: str, lowest_seq: int
 ) -> list[tuple[DataFile, NDArray[np.int64]]] | None:
     """The rows of a version that have one of the keys: row numbers by file. No key is NULL or
-    occurs twice; `lowest_seq` is of the batch's changes. Raises LakeStateError: a file of the
-    log is damaged.
+    occurs twice; columns are named as in the files; `lowest_seq` is of the batch's changes.
+    Raises LakeStateError: a file of the log is damaged.
     """
-    adds = active_adds(path, version)
-    if adds is None:
+    files = data_files(path, version, files_max=LOOKED_FILES_MAX)
+    if files is None:
         return None
-    files = [DataFile(unquote(add["path"]), add, read_statistics(add.get("stats"))) for add in adds]
     files = [file for file in files if _can_have(file.statistics, keys)]
     if len(files) > _LOOKED_FILES_MAX or any(
         file.rows is None or _is_elsewhere(file.name) for file in files
@@ -61,7 +57,7 @@ def rows_with_keys(
             return None
         if not len(rows):
             continue
-        highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
+        highest = file.statistics.get("maxValues", {}).get(seq_column)
         if not isinstance(highest, int) or highest >= lowest_seq:
             return None
         rows_by_file.append((file, rows))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,13 +30,13 @@ from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.sink.apply.append import add_appended, append, may_append
+from cdc_pipeline.sink.apply.append import add_appended, append_sql, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
-from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
+from cdc_pipeline.sink.apply.upsert import add_located, add_upserted, suits_upsert
 from cdc_pipeline.sink.delta.commit import (
     MERGE_STEP,
     STEPS_PER_BATCH,
@@ -43,6 +44,7 @@ from cdc_pipeline.sink.delta.commit import (
     transaction_version,
 )
 from cdc_pipeline.sink.delta.data_file import CODEC
+from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, EngineSetting, spark_reason
 from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.delta.log import (
     TableLog,
@@ -58,7 +60,7 @@ from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.modes.sink_mode import StagedFiles
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
-from cdc_pipeline.sink.replace.replace import is_replaced, replace_content
+from cdc_pipeline.sink.replace.replace import adopt, is_replaced, replace_by_spark, replacing
 from cdc_pipeline.sink.spark.merge_settings import CODEC_SETTING, MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 
@@ -137,12 +139,13 @@ def apply_target(
     paths: LakePaths,
     properties: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, str] = MappingProxyType({}),
+    engine: EngineSetting = "auto",
     check_lock: Callable[[], None] = lambda: None,
     run: RunTasks | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. A new table gets `properties`; the settings in
-    `fixed` are the configuration's own. For `check_lock` see `replace_content`. `run` computes
+    from several threads for different targets. A new table gets `properties`; `engine` and the
+    settings in `fixed` are the configuration's own. For `check_lock` see `adopt`. `run` computes
     tasks on executors.
 
     Raises:
@@ -157,66 +160,72 @@ def apply_target(
     has_rows = bool(files)
     try:
         done = _without_spark(
-            path, record, target, files, paths=paths, properties=properties, fixed=fixed, run=run
+            path,
+            record,
+            target,
+            files,
+            paths=paths,
+            properties=properties,
+            fixed=fixed,
+            engine=engine,
+            check_lock=check_lock,
+            run=run,
         )
     except CdcError:
         raise
     except Exception as error:
         raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
     if done is not None:
-        return done
+        return replace(done, engine=PLAIN)
+    engine_used = SPARK
     spark = session_of()
     # Jobs queue up within a pool. Each merging thread has its own, so a small table never waits
     # for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = new_session(spark)
-    session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
+    note = commit_note(target.app_id, record.batch_number)
+    session.conf.set(_NOTE, note)
     try:
         if target.content is not None:
-            settings = MergeSettings(session, fixed)
-            replace_content(
-                session,
-                path,
-                record,
-                target,
-                paths=paths,
-                properties=properties,
-                settings=settings,
-                check_lock=check_lock,
-            )
+            content = replacing(path, record, target, paths=paths, properties=properties)
+            if content is not None:
+                replace_by_spark(
+                    session, content, settings=MergeSettings(session, fixed), check_lock=check_lock
+                )
             run_steps(session, path, record, target, _table(path, target))
-            return _table(path, target)
+            return replace(_table(path, target), engine=engine_used)
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
         if target.restores >= 0:
             restore(session, path, record, target, there)
-            return _table(path, target)
+            return replace(_table(path, target), engine=engine_used)
         add_rescued_column(session, path, there, target)
         if has_rows and has_steps(target):
             raise StagingError(
                 "a batch has both a change of a target's columns and rows of it", table=target.table
             )
         run_steps(session, path, record, target, there)
+        there = _table(path, target)
         if has_rows and there.transaction_version < transaction_version(
             record.batch_number, MERGE_STEP
         ):
-            _apply_rows(
+            engine_used = _apply_rows(
                 session,
                 path,
                 record,
                 target,
                 there,
                 files,
-                lake=paths.lake,
                 settings=MergeSettings(session, fixed),
-                run=run,
+                engine=engine,
+                note=note,
             )
     except CdcError:
         raise
     except Exception as error:
         raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
-    return _table(path, target)
+    return replace(_table(path, target), engine=engine_used)
 
 
 def _without_spark(
@@ -228,14 +237,24 @@ def _without_spark(
     paths: LakePaths,
     properties: Mapping[str, str],
     fixed: Mapping[str, str],
+    engine: EngineSetting,
+    check_lock: Callable[[], None],
     run: RunTasks | None,
 ) -> TableLog | None:
-    """Create a target, if the batch does, and apply its staged rows, with commits that are made
-    here. None if what is left to do is Spark's.
+    """Create a target, if the batch does, and apply its staged rows, or take over its content,
+    with commits that are made here. None if what is left to do is Spark's.
     """
-    if target.replaces or target.content is not None or target.restores >= 0 or has_steps(target):
+    if engine == SPARK:
         return None
     note = commit_note(target.app_id, record.batch_number)
+    if target.content is not None:
+        content = replacing(path, record, target, paths=paths, properties=properties)
+        if content is not None and not adopt(content, note=note, check_lock=check_lock):
+            return None
+        there = _table(path, target)
+        return there if are_done(there, record, target) else None
+    if target.replaces or target.restores >= 0 or has_steps(target):
+        return None
     if target.create and read_table_log(path) is None:
         is_created = create_without_spark(
             path, target, source=record.source, properties=properties, fixed=fixed, note=note
@@ -245,8 +264,9 @@ def _without_spark(
     there = _table(path, target)
     if not files:
         return there
-    facts = _facts_of_last_images(target, files)
-    if facts is None or not can_commit(path, there):
+    if spark_reason(target.spec, there, setting=engine) or not can_commit(path, there):
+        return None
+    if KeyFacts(target, files).has_null:
         return None
     version = transaction_version(record.batch_number, MERGE_STEP)
     if there.transaction_version >= version:
@@ -255,20 +275,12 @@ def _without_spark(
     codec = fixed.get(CODEC_SETTING) or CODEC
     if may_append(record, target, there):
         is_done = add_appended(commit, path, target, there, lake=paths.lake, codec=codec, run=run)
-    elif suits(target, there):
+    elif suits_upsert(target, there):
         rows = last_rows(read_staged(files), Layout(target))
         is_done = add_upserted(commit, path, rows, target, there, codec=codec)
     else:
         is_done = False
     return commit.commit(app_id=there.app_id, version=version) if is_done else None
-
-
-def _facts_of_last_images(target: RecordedTarget, files: list[Path]) -> KeyFacts | None:
-    """None if the rows need the mode's own statement."""
-    if not SINK_MODES[target.spec.mode].is_last_image or not target.spec.key:
-        return None
-    facts = KeyFacts(target, files)
-    return None if facts.has_null else facts
 
 
 def _apply_rows(
@@ -279,42 +291,39 @@ def _apply_rows(
     there: TableLog,
     files: list[Path],
     *,
-    lake: Path,
     settings: MergeSettings,
-    run: RunTasks | None,
-) -> None:
+    engine: EngineSetting,
+    note: str,
+) -> str:
+    """The engine that committed them."""
     mode = SINK_MODES[target.spec.mode]
     facts = KeyFacts(target, files) if target.spec.key and MODES[target.spec.mode].has_key else None
     version = transaction_version(record.batch_number, MERGE_STEP)
-    if mode.is_last_image and facts is not None and not facts.has_null:
+    if not MODES[target.spec.mode].keeps_past and facts is not None and not facts.has_null:
         if may_append(record, target, there):
-            append(
+            statement = append_sql(session, path, target, files, settings=settings)
+            run_once(session, statement, there, record, step=MERGE_STEP)
+            return SPARK
+        is_plain = not spark_reason(target.spec, there, setting=engine)
+        if is_plain and can_commit(path, there) and suits_upsert(target, there):
+            commit = PlainCommit(path, there, note=note)
+            rows = last_rows(read_staged(files), Layout(target))
+            if add_located(
                 session,
+                commit,
                 path,
+                rows,
                 target,
-                files,
-                settings=settings,
-                there=there,
-                version=version,
-                lake=lake,
-                run=run,
-            )
-            return
-        if suits(target, there):
-            upsert(
-                session,
-                path,
-                target,
-                files,
-                settings=settings,
+                there,
                 predicate=facts.predicate,
-                there=there,
-                version=version,
-            )
-            return
+                settings=settings,
+            ):
+                commit.commit(app_id=there.app_id, version=version)
+                return PLAIN
     settings.large_batch(sum(file.size_bytes for file in target.files))
     statement = mode.apply_sql(StagedFiles(session, path, target, files, facts))
     run_once(session, statement, there, record, step=MERGE_STEP)
+    return SPARK
 
 
 def _table(path: Path, target: RecordedTarget) -> TableLog:

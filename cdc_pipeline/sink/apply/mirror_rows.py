@@ -45,7 +45,7 @@ def plain_types(
     target: RecordedTarget, there: TableLog, *, codec: str
 ) -> dict[str, pa.DataType] | None:
     """By column name, our own last; None if the table's files are Spark's to write."""
-    if not there.is_plain or codec not in CODECS:
+    if there.needs_spark or codec not in CODECS:
         return None
     types: dict[str, pa.DataType] = {}
     for column in (*target.spec.columns, *CDC_COLUMNS):

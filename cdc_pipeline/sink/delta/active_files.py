@@ -1,29 +1,39 @@
-"""The active data files of a table as the log's own actions, without a JVM, for commits that repeat
+"""What a version of a table is, as the log's own actions, without a JVM, for commits that repeat
 them.
 
 Rules:
 - The same replay as `row_count`'s: the newest checkpoint at or below the version, and the commits
   after it.
-- Only for tables of few files: if there are many, or if the checkpoint is not one plain Parquet
-  file with statistics as text, the answer is None.
+- Nothing is guessed: if the log does not reach back, the answer is None.
+
+Source: Delta's protocol, "Action Reconciliation", "Checkpoints", "Sidecar Files".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta.data_file import read_statistics
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    commit_file,
+    damaged_log,
+    json_lines,
+    read_commit_lines,
+)
 from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
 
-_FILES_MAX: Final = 1_000
+LOOKED_FILES_MAX: Final = 1_000
 
-_FIELDS: Final = (
+_ADD_FIELDS: Final = (
     "path",
     "partitionValues",
     "size",
@@ -35,6 +45,13 @@ _FIELDS: Final = (
     "baseRowId",
     "defaultRowCommitVersion",
     "clusteringProvider",
+)
+_CHECKPOINT_COLUMNS: Final = (
+    *(f"add.{name}" for name in _ADD_FIELDS),
+    "metaData",
+    "protocol",
+    "domainMetadata",
+    "sidecar.path",
 )
 
 
@@ -52,61 +69,118 @@ class DataFile:
         return None if row_count is None else int(row_count)
 
 
-def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
-    """The ``add`` actions of a version's active files; None if they are too many or cannot be
-    determined. Raises LakeStateError: a file of the log is damaged.
+@dataclass(slots=True)
+class TableState:
+    """A version of a table: its actions by kind, and its ``add`` actions by `file_name`."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    domains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    adds: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def _apply(self, actions: list[dict[str, Any]]) -> None:
+        """One commit's: removes come first, whatever their order."""
+        for action in actions:
+            if "remove" in action:
+                self.adds.pop(file_name(action["remove"]), None)
+        for action in actions:
+            if "add" in action:
+                self.adds[file_name(action["add"])] = action["add"]
+            elif "metaData" in action:
+                self.metadata = action["metaData"]
+            elif "protocol" in action:
+                self.protocol = action["protocol"]
+            elif "domainMetadata" in action:
+                domain = action["domainMetadata"]
+                self.domains.pop(domain["domain"], None)
+                if not domain.get("removed"):
+                    self.domains[domain["domain"]] = domain
+
+
+def table_state(
+    path: Path,
+    version: int,
+    *,
+    names: Collection[str] | None = None,
+    files_max: int | None = None,
+) -> TableState | None:
+    """A version's state, with the active files of these `names` only, if given (without their
+    folders, as the disk has them). None if it cannot be determined, or if there are more than
+    `files_max` files. Raises LakeStateError: a file of the log is damaged.
     """
     _, checkpoints = log_files(path / LOG_FOLDER)
     start = max((number for number in checkpoints if number <= version), default=-1)
-    known: dict[str, dict[str, Any]] = {}
-    for file in checkpoints.get(start, ()):
-        adds = _checkpointed(file)
-        if adds is None:
-            return None
-        known.update(adds)
+    state = TableState()
+    pending = list(checkpoints.get(start, ()))
+    while pending:
+        for action in _checkpointed(pending.pop(), names):
+            if "sidecar" in action:
+                name = action["sidecar"]["path"].rpartition("/")[2]
+                pending.append(path / LOG_FOLDER / "_sidecars" / name)
+            else:
+                state._apply([action])
+            if files_max is not None and len(state.adds) > files_max:
+                return None
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
-        if lines is None or len(lines) > 2 * _FILES_MAX:
+        if lines is None:
             return None
-        added = {}
-        for action in read_actions(lines, commit_file(path, number)):
-            if "add" in action:
-                added[file_name(action["add"])] = action["add"]
-            elif "remove" in action:
-                known.pop(file_name(action["remove"]), None)
-        known.update(added)
-    return list(known.values()) if len(known) <= _FILES_MAX else None
+        actions = list(read_actions(lines, commit_file(path, number)))
+        state._apply([action for action in actions if _is_wanted(action.get("add"), names)])
+        if files_max is not None and len(state.adds) > files_max:
+            return None
+    return state
 
 
-def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
-    if file.suffix != ".parquet":
+def data_files(
+    path: Path,
+    version: int,
+    *,
+    names: Collection[str] | None = None,
+    files_max: int | None = None,
+) -> list[DataFile] | None:
+    """The active files of `table_state`, named as in it, but decoded; None, too, if one has no
+    statistics.
+    """
+    state = table_state(path, version, names=names, files_max=files_max)
+    if state is None or any("stats" not in add for add in state.adds.values()):
         return None
+    return [
+        DataFile(unquote(add["path"]), add, read_statistics(add["stats"]))
+        for add in state.adds.values()
+    ]
+
+
+def _is_wanted(add: dict[str, Any] | None, names: Collection[str] | None) -> bool:
+    return add is None or names is None or unquote(add["path"]).rpartition("/")[2] in names
+
+
+def _checkpointed(file: Path, names: Collection[str] | None) -> Iterator[dict[str, Any]]:
     try:
+        if file.suffix == ".json":
+            lines = json_lines(file.read_text(encoding="utf-8"))
+            actions = list(read_actions(lines, file))
+            yield from (action for action in actions if _is_wanted(action.get("add"), names))
+            return
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
-            names = {field.name for field in opened.schema_arrow}
-            if opened.metadata.num_rows > 10 * _FILES_MAX or "add" not in names:
-                return None
-            found_columns = opened.read(columns=["add", "sidecar.path"])
-            if "sidecar" in names and any(
-                row and row["path"] for row in found_columns.column("sidecar").to_pylist()
-            ):
-                return None
-            rows = found_columns.column("add").to_pylist()
-    except (OSError, pa.ArrowException) as error:
+            for group in range(opened.num_row_groups):
+                rows = opened.read_row_group(group, columns=list(_CHECKPOINT_COLUMNS))
+                for row in rows.to_pylist():
+                    for kind, value in row.items():
+                        action = _plain(value, rows.schema.field(kind).type)
+                        if action and (kind != "add" or _is_wanted(action, names)):
+                            yield {kind: action}
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
-    adds = {}
-    for row in rows:
-        if row is None or row["path"] is None:
-            continue
-        action = {name: row[name] for name in _FIELDS if row.get(name) is not None}
-        for name in ("partitionValues", "tags"):
-            if name in action:
-                action[name] = dict(action[name])
-        if "stats" not in action:
-            return None
-        if "deletionVector" in action:
-            action["deletionVector"] = {
-                k: v for k, v in action["deletionVector"].items() if v is not None
-            }
-        adds[file_name(action)] = action
-    return adds
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """As JSON of the log has it: maps as objects, no field that is NULL."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return dict(value)
+    if pa.types.is_struct(kind):
+        fields = {part.name: _plain(value[part.name], part.type) for part in kind}
+        return {name: part for name, part in fields.items() if part is not None}
+    return value

@@ -1,8 +1,8 @@
 """Write Delta data files with Arrow, with the statistics by which readers skip files.
 
 Spark spends ten times the CPU on the same rows: it makes a row of each and a Parquet value of each
-of its fields. So the rows of tables that need only columns of plain types (`TableLog.is_plain`) are
-written here, and Delta's own classes commit the file (`commit`).
+of its fields. So the rows of tables that need only columns of plain types are written here
+(`plain_table`).
 
 Rules:
 - A value is stored exactly as the column's Delta type represents it, or the write fails.
@@ -22,11 +22,12 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.lake.staged_file import CountingFile
+from cdc_pipeline.sink.delta.plain_table import MappedColumn
 
 # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
 CODEC: Final = "zstd"
@@ -66,6 +68,7 @@ def write_data_files(
     types: dict[str, pa.DataType],
     *,
     properties: dict[str, str],
+    mapped: Mapping[str, MappedColumn] = MappingProxyType({}),
     bounded: Iterable[str] = (),
     codec: str = CODEC,
 ) -> list[dict[str, Any]]:
@@ -73,22 +76,23 @@ def write_data_files(
 
     Args:
         pieces: columns in any order and of types that cast to `types`.
+        mapped: names and ids of columns in the files, if the table has column mapping.
         properties: how many columns have statistics, and whether bounds are said to be tight.
         bounded: columns that have statistics in any case.
 
     Raises pa.ArrowInvalid: a value does not fit its column; OSError, SinkError: the file system
     is full.
     """
-    schema = pa.schema(list(types.items()), metadata=_PROLEPTIC)
+    fields = {name: _field(name, kind, mapped.get(name)) for name, kind in types.items()}
+    schema = pa.schema(list(fields.values()), metadata=_PROLEPTIC)
     indexed_columns = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
-    indexed = list(
-        dict.fromkeys([*list(types)[: indexed_columns if indexed_columns >= 0 else None], *bounded])
-    )
+    named = [*list(types)[: indexed_columns if indexed_columns >= 0 else None], *bounded]
+    indexed = list(dict.fromkeys(fields[name].name for name in named))
     marks = properties.get("delta.enableDeletionVectors") == "true"
     added: list[dict[str, Any]] = []
     writer: _DataFileWriter | None = None
     try:
-        for group in _groups(pieces, schema):
+        for group in _groups(pieces, list(types), schema):
             writer = writer or _DataFileWriter(
                 folder, schema, group, codec=codec, indexed=indexed, marks=marks
             )
@@ -105,12 +109,18 @@ def write_data_files(
     return added
 
 
-def _groups(pieces: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+def _field(name: str, kind: pa.DataType, mapped: MappedColumn | None) -> pa.Field:
+    if mapped is None:
+        return pa.field(name, kind)
+    return pa.field(mapped.name, kind, metadata={"PARQUET:field_id": str(mapped.id)})
+
+
+def _groups(pieces: Iterable[pa.Table], names: list[str], schema: pa.Schema) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     for piece in pieces:
         if not len(piece):
             continue
-        waiting.append(piece.select(schema.names).cast(schema))
+        waiting.append(piece.select(names).rename_columns(schema.names).cast(schema))
         rows, size_bytes = sum(map(len, waiting)), sum(table.nbytes for table in waiting)
         if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
             yield pa.concat_tables(waiting)

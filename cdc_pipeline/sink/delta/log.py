@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,7 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.lake.storage.store_answers import answer_of
-from cdc_pipeline.sink.delta.plain_table import is_plain, takes_plain_commits
+from cdc_pipeline.sink.delta.plain_table import MappedColumn, mapped_columns, rows_refusal
 from cdc_pipeline.text.hide import hide
 from cdc_pipeline.text.server_messages import said_by
 
@@ -63,7 +63,9 @@ class TableLog:
             table that the pipeline did not create.
         transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
         columns: column name -> Delta type as DDL text, "" for nested types.
-        is_plain, takes_plain_commits: see `plain_table`.
+        needs_spark: why only Spark may change its rows (`plain_table`); "" if we may.
+        mapped: by column name, if the table has column mapping.
+        engine: by which a batch was just applied (`TableVersion`).
     """
 
     version: int
@@ -71,8 +73,14 @@ class TableLog:
     transaction_version: int
     columns: dict[str, str]
     properties: dict[str, str]
-    is_plain: bool = False
-    takes_plain_commits: bool = False
+    reader_features: tuple[str, ...] = ()
+    needs_spark: str = ""
+    mapped: Mapping[str, MappedColumn] = field(default_factory=dict)
+    engine: str = ""
+
+    def physical(self, column: str) -> str:
+        """The name under which data files and statistics hold a column."""
+        return self.mapped[column].name if column in self.mapped else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +115,9 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
                 column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields
             },
             properties=properties,
-            is_plain=is_plain(table),
-            takes_plain_commits=takes_plain_commits(table),
+            reader_features=_reader_features(table),
+            needs_spark=rows_refusal(table),
+            mapped=mapped_columns(table),
         )
     except CdcError:
         raise
@@ -157,16 +166,8 @@ def _log_options(path: Path) -> dict[str, str] | None:
     return delta_options(path) if is_object(path) else None
 
 
-def reader_features(path: Path) -> tuple[str, ...]:
-    """By name; none if there is no table. Raises LakeStateError: its log cannot be read."""
-    from deltalake.exceptions import DeltaError
-
-    if not (path / LOG_FOLDER).is_dir():
-        return ()
-    try:
-        protocol = open_delta(path).protocol()
-    except (DeltaError, OSError, ValueError) as error:
-        raise unreadable_log(path, error) from None
+def _reader_features(table: DeltaTable) -> tuple[str, ...]:
+    protocol = table.protocol()
     if protocol.min_reader_version == 2:
         return ("columnMapping",)
     return tuple(sorted(protocol.reader_features or ()))

@@ -1,13 +1,14 @@
 """Build one Delta commit without a JVM: rows marked as deleted and rows added, under one
 transaction id.
 
-It does what `commit.TableCommit` does for tables on a disk whose commits need nothing more
-(`TableLog.takes_plain_commits`): a small change then costs milliseconds, and a run of small changes
-starts no Spark.
+For tables whose commits need nothing more (`TableLog.needs_spark`): a small change then costs
+milliseconds, and a run of small changes starts no Spark. MERGE would read the target three times
+(which files, which rows to write, which rows to mark) and join it each time.
 
 Rules:
 - A commit is based on exactly one version: it is put as the next one, whole and only if no other
-  commit is there (a link of a synced file). So whatever was read of that version still holds when
+  commit is there (on a disk a link of a synced file, in an object store a conditional put). So
+  whatever was read of that version still holds when
   the commit counts, and no rule about which commits conflict is needed: if another writer was
   first, the work is repeated from the version that it made (`failures`).
 - The transaction id is one of the commit's actions: a repeated batch finds it.
@@ -75,10 +76,14 @@ def checkpoint_interval(there: TableLog) -> int:
 
 
 def can_commit(path: Path, there: TableLog) -> bool:
-    return (
-        there.takes_plain_commits
-        and not is_object(path)
-        and there.version - last_checkpoint(path) <= _INTERVALS_MAX * checkpoint_interval(there)
+    return not there.needs_spark and there.version - last_checkpoint(
+        path
+    ) <= _INTERVALS_MAX * checkpoint_interval(there)
+
+
+def can_mark(files: Sequence[DataFile]) -> bool:
+    return all(
+        file.rows is not None and is_readable(file.action.get("deletionVector")) for file in files
     )
 
 
@@ -94,31 +99,19 @@ class PlainCommit:
         self._actions: list[dict[str, Any]] = []
         self._has_read = False
 
-    @property
-    def version(self) -> int:
-        return self._there.version
-
-    def can_mark(self, files: Sequence[DataFile]) -> bool:
-        return all(is_readable(file.action.get("deletionVector")) for file in files)
-
-    def read_whole_table(self) -> None:
-        """The commit depends on the table's rows."""
-        self._has_read = True
-
-    def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
-        """Mark rows of files (by their numbers in the file; every file has `rows`) as deleted;
-        return how many were not marked before. Raises LakeStateError: a deletion vector is
-        missing or damaged.
+    def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> None:
+        """Mark rows of files, by their numbers in the file, as deleted; `can_mark` accepts the
+        files. The commit depends on the table's rows. Raises LakeStateError: a deletion vector
+        is missing or damaged.
         """
-        newly, grown = 0, []
+        self._has_read, grown = True, []
         for file, rows in marked:
             vector = file.action.get("deletionVector")
             before = np.zeros(0, np.int64) if vector is None else rows_of_vector(self._path, vector)
             after = np.union1d(before, rows)
             if len(after) == len(before):
                 continue
-            newly += len(after) - len(before)
-            self._actions.append(_removed(file.action))
+            self._actions.append(removed(file.action))
             if len(after) < (file.rows or 0):
                 grown.append((file, after))
         if grown:
@@ -131,7 +124,6 @@ class PlainCommit:
                     "deletionVector": {**vector, "cardinality": len(rows)},
                 }
                 self._actions.append({"add": wide})
-        return newly
 
     def add_file(self, add: dict[str, Any]) -> None:
         self._actions.append({"add": add})
@@ -155,8 +147,7 @@ class PlainCommit:
         mark = {"appId": app_id, "version": version, "lastUpdated": now_ms}
         put_commit(self._path, new_version, info, [{"txn": mark}, *self._actions])
         there = replace(self._there, version=new_version, transaction_version=version)
-        if new_version - max(last_checkpoint(self._path), 0) >= checkpoint_interval(there):
-            _write_checkpoint(self._path, new_version)
+        write_due_checkpoint(self._path, there)
         return there
 
 
@@ -178,25 +169,29 @@ def put_commit(
         )
 
 
-def _removed(add: dict[str, Any]) -> dict[str, Any]:
-    removed: dict[str, Any] = {
+def removed(add: dict[str, Any]) -> dict[str, Any]:
+    """The action that removes an active file."""
+    action: dict[str, Any] = {
         "path": add["path"],
         "deletionTimestamp": int(time.time() * 1000),
         "dataChange": True,
         "extendedFileMetadata": True,
         **{name: add[name] for name in _REMOVED_FIELDS if name in add},
     }
-    return {"remove": removed}
+    return {"remove": action}
 
 
-def _write_checkpoint(path: Path, version: int) -> None:
+def write_due_checkpoint(path: Path, there: TableLog) -> None:
     """If that fails the commit counts all the same: see the rules."""
     from deltalake.exceptions import DeltaError
 
-    # What Hadoop has kept as checksum of the note would not fit the new note.
-    (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
+    if there.version - max(last_checkpoint(path), 0) < checkpoint_interval(there):
+        return
+    if not is_object(path):
+        # What Hadoop has kept as checksum of the note would not fit the new note.
+        (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
     with suppress(DeltaError, OSError):
-        open_delta(path, version=version).create_checkpoint()
+        open_delta(path, version=there.version).create_checkpoint()
 
 
 _JSON_NAMES: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
@@ -207,7 +202,6 @@ _NTZ: Final = "timestamp_ntz"
 
 
 def can_create(
-    path: Path,
     columns: Sequence[TargetColumn],
     properties: Mapping[str, str],
     *,
@@ -215,8 +209,7 @@ def can_create(
 ) -> bool:
     """Whether `create_plain` may; `fixed` are the configuration's own settings of the session."""
     return (
-        not is_object(path)
-        and properties.get("delta.enableDeletionVectors") == "true"
+        properties.get("delta.enableDeletionVectors") == "true"
         and not any(name.startswith(_DEFAULTS) for name in fixed)
         and len({column.name.lower() for column in columns}) == len(columns)
         and all(

@@ -1,14 +1,12 @@
-"""Decide whether a table's data files can be read and written without Delta's own code
-(`data_file`, `key_lookup`), and whether commits can be (`plain_commit`).
+"""Decide whether a table can be written without Delta's own code: what a commit of ours knows.
 
 Rules:
-- A table is plain only if everything it has is known not to affect data files: writer features by
-  name, properties by pattern, and whatever a column's metadata says.
-- The files hold its columns under their own names, as plain Parquet values, rows of all partitions
-  together.
-- A commit needs nothing but its files and its transaction id only if every property of Delta that
-  the table has is known not to ask for more. Unlike files, commits have no second reader before
-  they count: a property that is not in the list means Delta's own code.
+- A commit has no second reader before it counts: a feature, a property or a version of the protocol
+  that is not in the lists here means Spark.
+- Rows can be written as plain Parquet files only if names and types of the columns decide what such
+  a file holds: no partitions, no constraints, nothing in a column's metadata that computes values.
+- With column mapping by name, files and statistics hold the columns under their physical names and
+  carry the columns' ids.
 
 Source: Delta's protocol, "Table Features", "Column Metadata", "Column Mapping", "Requirements for
 Writers".
@@ -16,20 +14,21 @@ Writers".
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# These affect only the marks that a commit makes, or what properties and columns say.
-_WRITER_FEATURES: Final = frozenset(
+_FEATURES: Final = frozenset(
     {
         "appendOnly",
         "changeDataFeed",
         "checkConstraints",
+        "clustering",
         "columnMapping",
         "deletionVectors",
+        "domainMetadata",
         "generatedColumns",
         "identityColumns",
         "inCommitTimestamp",
@@ -38,21 +37,21 @@ _WRITER_FEATURES: Final = frozenset(
         "typeWidening",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",
     }
 )
-_COLUMN_METADATA: Final = frozenset({"comment", "delta.typeChanges"})
-_PROPERTIES: Final = re.compile(
-    r"delta\.(columnMapping\.mode|enableRowTracking|enableChangeDataFeed|constraints\..*|"
-    r"appendOnly|enableIcebergCompat.*|universalFormat.*|dataSkippingStatsColumns|"
-    r"randomizeFilePrefixes|parquet\..*)"
-)
+# Files need statistics of the clustering columns.
+_FEATURES_OF_SPARKS_FILES: Final = frozenset({"clustering"})
+_MAPPING: Final = "delta.columnMapping.mode"
+_PHYSICAL: Final = "delta.columnMapping.physicalName"
+_ID: Final = "delta.columnMapping.id"
+_COLUMN_METADATA: Final = frozenset({"comment", "delta.typeChanges", _PHYSICAL, _ID})
 _PROPERTIES_OF_DELTA: Final = ("delta.", "io.unitycatalog.", "unityCatalog", "ucTableId")
 # They affect other files, or other operations, than a commit that adds and marks rows.
-_PLAIN_PROPERTIES: Final = frozenset(
+_PROPERTIES: Final = frozenset(
     {
-        "delta.appendOnly",  # see `_PROPERTIES`
         "delta.checkpointInterval",
-        "delta.columnMapping.mode",  # see `_PROPERTIES`
+        "delta.columnMapping.maxColumnId",
         "delta.dataSkippingNumIndexedCols",
         "delta.deletedFileRetentionDuration",
         "delta.enableDeletionVectors",
@@ -63,40 +62,70 @@ _PLAIN_PROPERTIES: Final = frozenset(
         "delta.tuneFileSizesForRewrites",
     }
 )
+_VALUES: Final = frozenset({(_MAPPING, "name")})
 _READER_VERSION_MAX: Final = 3
 _WRITER_VERSION_MAX: Final = 7
 
 
-def takes_plain_commits(table: DeltaTable) -> bool:
-    """Whether a commit needs only ``txn``, ``add``, ``remove``, and at times a plain checkpoint."""
-    protocol = table.protocol()
-    return (
-        is_plain(table)
-        and protocol.min_reader_version <= _READER_VERSION_MAX
-        and protocol.min_writer_version <= _WRITER_VERSION_MAX
-        and all(
-            name in _PLAIN_PROPERTIES or value in ("false", "none")
-            for name, value in table.metadata().configuration.items()
-            if name.startswith(_PROPERTIES_OF_DELTA)
-        )
+class MappedColumn(NamedTuple):
+    """How data files hold a column of a table with column mapping."""
+
+    name: str
+    id: int
+
+
+def commit_refusal(
+    features: Iterable[str], properties: Mapping[str, str], *, versions: tuple[int, int]
+) -> str:
+    """Why Spark must make the commits of a table; "" if it need not. `versions` are those of the
+    protocol for readers and writers.
+    """
+    if versions[0] > _READER_VERSION_MAX or versions[1] > _WRITER_VERSION_MAX:
+        return f"the table's protocol is {versions[0]}, {versions[1]}"
+    refused = sorted(set(features) - _FEATURES)
+    if refused:
+        return f"the table has the feature {', '.join(refused)}"
+    refused = sorted(
+        f"{name}={value}"
+        for name, value in properties.items()
+        if name.startswith(_PROPERTIES_OF_DELTA)
+        and name not in _PROPERTIES
+        and (name, value) not in _VALUES
+        and value not in ("false", "none")
     )
+    return f"the table has the property {', '.join(refused)}" if refused else ""
 
 
-def is_plain(table: DeltaTable) -> bool:
-    """Whether only names and types of its columns decide what a table's data files hold."""
+def rows_refusal(table: DeltaTable) -> str:
+    """Why Spark must write a table's rows and commit them; "" if it need not."""
     protocol, metadata = table.protocol(), table.metadata()
-    features = set(protocol.writer_features or ()) | set(protocol.reader_features or ())
-    switched_on = [
-        name
-        for name, value in metadata.configuration.items()
-        if value not in ("false", "none") and _PROPERTIES.fullmatch(name)
-    ]
-    return (
-        not metadata.partition_columns
-        and features <= _WRITER_FEATURES
-        and not switched_on
-        and all(
-            field.nullable and set(field.metadata or {}) <= _COLUMN_METADATA
-            for field in table.schema().fields
-        )
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    refusal = commit_refusal(
+        features,
+        metadata.configuration,
+        versions=(protocol.min_reader_version, protocol.min_writer_version),
     )
+    if refusal:
+        return refusal
+    if metadata.partition_columns:
+        return "the table has partitions"
+    if features & _FEATURES_OF_SPARKS_FILES:
+        return "the table is clustered"
+    for field in table.schema().fields:
+        if not field.nullable:
+            return f"column {field.name} is NOT NULL"
+        refused = sorted(set(field.metadata or {}) - _COLUMN_METADATA)
+        if refused:
+            return f"column {field.name} has {', '.join(refused)}"
+    return ""
+
+
+def mapped_columns(table: DeltaTable) -> dict[str, MappedColumn]:
+    """Of a table with column mapping by name; none of another."""
+    if table.metadata().configuration.get(_MAPPING) != "name":
+        return {}
+    return {
+        field.name: MappedColumn(str(field.metadata[_PHYSICAL]), int(field.metadata[_ID]))
+        for field in table.schema().fields
+        if _PHYSICAL in (field.metadata or {})
+    }

@@ -42,7 +42,7 @@ _LOG_NAME: Final = re.compile(
 _PART: Final = re.compile(r"(\d{10})\.(\d{10})")
 # Spark writes the count first; statistics of other writers are parsed as JSON.
 _COUNT_FIRST: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'
-_NAME_PARTS: Final = "\0"
+NAME_PARTS: Final = "\0"
 
 
 def row_count(path: Path, *, version: int | None = None) -> int | None:
@@ -77,7 +77,7 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
     active_names = set(known)
     for names, _ in _checkpointed(path / LOG_FOLDER, checkpoint):
         active_names.update(name for name in names.to_pylist() if name not in touched)
-    return {tuple(name.split(_NAME_PARTS)) for name in active_names}
+    return {tuple(name.split(NAME_PARTS)) for name in active_names}
 
 
 def _replayed(
@@ -159,7 +159,7 @@ def file_name(action: dict[str, Any]) -> str:
         vector.get("pathOrInlineDv"),
         vector.get("offset"),
     )
-    return _NAME_PARTS.join("" if part is None else str(part) for part in parts)
+    return NAME_PARTS.join("" if part is None else str(part) for part in parts)
 
 
 def _rows(add: dict[str, Any]) -> int | None:
@@ -257,7 +257,7 @@ def _names_and_rows(add: pa.Array) -> tuple[pa.Array, pa.Array]:
         _field(_field(add, "stats_parsed", pa.null()), "numRecords", pa.int64()),
     )
     deleted = pc.fill_null(_field(vector, "cardinality", pa.int64()), 0)
-    return pc.binary_join_element_wise(*texts, _NAME_PARTS), pc.subtract(counts, deleted)
+    return pc.binary_join_element_wise(*texts, NAME_PARTS), pc.subtract(counts, deleted)
 
 
 def _counts_of_texts(statistics: pa.Array) -> pa.Array:

@@ -62,7 +62,6 @@ _KEYLESS: Final = (TargetColumn(name=ROW_NUMBER_COLUMN, delta_type="bigint"),)
 
 class Mirror(SinkMode):
     live_rows = ""
-    is_last_image = True
 
     def own_columns(
         self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]

@@ -52,14 +52,11 @@ class SinkMode(ABC):
             of them, None if rows are changes.
         seq_columns: the columns that hold places in the order of all changes (K1).
         staged_images: first letters of the staged columns that hold images, one for each image.
-        is_last_image: a row is the last image of its key and nothing else, so that a batch may be
-            applied without `apply_sql` (`sink/apply/append.py`, `sink/apply/upsert.py`).
     """
 
     live_rows: str | None
     seq_columns: tuple[str, ...] = (SEQ_COLUMN,)
     staged_images: str = "c"
-    is_last_image: bool = False
 
     @abstractmethod
     def own_columns(

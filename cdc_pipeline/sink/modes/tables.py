@@ -60,7 +60,7 @@ def create_without_spark(
     columns, settings = _columns(target), _properties(target, source, properties)
     if (
         shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target))
-    ) or not can_create(path, columns, settings, fixed=fixed):
+    ) or not can_create(columns, settings, fixed=fixed):
         return False
     clear_interrupted_create(path, table=target.table)
     create_plain(path, columns, settings, note=note)
@@ -89,28 +89,24 @@ def create_table(
     check_expressions(session, target)
     columns = _columns(target)
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
-    settings = properties_sql(_properties(target, source, properties))
+    settings = _properties(target, source, properties)
     if not replaced:
         session.sql(
             f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} "
-            f"TBLPROPERTIES ({settings})"
+            f"TBLPROPERTIES ({properties_sql(settings)})"
         )
         return
-    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes
-    # last: until then a retry repeats all of it.
-    assert there is not None
-    has_ntz = "timestamp_ntz" in there.columns.values()
-    if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):
-        session.sql(
-            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES "
-            "('delta.feature.timestampNtz' = 'supported')"
-        )
+    # With other columns Delta replaces the table of a path only by AS SELECT, and switches no
+    # feature on by itself.
+    if any("timestamp_ntz" in column.delta_type for column in columns):
+        settings["delta.feature.timestampNtz"] = "supported"
     nothing = ", ".join(
         f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns
     )
-    empty = session.sql(f"SELECT {nothing} WHERE false")
-    empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
-    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")
+    session.sql(
+        f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{placement_sql(target)} "
+        f"TBLPROPERTIES ({properties_sql(settings)}) AS SELECT {nothing} WHERE false"
+    )
 
 
 def _columns(target: RecordedTarget) -> list[TargetColumn]:

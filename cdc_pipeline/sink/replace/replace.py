@@ -4,11 +4,11 @@ The side table lies in the same lake and was built by this program. Readers by p
 until the commit and the new ones after it; a new table appears with all of its rows.
 
 Rules:
-- *Adoption* reads and writes no row: the side table's files get a second name in the target's
-  folder (a hard link; in an object store a copy by the store itself), and the commit names them
-  with their statistics, tags and deletion vectors, removes every old file, and takes over columns,
-  partitions, clustering and properties. It is done if `_why_not_adopted` finds no obstacle;
-  otherwise Spark writes the same rows, also in one commit.
+- *Adoption* reads and writes no row and needs no JVM: the side table's files get a second name in
+  the target's folder (a hard link; in an object store a copy by the store itself), and one commit
+  names them with their statistics, tags and deletion vectors, removes every old file, and takes
+  over columns, partitions, clustering and properties. It is done if `_why_not_adopted` finds no
+  obstacle; otherwise Spark writes the same rows by one CREATE OR REPLACE TABLE AS SELECT.
 - The commit carries the target's *new* application id with the batch's transaction id, and the
   table's properties name it: state of the old id that RESTORE or a backup brought back does not
   affect the new one (K3).
@@ -25,23 +25,27 @@ Rules:
   have under the same name, because one got it from the other, stays.
 """
 
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cdc_pipeline.errors import StagingError
+from cdc_pipeline.errors import LakeStateError, StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.commit import MERGE_STEP, TableCommit, make_active, transaction_version
+from cdc_pipeline.sink.delta.active_files import TableState, table_state
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_id, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
     SOURCE_PROPERTY,
@@ -52,15 +56,25 @@ from cdc_pipeline.sink.delta.log import (
     maintenance_note,
     read_table_log,
 )
+from cdc_pipeline.sink.delta.plain_commit import put_commit, removed, write_due_checkpoint
+from cdc_pipeline.sink.delta.plain_table import commit_refusal
+from cdc_pipeline.sink.delta.row_count import NAME_PARTS, file_name
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.replaced import ReplacedRows
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
 from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
-from cdc_pipeline.sink.replace.replaced_metadata import mapping_mode, replaced_metadata
+from cdc_pipeline.sink.replace.replaced_metadata import (
+    comments_of,
+    features_of,
+    mapping_mode,
+    merged_protocol,
+    properties_for_spark,
+    replaced_metadata,
+)
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
-from cdc_pipeline.sink.spark.sql import properties_sql, table_at
+from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,11 +85,7 @@ _COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
-# Features that a table's owner may have switched on and that only Delta's own writer supports.
-_WRITTEN_BY_DELTA: Final = re.compile(
-    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|"
-    r"universalFormat.*)"
-)
+_RETENTION: Final = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
 
 
 def is_replaced(
@@ -97,70 +107,164 @@ def is_ours(there: TableLog, source: str, table: str) -> bool:
     return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
 
 
-def replace_content(
-    session: SparkSession,
+class Replacing(NamedTuple):
+    """What the content of a target is replaced by, and what is replaced.
+
+    Attributes:
+        old: the target's table as it is; None if there is none, and `version` is -1.
+        retention: properties of the lake's configuration, which override those of both tables.
+    """
+
+    path: Path
+    record: BatchRecord
+    target: RecordedTarget
+    side: SideTable
+    old: TableState | None
+    version: int
+    retention: Mapping[str, str]
+
+    @property
+    def keeps_anything(self) -> bool:
+        content = self.target.content
+        assert content is not None
+        return self.old is not None and bool(content.keeps_rows or content.carried)
+
+    def metadata(self) -> dict[str, Any]:
+        """Of the target after the commit, if the side table's files are adopted."""
+        return replaced_metadata(
+            self.side.state.metadata,
+            None if self.old is None else self.old.metadata,
+            source=self.record.source,
+            table=self.target.table,
+            app_id=self.target.app_id,
+            extra=self.retention,
+        )
+
+
+def replacing(
     path: Path,
     record: BatchRecord,
     target: RecordedTarget,
     *,
     paths: LakePaths,
     properties: Mapping[str, str],
+) -> Replacing | None:
+    """None if the batch has replaced what the target holds. A new table gets `properties`. Needs
+    no JVM. Raises StagingError: the side table is not as recorded; LakeStateError: a table that
+    is not this source's lies in the target's place, or a log does not reach back.
+    """
+    assert target.content is not None
+    there = read_table_log(path)
+    if is_replaced(there, record, target, path=path):
+        return None
+    folder = paths.lake / target.content.path
+    meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
+    side = SideTable(folder, target, app_ids={target.content.app_id, *meanwhile})
+    old = None if there is None else _state(path, there.version)
+    retention = {name: properties[name] for name in _RETENTION if name in properties}
+    return Replacing(
+        path, record, target, side, old, -1 if there is None else there.version, retention
+    )
+
+
+def _state(path: Path, version: int) -> TableState:
+    state = table_state(path, version)
+    if state is None:
+        raise LakeStateError(
+            f"the log of the Delta table in {path} does not reach back to a checkpoint",
+            next_step="restore its log from a backup of the lake, or take a new snapshot of the "
+            "table",
+        )
+    return state
+
+
+def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool:
+    """Replace by a commit of ours; `note` is its user metadata. `check_lock` raises if the source
+    is no longer locked (K16), and is called before the commit. False, with nothing done, if Spark
+    must do it. Raises VersionTakenError: another writer's commit came first.
+    """
+    path, target, side, old = what.path, what.target, what.side, what.old
+    metadata = what.metadata()
+    protocol = merged_protocol(None if old is None else old.protocol, side.state.protocol)
+    if _why_not_adopted(what, metadata, protocol):
+        return False
+    side.share(path)
+    assert target.content is not None
+    coming = side.state.adds
+    # No commit may both remove and add a file: one that the table has, because it got it from the
+    # other table or gave it to it, stays.
+    stay = coming.keys() & (old.adds.keys() if old and target.content.renamed_from else set())
+    now_ms = int(time.time() * 1000)
+    version = transaction_version(what.record.batch_number, MERGE_STEP)
+    actions: list[dict[str, Any]] = [{"metaData": metadata}]
+    if old is None or protocol != old.protocol:
+        actions.append({"protocol": protocol})
+    actions.append({"txn": {"appId": target.app_id, "version": version, "lastUpdated": now_ms}})
+    if _CLUSTERING in side.state.domains:
+        actions.append({"domainMetadata": side.state.domains[_CLUSTERING]})
+    elif old is not None and _CLUSTERING in old.domains:
+        actions.append({"domainMetadata": {**old.domains[_CLUSTERING], "removed": True}})
+    if old is not None:
+        actions += [removed(add) for name, add in old.adds.items() if name not in stay]
+    actions += [
+        {"add": {**add, "modificationTime": now_ms, "dataChange": True}}
+        for name, add in coming.items()
+        if name not in stay
+    ]
+    reach("before_replaced")
+    check_lock()
+    info = {
+        "timestamp": now_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"},
+        **({} if old is None else {"readVersion": what.version}),
+        "isolationLevel": "Serializable",
+        "isBlindAppend": False,
+        "operationMetrics": {},
+        "userMetadata": note,
+    }
+    put_commit(path, what.version + 1, info, actions)
+    there = read_table_log(path)
+    if there is not None and not there.needs_spark:
+        write_due_checkpoint(path, there)
+    return True
+
+
+def replace_by_spark(
+    session: SparkSession,
+    what: Replacing,
+    *,
     settings: MergeSettings,
     check_lock: Callable[[], None],
 ) -> None:
-    """Replace what the target holds by the recorded content, unless that is done. A new table gets
-    `properties`; `check_lock` raises if the source is no longer locked (K16); called before the
-    commit. Raises StagingError: the side table is not as recorded; LakeStateError: a table that is
-    not this source's lies in the target's place.
-    """
-    assert target.content is not None
-    if is_replaced(read_table_log(path), record, target, path=path):
-        return
-    settings.small_batch()
-    folder = paths.lake / target.content.path
-    meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
-    side = SideTable(session, folder, target, app_ids={target.content.app_id, *meanwhile})
-    commit = ContentCommit(session, path)
-    if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(
-        side.metadata
-    ):
+    """Replace by one statement of Spark; see `adopt`."""
+    path, target, side, old = what.path, what.target, what.side, what.old
+    if old is None:
+        side.check_folder(path)
+    elif mapping_mode(old.metadata) == "none" != mapping_mode(side.state.metadata):
         _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
-        commit = ContentCommit(session, path)
-    old = commit.metadata
-    refused = _why_not_adopted(target, side, old)
-    if not refused:
-        side.share(path)
-    kept = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
-    retention = {name: properties[name] for name in kept if name in properties}
-    rows: DataFrame | None = None
-    if refused:
-        rows = side.frame()
-        if old is not None and _keeps_anything(target):
-            settings.large_batch(side.size_bytes)
+    settings.large_batch(side.size_bytes)
+    with old_commits_readable(session):
+        rows = table_frame(session, side.path, version=side.version)
+        if what.keeps_anything:
             described = target.with_spec(columns=target.columns_before or target.spec.columns)
-            rows = replaced_rows(session, record, described, rows, commit.frame())
-    metadata = replaced_metadata(
-        side.metadata,
-        old,
-        rows=None if rows is None else json.loads(rows.schema.json()),
-        source=record.source,
-        table=target.table,
-        app_id=target.app_id,
-        extra=retention,
-    )
-    commit.take_over(metadata, side)
-    if rows is not None:
-        commit.remove_all()
-        settings.large_batch(side.size_bytes)
-        commit.append(rows)
-        settings.small_batch()
-    else:
-        stay = commit.remove_all(but=side.files if target.content.renamed_from else ())
-        commit.adopt([file for file in side.files if _identity(file) not in stay])
-    reach("before_replaced")
-    check_lock()
-    version = transaction_version(record.batch_number, MERGE_STEP)
-    commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
+            rows = _replaced_rows(session, what.record, described, rows, table_frame(session, path))
+        _with_comments(rows, comments_of(side.state, old)).createOrReplaceTempView("replaced")
+        statement = f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{_layout_sql(side.state)}"
+        if old is not None and old.metadata.get("description"):
+            statement += f" COMMENT {text_literal(old.metadata['description'])}"
+        # Of a table that it replaces, Delta switches no feature on by itself.
+        features = {
+            f"delta.feature.{name}": "supported"
+            for name in side.state.protocol.get("readerFeatures", ())
+        }
+        properties = properties_sql(features | properties_for_spark(what.metadata()))
+        statement += f" TBLPROPERTIES ({properties}) AS SELECT * FROM replaced"
+        reach("before_replaced")
+        check_lock()
+        version = transaction_version(what.record.batch_number, MERGE_STEP)
+        with transaction_id(session, target.app_id, version):
+            session.sql(statement).collect()
 
 
 def _map_columns(session: SparkSession, path: Path) -> None:
@@ -177,45 +281,59 @@ def _map_columns(session: SparkSession, path: Path) -> None:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 
 
-def _keeps_anything(target: RecordedTarget) -> bool:
-    return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
+def _with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
+    from pyspark.sql import functions
+
+    columns = []
+    for name in rows.columns:
+        comment = comments.get(name.lower())
+        described = {} if comment is None else {"comment": comment}
+        columns.append(functions.col(quoted(name)).alias(name, metadata=described))
+    return rows.select(*columns)
 
 
-def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
-    """Is "" if the side table's files can be the target's as they are; `old` is its metadata."""
-    content = target.content
-    assert content is not None
-    if old is not None and _keeps_anything(target):
-        return "rows or values of the old table are kept"
-    for metadata in (side.metadata, old or {}):
-        odd = [
-            name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)
+def _layout_sql(state: TableState) -> str:
+    partitions = state.metadata.get("partitionColumns") or []
+    if partitions:
+        return f" PARTITIONED BY ({', '.join(map(quoted, partitions))})"
+    if _CLUSTERING not in state.domains:
+        return ""
+    fields = json.loads(state.metadata["schemaString"])["fields"]
+    names = {
+        field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"]): field[
+            "name"
         ]
-        if odd:
-            return f"only Delta's own writer maintains {', '.join(sorted(odd))}"
-        if mapping_mode(metadata) == "id":
-            return "files without column ids cannot be read by id"
-    if any(not _is_relative(file) for file in side.files):
+        for field in fields
+    }
+    configuration = json.loads(state.domains[_CLUSTERING]["configuration"])
+    columns = [names[column[0]] for column in configuration["clusteringColumns"]]
+    return f" CLUSTER BY ({', '.join(map(quoted, columns))})" if columns else ""
+
+
+def _why_not_adopted(
+    what: Replacing, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+) -> str:
+    """Is "" if the side table's files can be the target's as they are; `metadata` and `protocol`
+    are the target's after the commit.
+    """
+    side = what.side
+    if what.keeps_anything:
+        return "rows or values of the old table are kept"
+    files = list(side.state.adds.values())
+    refusal = commit_refusal(
+        features_of(protocol),
+        metadata["configuration"],
+        versions=(protocol["minReaderVersion"], protocol["minWriterVersion"]),
+    )
+    if refusal:
+        return refusal
+    if any(not _is_relative(file) for file in files):
         return "files of the side table are outside its folder"
-    if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in side.files):
+    if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in files):
         return "the store's library may write these names differently than Spark"
-    if side.is_in_store and any(int(file["size"]) > _COPY_BYTES_MAX for file in side.files):
+    if side.is_in_store and any(int(file["size"]) > _COPY_BYTES_MAX for file in files):
         return "these objects are too large for the store to copy in one request"
     return ""
-
-
-def _is_on(name: str, value: str) -> bool:
-    return value != "false" and _WRITTEN_BY_DELTA.fullmatch(name) is not None
-
-
-def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    vector = file.get("deletionVector") or {}
-    return (
-        file["path"],
-        vector.get("storageType", ""),
-        vector.get("pathOrInlineDv", ""),
-        int(vector.get("offset") or 0),
-    )
 
 
 def _is_relative(file: dict[str, Any]) -> bool:
@@ -226,46 +344,32 @@ def _is_relative(file: dict[str, Any]) -> bool:
 
 
 class SideTable:
-    """A version of a side table, read from its log. `metadata` is its action there, `files` are
-    the ``add`` actions of active files, with statistics. Raises StagingError: it does not exist,
-    or is not as recorded.
+    """A version of a side table, read from its log. Raises StagingError: it does not exist, or is
+    not as recorded.
     """
 
-    def __init__(
-        self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]
-    ) -> None:
+    def __init__(self, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
         """`app_ids` are those that the table may have by now; the version is the content's own."""
-        context: Any = session
         content = target.content
         assert content is not None
-        self._session, self._path, self._content, self._table = session, path, content, target.table
+        self.path, self._content, self._table = path, content, target.table
+        self.version = content.version
         there = read_table_log(path)
         if there is None or there.app_id not in app_ids or there.version < content.version:
             raise self._differs(
                 "no table" if there is None else f"version {there.version} of {there.app_id}"
             )
-        make_active(session)
-        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-            context._jsparkSession, str(path)
-        )
-        self.snapshot = log.getSnapshotAt(
-            content.version,
-            *(getattr(log, f"getSnapshotAt$default${at}")() for at in (2, 3, 4)),
-        )
-        self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
-        self.files: list[dict[str, Any]] = [
-            json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()
-        ]
-        self.size_bytes = sum(int(file["size"]) for file in self.files)
-        file_count_and_bytes = (len(self.files), self.size_bytes)
-        if content.files >= 0 and file_count_and_bytes != (content.files, content.size_bytes):
-            raise self._differs(
-                f"{file_count_and_bytes[0]} files of {file_count_and_bytes[1]} bytes"
-            )
+        self.state = _state(path, content.version)
+        self.size_bytes = sum(int(file["size"]) for file in self.state.adds.values())
+        if content.files >= 0 and (len(self.state.adds), self.size_bytes) != (
+            content.files,
+            content.size_bytes,
+        ):
+            raise self._differs(f"{len(self.state.adds)} files of {self.size_bytes} bytes")
 
     @property
     def is_in_store(self) -> bool:
-        return is_object(self._path)
+        return is_object(self.path)
 
     def share(self, folder: Path) -> None:
         """Give each file its name in the folder of a table as well, durably. Raises
@@ -281,7 +385,7 @@ class SideTable:
                         raise self._differs(
                             f"{at} of {at.stat().st_size} bytes instead of {file['size']}"
                         )
-                    to = folder / at.relative_to(self._path).as_posix()
+                    to = folder / at.relative_to(self.path).as_posix()
                     storage.share(at, to)
                 except FileNotFoundError:
                     raise self._differs(f"no file {at}") from None
@@ -289,9 +393,9 @@ class SideTable:
             return folders
 
         folder.mkdir(parents=True, exist_ok=True)
-        self._check_folder(folder)
+        self.check_folder(folder)
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
-            folders = set[Path]().union(*threads.map(give, self.files))
+            folders = set[Path]().union(*threads.map(give, self.state.adds.values()))
         if not is_object(folder):
             linked = {
                 parent
@@ -301,33 +405,23 @@ class SideTable:
             }
             storage.make_durable(*sorted(linked, key=str, reverse=True), folder.parent)
 
-    def _check_folder(self, folder: Path) -> None:
+    def check_folder(self, folder: Path) -> None:
         """A folder without a table holds only names that an earlier try gave."""
         if read_table_log(folder) is None:
             ours = {
-                at.relative_to(self._path).parts[0]
-                for file in self.files
+                at.relative_to(self.path).parts[0]
+                for file in self.state.adds.values()
                 for at in self._files_of(file)
             }
             clear_interrupted_create(folder, table=self._table, known=ours)
 
-    def frame(self) -> DataFrame:
-        with old_commits_readable(self._session):
-            return table_frame(self._session, self._path, version=self._content.version)
-
     def _files_of(self, file: dict[str, Any]) -> list[Path]:
-        vector = file.get("deletionVector") or {}
-        name = (
-            file["path"],
-            str(vector.get("storageType", "")),
-            str(vector.get("pathOrInlineDv", "")),
-        )
-        return list(files_of(self._path, name))
+        return list(files_of(self.path, tuple(file_name(file).split(NAME_PARTS))))
 
     def _differs(self, got: str) -> StagingError:
         content = self._content
         return StagingError(
-            f"a loaded table is not in its recorded state: {self._path}",
+            f"a loaded table is not in its recorded state: {self.path}",
             table=self._table,
             expected=f"version {content.version} of {content.app_id}: {content.files} files of "
             f"{content.size_bytes} bytes",
@@ -336,75 +430,7 @@ class SideTable:
         )
 
 
-class ContentCommit(TableCommit):
-    """A commit that removes all content of a table; there may be no table yet."""
-
-    def __init__(self, session: SparkSession, path: Path) -> None:
-        context: Any = session
-        # Cached state of a folder may be that of a table that was moved away since.
-        log = context._jvm.org.apache.spark.sql.delta.DeltaLog
-        log.invalidateCache(
-            context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path))
-        )
-        super().__init__(session, path)
-        self._path = path
-
-    def frame(self) -> DataFrame:
-        with old_commits_readable(self._session):
-            return table_frame(self._session, self._path, version=self.version)
-
-    def take_over(self, metadata: dict[str, Any], side: SideTable) -> None:
-        """Set this metadata, and the side table's protocol and clustering."""
-        described = self._action("metaData", metadata)
-        there = self._transaction.snapshot()
-        if self.version < 0:
-            self._transaction.updateMetadataForNewTable(described)
-        else:
-            self._transaction.updateMetadataForTableOverwrite(described)
-        wanted = self._transaction.protocol().merge(self._sequence([side.snapshot.protocol()]))
-        if not wanted.equals(self._transaction.protocol()):
-            self._transaction.updateProtocol(wanted)
-        domains = {
-            str(domain.domain()): domain for domain in self._each(side.snapshot.domainMetadata())
-        }
-        if _CLUSTERING in domains:
-            self._actions.append(domains[_CLUSTERING])
-        elif self.version >= 0:
-            for domain in self._each(there.domainMetadata()):
-                if str(domain.domain()) == _CLUSTERING:
-                    gone = {
-                        "domain": _CLUSTERING,
-                        "configuration": domain.configuration(),
-                        "removed": True,
-                    }
-                    self._actions.append(self._action("domainMetadata", gone))
-
-    def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:
-        """Remove every file; another writer's change of any conflicts. Of the files `but`, which
-        the commit adds, those that the table already has stay, since no commit may both remove
-        and add a file: returns them.
-        """
-        now_ms, stay = int(time.time() * 1000), set()
-        coming = {_identity(file) for file in but}
-        for add in self._each(self._transaction.filterFiles()):
-            identity = _identity(json.loads(add.json())["add"]) if coming else ("", "", "", 0)
-            if identity in coming:
-                stay.add(identity)
-            else:
-                self._actions.append(add.removeWithTimestamp(now_ms, True))
-        return stay
-
-    def overwriting(self) -> Any:
-        mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
-        none = self._none()
-        rest = [none, none, none, none, self._some(True), none, none, none]
-        return getattr(self._delta, "DeltaOperations$Write")(mode, *rest)
-
-    def _each(self, items: Any) -> list[Any]:
-        return [items.apply(index) for index in range(items.size())]
-
-
-def replaced_rows(
+def _replaced_rows(
     session: SparkSession,
     record: BatchRecord,
     target: RecordedTarget,

@@ -1,5 +1,5 @@
-"""Build the metadata of a table whose content a side table replaces, in the JSON form of Delta's
-log.
+"""Build the metadata and the protocol of a table whose content a side table replaces, in the JSON
+form of Delta's log.
 
 Rules:
 - Columns, their order, partitions and properties are the side table's; what the target's owner has
@@ -7,9 +7,10 @@ Rules:
 - Our properties are the source, the target's name and its new application id.
 - A table with column mapping keeps it. Files that were written without it hold columns under their
   own names: these become the physical names, under ids that no column of the table ever had.
-- Rows that Spark writes may also have columns of the old table.
+- The protocol is what both tables need: no feature that old versions were written with goes.
 
-Source: Delta's protocol: "Change Metadata", "Column Mapping".
+Source: Delta's protocol: "Change Metadata", "Column Mapping", "Protocol Evolution", "Valid Feature
+Names in Table Features".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cdc_pipeline.sink.delta.active_files import TableState
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
 
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
@@ -26,6 +28,11 @@ _MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _COMMENT: Final = "comment"
+_SET_BY_DELTA: Final = (
+    _MAPPING_ID_MAX,
+    "delta.inCommitTimestampEnablement",
+    "delta.rowTracking.materialized",
+)
 # Properties of the old table that are set again.
 _NOT_KEPT: Final = ("delta.columnMapping.", "cdc.")
 
@@ -34,18 +41,15 @@ def replaced_metadata(
     side: dict[str, Any],
     old: dict[str, Any] | None,
     *,
-    rows: dict[str, Any] | None,
     source: str,
     table: str,
     app_id: str,
     extra: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The metadata of a target after the commit. `rows` is the schema of rows that Spark writes,
-    None if files are adopted; the properties `extra` override those of both tables.
+    """The metadata of a target after the commit; the properties `extra` override those of both
+    tables.
     """
     schema = json.loads(side["schemaString"])
-    if rows is not None:
-        schema = _written(schema, rows)
     kept = {} if old is None else old.get("configuration", {})
     configuration = {
         **{name: value for name, value in kept.items() if not name.startswith(_NOT_KEPT)},
@@ -117,36 +121,95 @@ def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> in
     return highest
 
 
-def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """The columns of `rows`, with the side table's definition of those that it has."""
-    known = {field["name"]: field for field in side["fields"]}
-
-    def field_of(row: dict[str, Any]) -> dict[str, Any]:
-        there = known.get(row["name"])
-        plain = {**row, "nullable": True, "metadata": {}}
-        return (
-            there if there is not None and _plain(there["type"]) == _plain(row["type"]) else plain
-        )
-
-    return {**side, "fields": [field_of(row) for row in rows["fields"]]}
-
-
-def _plain(kind: Any) -> Any:
-    """A type without the metadata of its fields."""
-    if not isinstance(kind, dict):
-        return kind
-    inner = {
-        name: _plain(kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind
-    }
-    fields = [(field["name"], _plain(field["type"])) for field in kind.get("fields", ())]
-    return {"type": kind["type"], **inner, "fields": fields}
-
-
 def _keep_comments(schema: dict[str, Any], before: dict[str, Any]) -> None:
-    said = {
-        field["name"].lower(): field.get("metadata", {}).get(_COMMENT) for field in before["fields"]
-    }
+    comments = _comments(before)
     for field in schema["fields"]:
-        comment = said.get(field["name"].lower())
+        comment = comments.get(field["name"].lower())
         if comment is not None and _COMMENT not in field.get("metadata", {}):
             field["metadata"] = {**field.get("metadata", {}), _COMMENT: comment}
+
+
+def comments_of(side: TableState, old: TableState | None) -> dict[str, str]:
+    """Of columns, by name in lower case."""
+    states = [side] if old is None else [old, side]
+    return {
+        name: comment
+        for state in states
+        for name, comment in _comments(json.loads(state.metadata["schemaString"])).items()
+    }
+
+
+def _comments(schema: dict[str, Any]) -> dict[str, str]:
+    return {
+        field["name"].lower(): field["metadata"][_COMMENT]
+        for field in schema["fields"]
+        if _COMMENT in field.get("metadata", {})
+    }
+
+
+def properties_for_spark(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Those that a statement may set: Delta itself sets the others."""
+    return {
+        name: value
+        for name, value in metadata["configuration"].items()
+        if not name.startswith(_SET_BY_DELTA)
+    }
+
+
+def features_of(protocol: Mapping[str, Any]) -> set[str]:
+    """By name: those that follow from old versions of the protocol are known to every commit."""
+    return {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+
+
+# The features that versions of the protocol without features stand for.
+_READER_FEATURES: Final = {2: ("columnMapping",)}
+_WRITER_FEATURES: Final = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_WITH_FEATURES: Final = (3, 7)
+
+
+def merged_protocol(old: dict[str, Any] | None, side: dict[str, Any]) -> dict[str, Any]:
+    if old is None or old == side:
+        return side
+    readers = max(old["minReaderVersion"], side["minReaderVersion"])
+    writers = max(old["minWriterVersion"], side["minWriterVersion"])
+    if writers < _WITH_FEATURES[1]:
+        return {"minReaderVersion": readers, "minWriterVersion": writers}
+    merged = {"minReaderVersion": readers, "minWriterVersion": writers}
+    features = {
+        "writerFeatures": sorted(
+            {
+                *_named(old, "minWriterVersion", "writerFeatures", _WRITER_FEATURES),
+                *_named(side, "minWriterVersion", "writerFeatures", _WRITER_FEATURES),
+            }
+        )
+    }
+    if readers == _WITH_FEATURES[0]:
+        features["readerFeatures"] = sorted(
+            {
+                *_named(old, "minReaderVersion", "readerFeatures", _READER_FEATURES),
+                *_named(side, "minReaderVersion", "readerFeatures", _READER_FEATURES),
+            }
+        )
+    same = all(set(old.get(name, ())) == set(names) for name, names in features.items())
+    versions = (old["minReaderVersion"], old["minWriterVersion"])
+    return old if same and versions == (readers, writers) else {**merged, **features}
+
+
+def _named(
+    protocol: Mapping[str, Any],
+    version: str,
+    features: str,
+    implied: Mapping[int, tuple[str, ...]],
+) -> set[str]:
+    named = set(protocol.get(features, ()))
+    if features in protocol:
+        return named
+    return {
+        name for number, names in implied.items() if number <= protocol[version] for name in names
+    }

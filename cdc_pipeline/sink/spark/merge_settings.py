@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODEC_SETTING: Final = "spark.sql.parquet.compression.codec"
-INTERPRETED_ROWS_MAX: Final = 3_000
-INTERPRETED_BYTES_MAX: Final = 256 << 10
 _SMALL_BYTES_MAX: Final = 8 << 20
 _PARTITION_BYTES: Final = 32 << 20
 

@@ -74,6 +74,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "source.archive_directory": _OF_A_LIVE_SOURCE,
     "sink.lake_path": "where the lake is",
     "sink.storage": "where the lake is; the campaign of object stores plays it",
+    "sink.engine": _OF_DELTA,
     "sink.reader_features": _OF_DELTA,
     "sink.catalog": _OF_DELTA,
     "sink.spark": _OF_DELTA,

@@ -116,7 +116,9 @@ def _config(lake: str, endpoint: str, log_store: str = "") -> SinkConfig:
         "lease_s": 600,
         "retry_s": 5,
     }
-    return SinkConfig.model_validate({"lake_path": lake, "storage": storage, "spark": spark})
+    return SinkConfig.model_validate(
+        {"lake_path": lake, "engine": "spark", "storage": storage, "spark": spark}
+    )
 
 
 def _against_another_program(spark: SparkProvider, lake: str) -> dict[str, Any]:

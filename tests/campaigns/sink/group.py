@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError
@@ -52,6 +52,7 @@ class Way:
     merge_rows: int
     runs: int
     crashes: bool
+    engine: Literal["auto", "spark"] = "auto"
 
 
 def choose_way(choose: random.Random) -> Way:
@@ -62,6 +63,7 @@ def choose_way(choose: random.Random) -> Way:
         merge_rows=choose.choice((150, 600, 5_000_000)),
         runs=choose.randint(1, 3),
         crashes=choose.random() < 0.4,
+        engine=choose.choice(("auto", "spark")),
     )
 
 
@@ -153,7 +155,7 @@ class Group:
                 "targets": [rule for pack in self.packs for rule in rules_of(pack)],
                 "batch": {"merge_rows": way.merge_rows},
                 "store": {"directory": self.folder / "spill"},
-                "sink": {"lake_path": self.lake, "spark": self.spark},
+                "sink": {"lake_path": self.lake, "engine": way.engine, "spark": self.spark},
             }
         )
 

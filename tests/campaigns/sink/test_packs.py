@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.whole]
 SIZE = Size(tables_max=1, steps=1, transactions_max=4, changes_max=1)
 WAYS = {
     "mysql": Way(stepwise=False, archive=False, merge_rows=5_000_000, runs=1, crashes=True),
-    "mariadb": Way(stepwise=False, archive=True, merge_rows=100, runs=1, crashes=False),
+    "mariadb": Way(
+        stepwise=False, archive=True, merge_rows=100, runs=1, crashes=False, engine="spark"
+    ),
 }
 # Each costs CPU-seconds of the suite: another DDL in each, and the last of MySQL's in all modes.
 SEEDS = {"mysql": [9010, 9015, 9047, 9053, 9597], "mariadb": [9104, 9107, 9118, 9126, 9171]}

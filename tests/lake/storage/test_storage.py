@@ -171,7 +171,7 @@ def test_data_files_are_written_and_their_keys_found_where_they_lie(lake: Path) 
         assert (path / add["path"]).stat().st_size == add["size"]
         assert put_if_absent(commit_file(path, number), json.dumps({"add": add}))
     keys = pa.table({"id": pa.array([3, 12, 99], pa.int64())})
-    found = rows_with_keys(path, 1, keys, lowest_seq=5)
+    found = rows_with_keys(path, 1, keys, seq_column="_cdc_seq", lowest_seq=5)
     assert found is not None
     assert sorted(rows.tolist() for _, rows in found) == [[2], [3]]
     with pytest.raises(pa.ArrowInvalid):

@@ -31,6 +31,10 @@ def test_a_plan_names_the_features_of_new_tables_and_those_that_may_not_come_on(
         f"{mysql_database}.plain": ("deletionVectors",),
     }
     assert not [warning for warning in made.warnings if "suspended" in warning]
+    assert set(made.engines.values()) == {"plain"}
+    sink = config.sink.model_copy(update={"engine": "spark"})
+    by_spark = plan(config.model_copy(update={"sink": sink}), cursors=MemoryCursorStore())
+    assert set(by_spark.engines.values()) == {"spark: sink.engine is spark"}
 
     sink = config.sink.model_copy(update={"reader_features": ("columnMapping",)})
     strict = plan(config.model_copy(update={"sink": sink}), cursors=MemoryCursorStore())

@@ -101,7 +101,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     file.write(history)
     assert names_at(file.read(), 10) == ["a"]
     path.write_text(path.read_text().replace('"versions"', '"revisions"'))
-    with pytest.raises(LakeStateError, match="cannot be read: .*schema_history"):
+    with pytest.raises(LakeStateError, match=r"cannot be read: .*schema_history"):
         file.read()
     file.forget()
     assert file.read() == SchemaHistory()

@@ -18,8 +18,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.apply import upsert as upserting
-from cdc_pipeline.sink.delta.active_files import active_adds
-from cdc_pipeline.sink.delta.commit import TableCommit
+from cdc_pipeline.sink.delta.active_files import table_state
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes, bitmap_rows
 from cdc_pipeline.sink.delta.log import read_commit, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
@@ -101,7 +100,6 @@ VALUES: list[dict[str, Any]] = [
     dict.fromkeys(c.name for c in EVERY.columns) | {"id": 0, "name": "Z z"},
 ]
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
-LOG = "Manual Update"  # Delta's name of a commit that no command of its own made
 
 
 def batch(
@@ -132,9 +130,10 @@ def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.spark
-def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: DeltaSink) -> None:
+def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(
+    engine: str, sink: DeltaSink
+) -> None:
     batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
     with killed_at("before_cut"):
         batch(sink, 2, [insert(id=n, total=n) for n in range(5, 8)], place=20)
@@ -168,7 +167,7 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: 
     assert rows(sink) == [(6, 6), (7, 70), (8, 8), *((n + 100, n) for n in range(5))]
     commit = read_commit(sink.paths.table("shop.orders"), 5)
     assert commit is not None
-    assert commit.operation == LOG
+    assert commit.operation == {"auto": "Manual Update", "spark": "MERGE"}[engine]
     assert commit.user_metadata["cdc_batch"] == 5
     marked = [add for add in actions(sink, 5)["add"] if "deletionVector" in add]
     assert [json.loads(add["stats"])["tightBounds"] for add in marked] == [False]
@@ -197,10 +196,9 @@ def literal(value: Any, delta_type: str) -> str:
 
 
 @pytest.mark.whole
-@pytest.mark.usefixtures("way")
 @pytest.mark.spark
 def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
-    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+    engine: str, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every plain type: appended, found by each value and its statistics, changed by a key of two
     columns; across a checkpoint; and changed by Spark's own way in the same files."""
@@ -208,9 +206,8 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     held = [dict(row) for row in VALUES]
     record = record_batch(sink, 1, (EVERY, [insert(**row) for row in held], 10))
     sink.finish(record)
-    assert [file.name.rpartition(".zstd")[1] for file in path.glob("*.parquet")] == [".zstd"], (
-        "Arrow's, not Spark's"
-    )
+    codecs = {"auto": "zstd", "spark": "snappy"}  # Arrow's files, and Spark's
+    assert [file.name.split(".")[1] for file in path.glob("*.parquet")] == [codecs[engine]]
     frame = session.read.format("delta").load(str(path))
     types = {c.name: c.delta_type for c in record.targets[0].spec.columns}
     for row in held[:2]:
@@ -242,8 +239,9 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
         json.loads(text)
         for text in delta_log.startTransaction().snapshot().allFiles().toJSON().collectAsList()
     ]
-    told = active_adds(path, log.version)
-    assert told is not None
+    state = table_state(path, log.version)
+    assert state is not None
+    told = list(state.adds.values())
 
     def facts(add: dict[str, Any]) -> Any:
         return (
@@ -255,7 +253,8 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
         )
 
     assert sorted(map(facts, told), key=str) == sorted(map(facts, there), key=str)
-    assert {add["path"].split(".")[1] for add in told} == {"zstd", "snappy"}, "files of both ways"
+    written = {add["path"].split(".")[1] for add in told}
+    assert written == {codecs[engine], "snappy"}, "auto: files of both engines"
 
 
 def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -265,7 +264,6 @@ def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.spark
 def test_k16_another_writer_is_met_with_another_try(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
@@ -284,8 +282,7 @@ def test_k16_another_writer_is_met_with_another_try(
 
         return late
 
-    for kind in (PlainCommit, TableCommit):
-        monkeypatch.setattr(kind, "commit", preceded(kind.commit))
+    monkeypatch.setattr(PlainCommit, "commit", preceded(PlainCommit.commit))
     batch(
         sink,
         2,

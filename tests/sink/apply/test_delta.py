@@ -358,7 +358,7 @@ def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:
     assert rows_of(sink, "shop.orders", "id", "total") == [(1, 200), (2, 100)]
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("engine")
 def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(sink: DeltaSink) -> None:
     """Delta would remove them as it writes the checkpoint, which no disk has by then. A version
     goes when the next one is older than the retention: until then a cut may name it (K15)."""

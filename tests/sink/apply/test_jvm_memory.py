@@ -11,7 +11,6 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.collector import modules_kept
-from cdc_pipeline.sink.apply import merge
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.sink_values import applied, column, insert, table_schema
 
@@ -31,11 +30,10 @@ def rare_collector() -> Iterator[None]:
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("engine", ["spark"])
 @pytest.mark.usefixtures("own_collector", "rare_collector")
 @pytest.mark.parametrize("runs", ["one run", "a run for each batch"])
-def test_k25_f60_merges_do_not_fill_the_jvm(
-    runs: str, sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_k25_f60_merges_do_not_fill_the_jvm(runs: str, engine: str, sink: DeltaSink) -> None:
     """What Python has named in the JVM stays there, with its plans, until Python frees its own
     objects; these are in cycles, and of those that exist when a run begins the collector finds
     none in it."""
@@ -44,7 +42,6 @@ def test_k25_f60_merges_do_not_fill_the_jvm(
     def a_run(*, of: str) -> AbstractContextManager[None]:
         return modules_kept() if runs == of else nullcontext()
 
-    monkeypatch.setattr(merge, "_without_spark", lambda *_, **__: None)
     named = []
     with a_run(of="one run"):
         for number in range(1, BATCHES + 1):

@@ -17,7 +17,7 @@ import pytest
 
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
-from cdc_pipeline.sink.delta.active_files import active_adds
+from cdc_pipeline.sink.delta.active_files import table_state
 from cdc_pipeline.sink.delta.data_file import (
     json_text,
     plain_type,
@@ -181,7 +181,7 @@ def test_k10_keys_are_found_where_a_scan_finds_them(
     log([{"remove": {"path": adds[0]["path"]}}])
     wanted = rng.choice(2_000, 300, replace=False)
     keys = pa.table({"id": wanted, "name": [f"n{n % 3}" for n in wanted]}).select(list(key))
-    found = rows_with_keys(tmp_path, 3, keys, lowest_seq=6)
+    found = rows_with_keys(tmp_path, 3, keys, seq_column="_cdc_seq", lowest_seq=6)
     assert found is not None
     places = {file.name: sorted(numbers.tolist()) for file, numbers in found}
     expected = {
@@ -194,9 +194,9 @@ def test_k10_keys_are_found_where_a_scan_finds_them(
         file.action.get("deletionVector") for file, _ in found if file.name == adds[0]["path"]
     ] == [vector]
     # What the look must leave to Spark: rows that may be newer, versions that the log cannot tell.
-    assert rows_with_keys(tmp_path, 3, keys, lowest_seq=2) is None
+    assert rows_with_keys(tmp_path, 3, keys, seq_column="_cdc_seq", lowest_seq=2) is None
     (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
-    assert rows_with_keys(tmp_path, 3, keys, lowest_seq=6) is None
+    assert rows_with_keys(tmp_path, 3, keys, seq_column="_cdc_seq", lowest_seq=6) is None
 
 
 def test_a_file_that_lies_elsewhere_or_lacks_the_key_is_left_to_spark(
@@ -204,17 +204,27 @@ def test_a_file_that_lies_elsewhere_or_lacks_the_key_is_left_to_spark(
 ) -> None:
     add = table_of(tmp_path, np.arange(10), seq=1)
     log([{"add": add}])
-    assert active_adds(tmp_path, 0) == [add]
+    state = table_state(tmp_path, 0)
+    assert state is not None
+    assert list(state.adds.values()) == [add]
     keys = pa.table({"other": pa.array([1], pa.int64())})
-    assert rows_with_keys(tmp_path, 0, keys, lowest_seq=5) is None
+    assert rows_with_keys(tmp_path, 0, keys, seq_column="_cdc_seq", lowest_seq=5) is None
     log([{"add": {**add, "path": "s3://bucket/x.parquet"}}])
     assert (
-        rows_with_keys(tmp_path, 1, pa.table({"id": pa.array([1], pa.int64())}), lowest_seq=5)
+        rows_with_keys(
+            tmp_path,
+            1,
+            pa.table({"id": pa.array([1], pa.int64())}),
+            seq_column="_cdc_seq",
+            lowest_seq=5,
+        )
         is None
     )
 
 
 # -- which tables ----------------------------------------------------------------------------------
+
+MAPPED = {"metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "col-2"}}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,10 @@ def test_a_file_that_lies_elsewhere_or_lacks_the_key_is_left_to_spark(
         (False, {"writerFeatures": ["rowTracking", "deletionVectors"]}, {}, {}),
         (False, {"writerFeatures": ["somethingNew", "deletionVectors"]}, {}, {}),
         (False, {}, {"partitionColumns": ["id"]}, {}),
-        (False, {}, {"configuration": {"delta.columnMapping.mode": "name"}}, {}),
+        (True, {}, {"configuration": {"delta.columnMapping.mode": "name"}}, MAPPED),
+        (False, {}, {"configuration": {"delta.columnMapping.mode": "id"}}, MAPPED),
+        (False, {}, {"configuration": {"delta.enableInCommitTimestamps": "true"}}, {}),
+        (False, {"writerFeatures": ["clustering", "deletionVectors"]}, {}, {}),
         (False, {}, {"configuration": {"delta.constraints.small": "id < 5"}}, {}),
         (False, {}, {"configuration": {"delta.appendOnly": "true"}}, {}),
         (False, {}, {}, {"nullable": False}),
@@ -264,4 +277,4 @@ def test_what_asks_for_more_than_columns_is_left_to_spark(
     )
     there = read_table_log(tmp_path)
     assert there is not None
-    assert there.is_plain == is_plain
+    assert (not there.needs_spark) == is_plain

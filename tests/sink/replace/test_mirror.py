@@ -12,12 +12,11 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
-from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import read
-from cdc_pipeline.sink.replace.replace import ContentCommit
+from cdc_pipeline.sink.replace import replace as replacing
 from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
 from tests.support.kills import AtPoint
 from tests.support.sink_values import check_targets, column, delete, insert, table_schema, update
@@ -112,31 +111,31 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     )
     record = recorded_swap(lakes, loading)
     folder = lakes.main.paths.table("shop.orders")
-    commit = ContentCommit.commit
+    commit = replacing.put_commit
 
-    def before(self: ContentCommit, **named: Any) -> int:
+    def before(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    def after(self: ContentCommit, **named: Any) -> int:
-        commit(self, **named)
+    def after(*args: Any) -> None:
+        commit(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ContentCommit, "commit", before)
+    monkeypatch.setattr(replacing, "put_commit", before)
     with pytest.raises(KeyboardInterrupt):
         lakes.main.finish(record)
     left = {file.name for file in folder.glob("*.parquet")}
     assert left
     assert read_table_log(folder) is None
-    monkeypatch.setattr(ContentCommit, "commit", commit)
+    monkeypatch.setattr(replacing, "put_commit", commit)
     with monkeypatch.context() as patched:
         loses_lock = AtPoint("before_replaced", lambda: _lose_lock(patched, lakes.main))
         with listening(loses_lock), pytest.raises(LockError, match="lost while files were copied"):
             lakes.main.finish(record)
     assert read_table_log(folder) is None, "K16: whoever has lost the source's lock commits nothing"
-    monkeypatch.setattr(ContentCommit, "commit", after)
+    monkeypatch.setattr(replacing, "put_commit", after)
     with pytest.raises(KeyboardInterrupt):
         lakes.main.finish(record)
-    monkeypatch.setattr(ContentCommit, "commit", commit)
+    monkeypatch.setattr(replacing, "put_commit", commit)
     assert lakes.main.last_cut() is None
     cut = lakes.main.finish(record)
     assert (
@@ -178,6 +177,5 @@ def test_k2_a_side_table_with_a_checkpoint_takes_a_targets_place(
     )
     DeltaTable(lakes.side.paths.table("shop.orders")).create_checkpoint()
     record = recorded_swap(lakes, loading)
-    forget_logs(lakes.main.spark.session())
     lakes.main.finish(record)
     assert rows(lakes) == [(n, n) for n in range(4)]
