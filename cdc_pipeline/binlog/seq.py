@@ -84,6 +84,10 @@ def seq_of_place(epoch: int, journal: str, offset: int, event_ordinal: int = 0) 
     return pack_seq(epoch, journal_number(journal), offset, event_ordinal)
 
 
+def epoch_of(seq: int) -> int:
+    return seq >> 126 - _EPOCH_BITS
+
+
 def epoch_and_journal(epoch: int, journal: int) -> int:
     """The bits of a seq's high word that all changes of one journal share. Raises BinlogError: one
     of them is too large for its field.

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, get_args
 
 from pydantic import Field, ValidationError
 
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.position import (
+    FIRST_OFFSET,
     Flavor,
     LoggedEvent,
     LoggedTransaction,
@@ -35,13 +38,38 @@ from cdc_pipeline.text.table_names import NameRule
 _FORMAT: Final = 4
 
 
-class Suspension(FrozenModel):
-    """Why and where one target is suspended while the others go on (K4).
+class StoredPosition(FrozenModel):
+    """A position in the numbering of an epoch, as fields of a document (K25: documents stay
+    small).
+    """
+
+    journal: str
+    offset: int = Field(ge=FIRST_OFFSET)
+    gtid_set: str = ""
+    journal_created_s: int = 0
+    epoch: int = Field(default=1, ge=1)
+
+    @property
+    def position(self) -> Position:
+        return Position(
+            self.journal,
+            self.offset,
+            gtid_set=self.gtid_set,
+            journal_created_s=self.journal_created_s,
+        )
+
+    @property
+    def seq(self) -> int:
+        """The first seq of what begins there."""
+        return seq_of_place(self.epoch, self.journal, self.offset)
+
+
+class Suspension(StoredPosition):
+    """Why and where one target is suspended while the others go on (K4): at the end of the last
+    transaction that it contains, where catching up begins.
 
     Attributes:
         error: class name of the error.
-        journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that
-            the target contains; catching up begins there.
         needs_snapshot: catching up cannot help; the table must be read again by a snapshot.
         next_step: the advice of the error; "" if it has none.
     """
@@ -49,23 +77,8 @@ class Suspension(FrozenModel):
     batch_number: int
     error: str
     what: str
-    journal: str
-    offset: int
-    gtid_set: str = ""
-    journal_created_s: int = 0
-    epoch: int = 1
     needs_snapshot: bool = False
     next_step: str = ""
-
-    @property
-    def position(self) -> Position:
-        """Where catching up begins."""
-        return Position(
-            journal=self.journal,
-            offset=self.offset,
-            gtid_set=self.gtid_set,
-            journal_created_s=self.journal_created_s,
-        )
 
 
 class TargetState(FrozenModel):
@@ -131,11 +144,16 @@ class OpenXa(FrozenModel):
     files: tuple[XaFile, ...] = ()
 
     @property
+    def seq(self) -> int:
+        """Of its first event."""
+        return seq_of_place(self.epoch, self.prepared_journal, self.prepared_offset)
+
+    @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
 
-class CursorPlace(FrozenModel):
+class CursorPlace(StoredPosition):
     """Which batch a cursor follows, and where it is in the log of which server.
 
     The next run uses `last_event` and `last_transaction` to verify that the log is still the
@@ -145,18 +163,13 @@ class CursorPlace(FrozenModel):
     version: Literal[4] = _FORMAT
     source: str
     batch_number: int = Field(ge=0)
-    epoch: int = Field(default=1, ge=1)
     flavor: Flavor
     server_id: int
     server_uuid: str = ""
     address: str = ""
     lower_case_table_names: NameRule = NameRule.AS_GIVEN
-    journal: str
-    offset: int = Field(ge=4)
     timestamp_s: int = 0
     event_server_id: int = 0
-    gtid_set: str = ""
-    journal_created_s: int = 0
     last_event: LoggedEvent | None = None
     last_transaction: LoggedTransaction | None = None
 
@@ -177,13 +190,10 @@ class CursorPlace(FrozenModel):
 
     @property
     def position(self) -> Position:
-        return Position(
-            journal=self.journal,
-            offset=self.offset,
+        return replace(
+            super().position,
             timestamp_s=self.timestamp_s,
             server_id=self.event_server_id,
-            gtid_set=self.gtid_set,
-            journal_created_s=self.journal_created_s,
             last_event=self.last_event,
             last_transaction=self.last_transaction,
         )

@@ -30,10 +30,6 @@ class Consumer(NamedTuple):
     epoch: int
     position: Position
 
-    @property
-    def order(self) -> tuple[int, tuple[int, int]]:
-        return (self.epoch, self.position.order)
-
 
 def consumers_of(cursor: StoredCursor) -> tuple[Consumer, ...]:
     """The main cursor and every suspended target, each with its position (K4).
@@ -56,7 +52,7 @@ def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
     """The consumer with the oldest position, before which the log may be purged; None if there is
     none.
     """
-    return min(consumers, key=lambda consumer: consumer.order, default=None)
+    return min(consumers, key=lambda it: it.position.seq(it.epoch), default=None)
 
 
 class FailbackPositions:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq import journal_number, seq_of_place
 from cdc_pipeline.text.table_names import NameRule
 
 Flavor = Literal["mysql", "mariadb"]
@@ -110,6 +110,10 @@ class Position:
     @property
     def order(self) -> tuple[int, int]:
         return (journal_number(self.journal), self.offset)
+
+    def seq(self, epoch: int) -> int:
+        """Its place in the order of changes: the first seq of what begins there."""
+        return seq_of_place(epoch, self.journal, self.offset)
 
     @property
     def by_offset(self) -> Position:

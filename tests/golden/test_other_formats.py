@@ -78,7 +78,7 @@ FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     ),
     "schema history": (
         "lake/_cdc/shop/schema_history.json",
-        lambda history: history.update(format=2),
+        lambda history: history.update(format=99),
     ),
     "cursor's file": ("cursors/cursor.json", lambda entry: entry.update(form=99)),
 }

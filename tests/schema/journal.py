@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import query
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.history.history import SchemaHistory
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk
 
@@ -52,7 +53,7 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
                 explicit_defaults_for_timestamp=True,
                 time_zone="+00:00",
             )
-            place = LogPosition(1, 1, offset)
+            place = pack_seq(1, 1, offset)
             logged = LoggedStatement(
                 parse_statement(said.sql, said.database, is_mariadb=is_mariadb, modes=modes), place
             )
@@ -60,7 +61,7 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
             yield Said(said.sql, said.database, offset, modes)
         elif event["event_type"] == EventType.TABLE_MAP:
             name = table_map.table_name(chunk.body(row))
-            version = history.at(name.database, name.table, LogPosition(1, 1, offset))
+            version = history.at(name.database, name.table, pack_seq(1, 1, offset))
             schema = table_map.parse(
                 chunk.body(row),
                 journal=chunk.journal,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.catalog import catalog
@@ -17,7 +18,7 @@ from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
@@ -35,10 +36,10 @@ def state_after(*statements: str, is_mariadb: bool = False) -> SourceTable:
     history = SchemaHistory()
     for number, sql in enumerate(statements):
         logged = LoggedStatement(
-            parse_statement(sql, "d", is_mariadb=is_mariadb, modes=MODES), LogPosition(1, 1, number)
+            parse_statement(sql, "d", is_mariadb=is_mariadb, modes=MODES), pack_seq(1, 1, number)
         )
         apply(history, logged, lambda _database, _table: True)
-    version = SchemaHistory.from_json(history.to_json()).at("d", "t", LogPosition(1, 1, 99))
+    version = SchemaHistory.from_json(history.to_json()).at("d", "t", pack_seq(1, 1, 99))
     assert version is not None
     assert version.schema is not None
     return SourceTable(version.schema, version.charset or "utf8mb4", "utf8mb4", version.generated)
@@ -255,7 +256,7 @@ def test_k23_f62_a_table_map_that_agrees_leaves_generated_columns_known(
         "INSERT INTO t (id, c) VALUES (1, 'é')",
     )
     reading.run()
-    stored = reading.history().at(fresh_database, "t", LogPosition(1, *reading.at.order))
+    stored = reading.history().at(fresh_database, "t", pack_seq(1, *reading.at.order))
     assert stored is not None
     assert stored.generated == (GeneratedColumn("g", ("c",), True),)
 
@@ -272,7 +273,7 @@ def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     reading = Reading(server, fresh_database, tmp_path)
     server.execute_all("INSERT INTO t (id, c) VALUES (1, 'é')", "INSERT INTO u VALUES (1, 'a')")
     reading.run()
-    stored = reading.history().at(fresh_database, "t", LogPosition(1, *reading.at.order))
+    stored = reading.history().at(fresh_database, "t", pack_seq(1, *reading.at.order))
     assert stored is not None
     assert stored.generated is None
 

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
@@ -234,8 +233,7 @@ class SideBatch:
 
     def __init__(self, side: SnapshotLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
-        seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
-        self.place = ReadPosition(cursor.journal, cursor.offset, seq, side.state.time_us)
+        self.place = ReadPosition(cursor.journal, cursor.offset, cursor.seq, side.state.time_us)
         self.quarantined = 0
         self._side = side
         self._batch = batch

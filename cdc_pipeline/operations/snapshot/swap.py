@@ -18,7 +18,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
@@ -48,7 +47,7 @@ def swap(
     assert side_cut is not None
     targets = Targets(side.config, side_cut)
     low, state = side.state.cursor, side.state
-    seq = seq_of_place(low.epoch, low.journal, low.offset)
+    seq = low.seq
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
-from cdc_pipeline.binlog.seq import pack_seq, seq_of_place
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
@@ -282,7 +282,7 @@ class TableReading:
         if nothing:
             return Changed()
         at = before.position if low == before.position else low
-        seq = seq_of_place(before.cursor.epoch, at.journal, at.offset)
+        seq = at.seq(before.cursor.epoch)
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
         return Changed(

@@ -36,7 +36,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -67,7 +66,7 @@ class RepairBatch:
     def __init__(self, batch: AdminBatch) -> None:
         cursor = batch.cursor
         self.batch: Final = batch
-        self.seq: Final = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
+        self.seq: Final = cursor.seq
         self.last_seq: Final = self.seq + 2 * SNAPSHOT_SEQS - 1
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 

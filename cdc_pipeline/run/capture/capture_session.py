@@ -32,7 +32,6 @@ from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.plan.server_switch import HistoryWriter, history_writer
 from cdc_pipeline.run.wiring import build_store
-from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
@@ -86,7 +85,7 @@ class ReadRange:
     source: Source
     tables: TableFilter
     cursor: CursorState | None
-    left: LogPosition | None = None
+    left: int | None = None
     is_sources_own: bool = False
 
 

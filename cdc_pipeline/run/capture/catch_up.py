@@ -58,7 +58,6 @@ from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
 from cdc_pipeline.run.publish import empty_interval
 from cdc_pipeline.run.report import CaptureReport
 from cdc_pipeline.run.wiring import build_source
-from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
@@ -277,7 +276,7 @@ class CatchUp:
     ) -> None:
         config, cursor = self._config, self._cursor
         # On another server, its DDL is decided on the columns from where it was suspended.
-        left = LogPosition(held.epoch, *held.position.order) if held.epoch != cursor.epoch else None
+        left = held.seq if held.epoch != cursor.epoch else None
         routes = Routes(config)
         tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
         session = open_session(

@@ -15,7 +15,6 @@ from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.publish import cursor_metadata, empty_interval, start_metadata
-from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
@@ -61,14 +60,14 @@ def read_in_sequence(
     )
 
 
-def _left(resolved: ResolvedRun, cursor: CursorState | None) -> LogPosition | None:
+def _left(resolved: ResolvedRun, cursor: CursorState | None) -> int | None:
     """Where another server's log was left, if the run goes on at just that transaction."""
     decision = resolved.decision
     if cursor is None or decision is None or not decision.epoch_grows:
         return None
     if decision.overlap_until_us is not None:
         return None  # it begins somewhere before, and reads DDL again
-    return LogPosition(cursor.epoch, *cursor.position.order)
+    return cursor.seq
 
 
 def hold_start(

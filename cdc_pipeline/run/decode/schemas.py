@@ -24,12 +24,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.statement import Statement
 from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.source_table import SourceTable
 
@@ -82,7 +83,7 @@ class Schemas:
         start: Position,
         ask: AskCatalog,
         recorded: Callable[[str, str], KnownTable | None],
-        left: LogPosition | None = None,
+        left: int | None = None,
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
     ) -> None:
@@ -116,9 +117,8 @@ class Schemas:
             return
         self._start = at
         # A statement without a GTID event is the first event of its own transaction: what holds
-        # right before it is looked up one byte before it.
-        number, offset = at.order
-        self._history.restate(self._left, LogPosition(self._epoch, number, offset - 1))
+        # right before it is looked up one seq before it.
+        self._history.restate(self._left, at.seq(self._epoch) - 1)
         self._left = None
 
     # -- asked by table maps -----------------------------------------------------------------------
@@ -134,8 +134,7 @@ class Schemas:
 
     def before(self, database: str, table: str, journal: str, offset: int) -> SourceTable | None:
         """Right before a statement at a place; None if it is not known."""
-        place = LogPosition.of_event(self._epoch, journal, offset)
-        place = LogPosition(place.epoch, place.journal, place.offset - 1)
+        place = seq_of_place(self._epoch, journal, offset) - 1
         version = self._history.at(database, table, place)
         if (
             version is None or version.schema is None or version.generated is None
@@ -158,7 +157,7 @@ class Schemas:
         """Right after a statement, by the catalog; None if no catalog has it."""
         self.ask_catalog()
         version = self._version(database, table, journal, offset)
-        place = LogPosition.of_event(self._epoch, journal, offset)
+        place = seq_of_place(self._epoch, journal, offset)
         if version is None or version.origin is not Origin.CATALOG or version.place != place:
             return None
         return version.schema
@@ -169,7 +168,7 @@ class Schemas:
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
         """Correct the history if a table map contradicts it."""
-        place = LogPosition.of_event(self._epoch, journal, offset)
+        place = seq_of_place(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
         generated = None
         if version is not None and version.schema is not None:
@@ -185,7 +184,7 @@ class Schemas:
         self._history.add(schema.database, schema.table, corrected)
 
     def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
-        return self._history.at(database, table, LogPosition.of_event(self._epoch, journal, offset))
+        return self._history.at(database, table, seq_of_place(self._epoch, journal, offset))
 
     def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
         if not any(column.type.fixed_bytes for column in schema.columns):
@@ -255,11 +254,7 @@ class Schemas:
         charset: str,
     ) -> None:
         last = placed.last_ddl.get((database, table))
-        place = (
-            LogPosition(self._epoch, *self._start.order)
-            if last is None
-            else LogPosition.of_event(self._epoch, *last)
-        )
+        place = self._start.seq(self._epoch) if last is None else seq_of_place(self._epoch, *last)
         version = self._history.at(database, table, place)
         is_known = _is_whole(version) if table else version is not None
         generated = placed.catalog.generated.get((database, table))
@@ -282,7 +277,7 @@ class Schemas:
         """`statement` is what the query's text says."""
         logged = LoggedStatement(
             statement,
-            LogPosition.of_event(self._epoch, journal, offset),
+            seq_of_place(self._epoch, journal, offset),
             error_code=query.error_code,
             server_charset=query.server_charset,
             time_us=time_us,
@@ -318,17 +313,9 @@ def _is_whole(version: Version | None) -> bool:
     )
 
 
-def _oldest(cursor: CursorState) -> LogPosition:
-    places = [LogPosition(cursor.epoch, *cursor.position.order)]
-    places += [
-        LogPosition(suspension.epoch, *suspension.position.order)
-        for suspension in cursor.suspended.values()
-    ]
-    places += [
-        LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset)
-        for xa in cursor.open_xa
-    ]
-    return min(places)
+def _oldest(cursor: CursorState) -> int:
+    suspended = (suspension.seq for suspension in cursor.suspended.values())
+    return min([cursor.seq, *suspended, *(xa.seq for xa in cursor.open_xa)])
 
 
 def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
@@ -378,7 +365,7 @@ def schemas_of(
     cursor: CursorState | None,
     recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
     follows: Callable[[str, str], bool] = lambda _database, _table: False,
-    left: LogPosition | None = None,
+    left: int | None = None,
 ) -> Schemas:
     """For a run from `run.start` on; LakeStateError: the stored history is damaged.
 
@@ -391,7 +378,7 @@ def schemas_of(
     # Without a cursor it is unknown what lies between a leftover history and the start.
     history = SchemaHistory()
     if cursor is not None:
-        history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
+        history = file.read().up_to(cursor.seq)
     tables = TableFilter(config)
 
     def captured(database: str, table: str) -> bool:

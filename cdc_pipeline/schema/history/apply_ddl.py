@@ -17,7 +17,6 @@ from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableNam
 from cdc_pipeline.schema.history.history import (
     CREATED,
     DROPPED,
-    LogPosition,
     Origin,
     SchemaHistory,
     Version,
@@ -56,7 +55,7 @@ class LoggedStatement:
     """
 
     statement: Statement
-    place: LogPosition
+    place: int
     error_code: int = 0
     server_charset: str = ""
     time_us: int = -1
@@ -128,7 +127,7 @@ class _Applied:
     def _before(self, table: TableName) -> Version | None:
         """What holds right before the statement."""
         place = self._logged.place
-        return self._history.at(*table, LogPosition(place.epoch, place.journal, place.offset - 1))
+        return self._history.at(*table, place - 1)
 
     def _table(self, table: TableName) -> SourceTable | None:
         version = self._before(table)

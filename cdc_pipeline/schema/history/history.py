@@ -19,23 +19,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq import epoch_of
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.schema.generated import GeneratedColumn
 
-_FORMAT: Final = 1
-
-
-class LogPosition(NamedTuple):
-    epoch: int
-    journal: int
-    offset: int
-
-    @classmethod
-    def of_event(cls, epoch: int, journal: str, offset: int) -> LogPosition:
-        return cls(epoch, journal_number(journal), offset)
+_FORMAT: Final = 2
 
 
 class Origin(StrEnum):
@@ -49,6 +39,7 @@ class Version:
     """A table from one place on.
 
     Attributes:
+        place: a seq (`binlog.seq`).
         schema: its columns and key; None if they are unknown (`why`) or there is no table.
         charset: default charset of the table's text columns; "" if unknown.
         why: why there is no schema; of a database `CREATED` or "".
@@ -56,7 +47,7 @@ class Version:
         generated: its generated columns, which no table map shows; None if unknown.
     """
 
-    place: LogPosition
+    place: int
     origin: Origin
     schema: TableSchema | None
     charset: str = ""
@@ -75,10 +66,10 @@ class SchemaHistory:
     changed: bool = False
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
 
-    def at(self, database: str, table: str, place: LogPosition) -> Version | None:
+    def at(self, database: str, table: str, place: int) -> Version | None:
         versions = self._versions.get((database, table), ())
         index = bisect_right(versions, place, key=lambda version: version.place)
-        if not index or versions[index - 1].place.epoch != place.epoch:
+        if not index or epoch_of(versions[index - 1].place) != epoch_of(place):
             return None
         return versions[index - 1]
 
@@ -95,7 +86,7 @@ class SchemaHistory:
         self.changed = True
 
     def know_generated(
-        self, database: str, table: str, place: LogPosition, generated: tuple[GeneratedColumn, ...]
+        self, database: str, table: str, place: int, generated: tuple[GeneratedColumn, ...]
     ) -> None:
         """From `place` on, unless a later DDL of the table is known."""
         in_force = self.at(database, table, place)
@@ -114,7 +105,7 @@ class SchemaHistory:
     def tables(self) -> Iterator[TableKey]:
         return (key for key in self._versions if key[1])
 
-    def restate(self, left: LogPosition, place: LogPosition) -> None:
+    def restate(self, left: int, place: int) -> None:
         """Let what holds at `left` hold at `place` too, where another log goes on from there. A
         table that is known from just there keeps what is known.
         """
@@ -123,13 +114,13 @@ class SchemaHistory:
             if version is not None and all(restated.place != place for restated in known):
                 self.add(*key, replace(version, place=place))
 
-    def up_to(self, place: LogPosition) -> SchemaHistory:
+    def up_to(self, place: int) -> SchemaHistory:
         """Without versions after `place`; reading will add them again."""
         return self._rebuilt(
             {key: [v for v in known if v.place <= place] for key, known in self._versions.items()}
         )
 
-    def compacted(self, oldest: LogPosition, *, keep_since_us: int) -> SchemaHistory:
+    def compacted(self, oldest: int, *, keep_since_us: int) -> SchemaHistory:
         """Without versions that are no longer needed: of each table the one that holds at `oldest`,
         the earliest place that is read again (cursor, suspended targets, open XA transactions),
         stays, and so does all that is later or was committed since `keep_since_us`.
@@ -162,7 +153,7 @@ class SchemaHistory:
                 "table": table,
                 "versions": [
                     {
-                        "place": list(version.place),
+                        "place": version.place,
                         "origin": version.origin.value,
                         "schema": None
                         if version.schema is None
@@ -193,7 +184,7 @@ class SchemaHistory:
         for table in plain["tables"]:
             history._versions[table["database"], table["table"]] = [
                 Version(
-                    place=LogPosition(*known["place"]),
+                    place=known["place"],
                     origin=Origin(known["origin"]),
                     schema=None
                     if known["schema"] is None

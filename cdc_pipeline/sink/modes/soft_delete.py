@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows, expand
@@ -84,7 +83,7 @@ class SoftDelete(SinkMode):
 
     def replaced_sql(self, rows: ReplacedRows) -> str:
         cursor = rows.record.cursor_after
-        place = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
+        place = cursor.seq
         marked = {
             OP_COLUMN: "'delete'",
             SEQ_COLUMN: seq_literal(place),

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import pymysql
 
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
@@ -34,7 +35,7 @@ from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.schema.source_table import SourceTable, resolved_column
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
@@ -491,10 +492,10 @@ def _state(declared: str, *, is_mariadb: bool) -> SourceTable | None:
     history = SchemaHistory()
     logged = LoggedStatement(
         parse_statement(_create(declared), "d", is_mariadb=is_mariadb, modes=_MODES),
-        LogPosition(1, 1, 1),
+        pack_seq(1, 1, 1),
     )
     apply(history, logged, lambda _database, _table: True)
-    version = history.at("d", "t", LogPosition(1, 1, 2))
+    version = history.at("d", "t", pack_seq(1, 1, 2))
     assert version is not None
     if version.schema is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.schema.catalog import column_of
@@ -21,7 +22,7 @@ from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.evolution.changes import KnownTable, decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type, target_columns
@@ -97,7 +98,7 @@ class Grammar:
             return True
         self.modes_of_last = self.modes
         self._offset += 10
-        place = LogPosition(1, 1, self._offset)
+        place = pack_seq(1, 1, self._offset)
         logged = LoggedStatement(
             parse_statement(sql, self._database, is_mariadb=self.is_mariadb, modes=self.modes),
             place,
@@ -128,7 +129,7 @@ class Grammar:
     def kept(self, alter: str, table: str) -> set[str]:
         """Columns that an ALTER TABLE is decided to leave as they are; none if it is refused, or
         only a look at all rows could tell."""
-        version = self.history.at("g", table, LogPosition(1, 1, self._offset))
+        version = self.history.at("g", table, pack_seq(1, 1, self._offset))
         assert version is not None
         assert version.schema is not None
         state = SourceTable(
@@ -165,7 +166,7 @@ class Grammar:
         return found
 
     def read_charset(self, database: str) -> str:
-        version = self.history.at(database, "", LogPosition(1, 1, self._offset))
+        version = self.history.at(database, "", pack_seq(1, 1, self._offset))
         return "" if version is None else version.charset
 
     def servers_charset(self, database: str) -> str:
@@ -179,7 +180,7 @@ class Grammar:
 
     def read_table(self, table: str) -> tuple[list[Column], tuple[str, ...], str] | str:
         """What is known of a table: columns, key and charset; or why nothing is."""
-        version = self.history.at("g", table, LogPosition(1, 1, self._offset))
+        version = self.history.at("g", table, pack_seq(1, 1, self._offset))
         assert version is not None
         if version.schema is None:
             return version.why

@@ -12,6 +12,7 @@ import numpy as np
 from cdc_pipeline.binlog.chunk import EventSlice, Role
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
@@ -20,7 +21,7 @@ from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.schema.evolution.changes import KnownTable
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
+from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
@@ -58,7 +59,7 @@ class Reading:
 
     def _history(self, start: Position, *, asks: bool) -> Schemas:
         source = live_source(self._server) if asks else None
-        history = self._file.read().up_to(LogPosition(EPOCH, *start.order))
+        history = self._file.read().up_to(pack_seq(EPOCH, *start.order))
         captured = self._filter.captured
         return Schemas(
             history,

@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import DROPPED, Origin, SchemaHistory, Version
 from tests.servers import Server
 
 
 def version(offset: int, *names: str, epoch: int = 1, time_us: int = -1) -> Version:
     columns = tuple(Column(name, Kind.INT32, -1, 0, nullable=True) for name in names)
     return Version(
-        LogPosition(epoch, 1, offset),
+        pack_seq(epoch, 1, offset),
         Origin.DDL,
         TableSchema("d", "t", columns, (0,)),
         time_us=time_us,
@@ -31,7 +32,7 @@ def version(offset: int, *names: str, epoch: int = 1, time_us: int = -1) -> Vers
 def names_at(
     history: SchemaHistory, offset: int, *, epoch: int = 1, table: str = "t"
 ) -> list[str] | None:
-    found = history.at("d", table, LogPosition(epoch, 1, offset))
+    found = history.at("d", table, pack_seq(epoch, 1, offset))
     return None if found is None or found.schema is None else list(found.schema.column_names)
 
 
@@ -44,7 +45,7 @@ def test_the_latest_version_up_to_a_place_holds_whatever_the_order_of_adding(
         history.add("d", "t", version(offset, f"c{offset}"))
     before = [offset for offset in offsets if offset <= asked]
     assert names_at(history, asked) == ([f"c{max(before)}"] if before else None)
-    kept = history.compacted(LogPosition(1, 1, asked), keep_since_us=-1)
+    kept = history.compacted(pack_seq(1, 1, asked), keep_since_us=-1)
     assert SchemaHistory.from_json(kept.to_json()) == SchemaHistory(_versions=kept._versions)
     for later in range(asked, 61):
         assert names_at(kept, later) == names_at(history, later)
@@ -55,15 +56,17 @@ def test_k2_what_lies_behind_the_cursor_is_made_again() -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "a"))
     history.add("d", "t", version(30, "a", "b"))
-    assert names_at(history.up_to(LogPosition(1, 1, 20)), 40) == ["a"]
+    assert names_at(history.up_to(pack_seq(1, 1, 20)), 40) == ["a"]
 
 
 def test_k7_versions_of_the_fallback_interval_stay() -> None:
     history = SchemaHistory()
     for offset in (10, 20, 30, 40):
         history.add("d", "t", version(offset, f"c{offset}", time_us=offset * 1000))
-    kept = history.compacted(LogPosition(1, 1, 40), keep_since_us=25_000)
-    assert [known.place.offset for known in kept.versions("d", "t")] == [20, 30, 40]
+    kept = history.compacted(pack_seq(1, 1, 40), keep_since_us=25_000)
+    assert [known.place for known in kept.versions("d", "t")] == [
+        pack_seq(1, 1, offset) for offset in (20, 30, 40)
+    ]
 
 
 def test_k1_another_epoch_takes_over_only_where_it_goes_on_from_the_same_transaction() -> None:
@@ -71,25 +74,25 @@ def test_k1_another_epoch_takes_over_only_where_it_goes_on_from_the_same_transac
     history.add("d", "t", version(900, "a"))
     history.add("d", "t", version(950, "a", "b"))
     assert names_at(history, 100, epoch=2) is None
-    history.restate(LogPosition(1, 1, 960), LogPosition(2, 1, 100))
+    history.restate(pack_seq(1, 1, 960), pack_seq(2, 1, 100))
     assert names_at(history, 99, epoch=2) is None
     assert names_at(history, 100, epoch=2) == ["a", "b"]
     # A target reads again from earlier on: what it makes known there ends where the epoch goes on.
-    history.restate(LogPosition(1, 1, 940), LogPosition(2, 1, 50))
+    history.restate(pack_seq(1, 1, 940), pack_seq(2, 1, 50))
     history.add("d", "t", version(60, "a", "c", epoch=2))
     assert names_at(history, 50, epoch=2) == ["a"]
     assert names_at(history, 99, epoch=2) == ["a", "c"]
     assert names_at(history, 100, epoch=2) == ["a", "b"]
-    history.restate(LogPosition(1, 1, 940), LogPosition(2, 1, 100))
+    history.restate(pack_seq(1, 1, 940), pack_seq(2, 1, 100))
     assert names_at(history, 100, epoch=2) == ["a", "b"]
 
 
 def test_a_dropped_table_is_forgotten_once_nobody_stands_before_it() -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "a"))
-    history.add("d", "t", Version(LogPosition(1, 1, 20), Origin.DDL, None, why=DROPPED))
-    assert len(history.compacted(LogPosition(1, 1, 15), keep_since_us=-1).versions("d", "t")) == 2
-    assert history.compacted(LogPosition(1, 1, 25), keep_since_us=-1).versions("d", "t") == ()
+    history.add("d", "t", Version(pack_seq(1, 1, 20), Origin.DDL, None, why=DROPPED))
+    assert len(history.compacted(pack_seq(1, 1, 15), keep_since_us=-1).versions("d", "t")) == 2
+    assert history.compacted(pack_seq(1, 1, 25), keep_since_us=-1).versions("d", "t") == ()
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -125,11 +128,11 @@ def test_what_the_text_does_not_tell_is_unknown_from_there_on(sql: str) -> None:
     history.add("d", "t", version(10, "id", "a"))
     apply(
         history,
-        LoggedStatement(parse_statement(sql, "d"), LogPosition(1, 1, 20)),
+        LoggedStatement(parse_statement(sql, "d"), pack_seq(1, 1, 20)),
         lambda _database, _table: True,
     )
     assert names_at(history, 19) == ["id", "a"]
-    found = history.at("d", "t", LogPosition(1, 1, 20))
+    found = history.at("d", "t", pack_seq(1, 1, 20))
     assert found is not None
     assert found.schema is None
     assert "cannot be read with certainty" in found.why
@@ -162,10 +165,10 @@ def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str
         for offset, said in ((1, create), (2, sql)):
             logged = LoggedStatement(
                 parse_statement(said, fresh_database, is_mariadb=is_mariadb),
-                LogPosition(1, 1, offset),
+                pack_seq(1, 1, offset),
             )
             apply(history, logged, lambda _database, _table: True)
-        found = history.at(fresh_database, "t", LogPosition(1, 1, 3))
+        found = history.at(fresh_database, "t", pack_seq(1, 1, 3))
         assert found is not None, sql
         assert found.schema is not None, (sql, found.why)
         columns = server.query(
@@ -199,19 +202,19 @@ def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says(
         history = SchemaHistory()
         apply(
             history,
-            LoggedStatement(parse_statement(sql, "d"), LogPosition(1, 1, 5)),
+            LoggedStatement(parse_statement(sql, "d"), pack_seq(1, 1, 5)),
             lambda _database, _table: True,
         )
-        version = history.at("d", "t", LogPosition(1, 1, 9))
+        version = history.at("d", "t", pack_seq(1, 1, 9))
         assert version is not None
         assert (version.schema is not None) is is_known, sql
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET ascii"
     apply(
         history,
-        LoggedStatement(parse_statement(convert, "d"), LogPosition(1, 1, 15)),
+        LoggedStatement(parse_statement(convert, "d"), pack_seq(1, 1, 15)),
         lambda _database, _table: True,
     )
-    version = history.at("d", "t", LogPosition(1, 1, 19))
+    version = history.at("d", "t", pack_seq(1, 1, 19))
     assert version is not None
     assert version.schema is None
     assert "labels" in version.why

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import SchemaHistory, Version
 
 
 def history_of(
@@ -20,7 +21,7 @@ def history_of(
     for number, sql in enumerate(statements, 1):
         logged = LoggedStatement(
             parse_statement(sql, "d", is_mariadb=is_mariadb, modes=modes),
-            LogPosition(1, 1, 10 * number),
+            pack_seq(1, 1, 10 * number),
             server_charset=server_charset,
         )
         apply(history, logged, lambda _database, _table: True)
@@ -28,7 +29,7 @@ def history_of(
 
 
 def last(history: SchemaHistory, table: str = "t", database: str = "d") -> Version:
-    found = history.at(database, table, LogPosition(1, 1, 10_000))
+    found = history.at(database, table, pack_seq(1, 1, 10_000))
     assert found is not None
     return found
 
