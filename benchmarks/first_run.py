@@ -9,13 +9,12 @@ first with an empty folder for compiled kernels, then with the folder that this 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.processes import spent
 from benchmarks.report import Figure, report
 from cdc_pipeline.demo import SHOP_DIRECTORY
 
@@ -43,18 +42,11 @@ def main() -> int:
 def _decoded(folder: Path) -> tuple[float, str]:
     """CPU-seconds of decoding the shop's journals, and what was written to standard error."""
     command = [sys.executable, "-m", "cdc_pipeline.cli", "binlog", "--format", "parquet"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
+    done = spent(
         [*command, "--output", str(folder / "rows"), str(SHOP_DIRECTORY / "journals")],
         env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "kernels")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu_s, done.stderr
+    return done.cpu_s, done.errors
 
 
 if __name__ == "__main__":

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import resident_mib, told_by
 from benchmarks.report import Figure, report
 
 GIB = 1 << 30
@@ -79,11 +78,7 @@ def main() -> int:
 
 
 def _figures(name: str, asked: dict[str, Any], length: int, digest: str) -> list[Figure]:
-    command = [sys.executable, "-m", "benchmarks.large_events", "child", json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = told_by("benchmarks.large_events", "child", json.dumps(asked))
     if found["values"][-1] != [length, digest]:
         raise SystemExit(f"{name}: expected {length} bytes {digest}, got {found['values']}")
     event_mib = found["event_bytes"] / 2**20
@@ -93,10 +88,6 @@ def _figures(name: str, asked: dict[str, Any], length: int, digest: str) -> list
                TIMES_THE_EVENT * event_mib + 64),
         Figure(f"{name}: seconds", found["seconds"], "s", 120.0),
     ]  # fmt: skip
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _child(asked: dict[str, Any]) -> int:
@@ -130,7 +121,7 @@ def _child(asked: dict[str, Any]) -> int:
         )
         source.close()
 
-    idle_mib, began_s = _peak_mib(), time.monotonic()
+    idle_mib, began_s = resident_mib(), time.monotonic()
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda slices: not taken.extend(slices),  # type: ignore[func-returns-value]  # None: go on
@@ -154,8 +145,8 @@ def _child(asked: dict[str, Any]) -> int:
                         view = value.as_buffer()
                         values.append([view.size, hashlib.sha256(view).hexdigest()])
     print(json.dumps({
-        "values": values, "event_bytes": event_bytes, "idle_mib": idle_mib, "peak_mib": _peak_mib(),
-        "seconds": time.monotonic() - began_s,
+        "values": values, "event_bytes": event_bytes, "idle_mib": idle_mib,
+        "peak_mib": resident_mib(), "seconds": time.monotonic() - began_s,
     }))  # fmt: skip
     return 0
 

@@ -12,14 +12,13 @@ whatever the backlog.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.decode.workloads import cache_folder
+from benchmarks.processes import resident_mib, told_by
 from benchmarks.report import Figure, report
 from tests.servers import Server
 
@@ -77,15 +76,7 @@ def main() -> int:
     peaks = {}
     for shape in ("many", "one"):
         for size_mib in SIZES_MIB:
-            done = subprocess.run(
-                [sys.executable, "-m", "benchmarks.memory", "child", str(size_mib), shape],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise SystemExit(done.stderr)
-            found = json.loads(done.stdout.splitlines()[-1])
+            found = told_by("benchmarks.memory", "child", size_mib, shape)
             peaks[shape, size_mib] = found["peak_mib"] - found["idle_mib"]
             name = (
                 f"{size_mib} MiB in {'one transaction' if shape == 'one' else 'many transactions'}"
@@ -94,10 +85,6 @@ def main() -> int:
         growth = peaks[shape, SIZES_MIB[1]] - peaks[shape, SIZES_MIB[0]]
         figures.append(Figure(f"growth with the backlog, {shape}", growth, "MiB", 32.0))
     return report("memory of a capture", figures)
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _child(size_mib: int, one_transaction: bool) -> int:
@@ -138,9 +125,9 @@ def _child(size_mib: int, one_transaction: bool) -> int:
 
     with tempfile.TemporaryDirectory(prefix="cdc-bench-memory-") as folder:
         run(Path(folder) / "warm", 1)  # compiles the kernels, which takes memory of its own
-        idle_mib = _peak_mib()
+        idle_mib = resident_mib()
         run(Path(folder) / "full", size_mib)
-    print(json.dumps({"idle_mib": idle_mib, "peak_mib": _peak_mib()}))
+    print(json.dumps({"idle_mib": idle_mib, "peak_mib": resident_mib()}))
     return 0
 
 

@@ -13,9 +13,6 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. `at_most` or `at_least` is the target; neither for a figure that is only
-    reported."""
-
     name: str
     value: float
     unit: str
@@ -36,7 +33,6 @@ class Figure:
 
 
 def report(title: str, figures: list[Figure], *, as_json: bool = "--json" in sys.argv) -> int:
-    """Print the figures; the process's exit code."""
     if as_json:
         print(json.dumps([{**asdict(figure), "met": figure.is_met} for figure in figures]))
     else:

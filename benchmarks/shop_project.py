@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.processes import Spent, spent
 
 ROOT = Path(__file__).resolve().parents[1]
 JOURNALS = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"
@@ -21,16 +21,12 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class ShopProject:
-    """A folder with jobs, lake and Dagster's home of its own."""
-
     root: Path
 
     def python(self, program: str) -> list[str]:
-        """Return the command that runs `program`."""
         return [sys.executable, "-c", program]
 
     def command(self, *arguments: str) -> list[str]:
-        """Return the command line of a `cdc-pipeline` command."""
         return [
             str(Path(sys.executable).parent / "cdc-pipeline"),
             "--jobs",
@@ -39,41 +35,22 @@ class ShopProject:
         ]
 
     def run(self, command: Sequence[str]) -> str:
-        """Run a command to its end; return its standard output.
+        return self._spent(command).output
 
-        Raises:
-            SystemExit: it failed.
-        """
+    def _spent(self, command: Sequence[str]) -> Spent:
         environment = {**os.environ, "DAGSTER_HOME": str(self.root / "home")}
         # As installed: modules are not compiled again by each process.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        done = subprocess.run(
-            command,
-            env=environment,
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
-        return done.stdout
+        return spent(command, env=environment, cwd=self.root)
 
     def cpu_s(self, command: Sequence[str], *, repeats: int = REPEATS) -> float:
         """Return the median CPU-seconds of a command and its children, after one run to warm up."""
         self.run(command)
-        found = []
-        for _ in range(repeats):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            self.run(command)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        return statistics.median(found)
+        return statistics.median(self._spent(command).cpu_s for _ in range(repeats))
 
 
 @contextmanager
 def captured_shop() -> Iterator[ShopProject]:
-    """Capture the shop into a lake in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="cdc-bench-shop-") as folder:
         root = Path(folder)
         shutil.copytree(ROOT / "jobs", root / "jobs")

@@ -9,7 +9,6 @@ time. The large transaction passes in a process of its own, whose peak resident 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import search
+from benchmarks.processes import resident_mib, told_by
 from benchmarks.report import Figure, report
 from benchmarks.store_journal import TRANSACTION_EVENTS, small_transactions
 from benchmarks.store_passage import pass_through
@@ -81,7 +81,6 @@ def journal_rows() -> list[Figure]:
 
 
 def journal_to_acks(config: PipelineConfig) -> None:
-    """The archived journal through the store."""
     source = build_source(config)
     journal = source.journals()[-1]
     passed = pass_through(
@@ -222,19 +221,11 @@ def _chunk_of(data: np.ndarray, types: Sequence[int], offset: int) -> Chunk:
 
 def large_transaction_row() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="cdc-bench-store-") as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.store", "large", folder],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found = json.loads(done.stdout.splitlines()[-1])
+        found = told_by("benchmarks.store", "large", folder)
     return [
         Figure(
             "a transaction of 2 GiB through the mixed store: peak memory",
-            found["peak_bytes"] / 1e6,
+            found["peak_mib"] * 1.048576,
             "MB",
             600.0,
         ),
@@ -244,7 +235,6 @@ def large_transaction_row() -> list[Figure]:
 
 
 def large_transaction(folder: Path) -> int:
-    """Feed one transaction piece by piece; the first get waits until half of it was put."""
     store = MixedEventStore(folder / "store", memory_bytes=64 << 20)
     store.start()
     buffer = TransactionBuffer(store.put, is_isolated=lambda _query: False, source="mysql:7")
@@ -287,15 +277,8 @@ def large_transaction(folder: Path) -> int:
     spilled = store.spilled_events * LARGE_EVENT_BYTES
     store.stop()
     seconds = time.perf_counter() - begin
-    print(json.dumps({"peak_bytes": _peak_bytes(), "spilled_bytes": spilled, "seconds": seconds}))
+    print(json.dumps({"peak_mib": resident_mib(), "spilled_bytes": spilled, "seconds": seconds}))
     return 0
-
-
-def _peak_bytes() -> int:
-    """Peak resident memory since this program began; `getrusage` would count what its parent had at
-    the fork."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 # -- search by time --------------------------------------------------------------------------------

@@ -15,8 +15,6 @@ from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What came through."""
-
     events: int
     event_bytes: int
     transactions: int

@@ -24,18 +24,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def source_digest() -> str:
-    """SHA-256 of the source."""
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
 
 
 def recorded_digest(jar: Path) -> str:
-    """That of the source which a jar was made from."""
     with zipfile.ZipFile(jar) as opened:
         return opened.read(SOURCE_ENTRY).decode().strip()
 
 
 def main() -> int:
-    """Write the jar."""
     jars = [*jar_paths(), *(Path(pyspark.__file__).parent / "jars").glob("*.jar")]
     with tempfile.TemporaryDirectory() as folder:
         path = ":".join(map(str, jars))

@@ -66,7 +66,6 @@ def read_table(server: Server, table: str) -> tuple[dict[str, Any], list[list[st
 
 
 def write_expected(server: Server, folder: Path) -> dict[str, int]:
-    """The expected files of all tables; rows per table."""
     folder.mkdir(parents=True)
     counts = {}
     for table in TABLES:
@@ -85,7 +84,6 @@ def write_expected(server: Server, folder: Path) -> dict[str, int]:
 
 
 def record(output: Path) -> dict[str, Any]:
-    """Make the recording in `output`, which must not exist; what recording.json holds."""
     points: dict[str, dict[str, Any]] = {}
 
     def take(name: str, folder: str) -> None:
@@ -138,7 +136,6 @@ def record(output: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Replace the recorded shop by a new recording."""
     started = time.monotonic()
     unfinished = SHOP_DIRECTORY.with_name(SHOP_DIRECTORY.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -83,7 +83,6 @@ def selected(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def record(file: Path) -> None:
-    """Write journal and expected rows of one golden SQL file."""
     head, statements = statements_of(file)
     options = dict(option.split("=", 1) for option in head.get("options", "").split())
     server = Server(head["server"], {"server_id": SERVER_ID, **options})  # type: ignore[arg-type]
@@ -112,7 +111,6 @@ def record(file: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Record the named journals, or all."""
     for file in sorted(GOLDEN.glob("*.sql")):
         if not names or file.stem in names:
             record(file)

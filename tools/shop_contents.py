@@ -154,7 +154,6 @@ class Contents:
         self.random = random.Random(seed)
 
     def customer(self, number: int) -> Row:
-        """One row of customers, before ALTER TABLE."""
         r = self.random
         first, last = r.choice(_FIRST), r.choice(_LAST)
         emoji = " " + r.choice(_EMOJI) if r.random() < 0.1 else ""
@@ -178,7 +177,6 @@ class Contents:
         )
 
     def product(self, number: int) -> Row:
-        """One row of products."""
         r = self.random
         odd = number <= 40
         return (
@@ -198,7 +196,6 @@ class Contents:
         )
 
     def order(self, number: int, *, customer_id: int, at: datetime) -> Row:
-        """One row of orders, before ALTER TABLE."""
         r = self.random
         late_s = r.randrange(-3600, 400_000)
         return (
@@ -213,7 +210,6 @@ class Contents:
         )
 
     def items(self, order_id: int, *, products: int) -> list[Row]:
-        """One to four rows of order_items."""
         r = self.random
         return [
             (
@@ -228,7 +224,6 @@ class Contents:
         ]
 
     def movement(self, number: int, *, products: int, day: date) -> Row:
-        """One row of stock_movements."""
         r = self.random
         at = None if r.random() < 0.1 else _time_text(r.randrange(86_400_000), digits=3)
         return (number, r.randrange(1, products + 1), r.randrange(-40, 60), day.isoformat(), at)

@@ -57,13 +57,11 @@ class Recorder:
         self.connection = self._connect()
 
     def ddl(self, statement: str) -> None:
-        """One statement that changes no rows."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement)
 
     @contextmanager
     def transaction(self, *, commit: bool = True) -> Iterator[None]:
-        """A transaction; its changes count when it commits."""
         self.connection.begin()
         self._open = []
         yield
@@ -79,7 +77,6 @@ class Recorder:
     def insert(
         self, table: str, rows: list[Row], *, columns: str = "", schema: str = "shop"
     ) -> None:
-        """One multi-row INSERT."""
         marks = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
         names = f" ({columns})" if columns else ""
         values = ", ".join([marks] * len(rows))
@@ -87,11 +84,9 @@ class Recorder:
         self._change(table, "insert", f"INSERT INTO {schema}.{table}{names} VALUES {values}", flat)
 
     def update(self, table: str, rest: str, *args: object) -> None:
-        """``UPDATE shop.<table> <rest>``."""
         self._change(table, "update", f"UPDATE shop.{table} {rest}", args)
 
     def delete(self, table: str, rest: str, *args: object) -> None:
-        """``DELETE FROM shop.<table> <rest>``."""
         self._change(table, "delete", f"DELETE FROM shop.{table} {rest}", args)
 
     def update_batch(self, table: str, rests: list[str]) -> None:
@@ -104,7 +99,6 @@ class Recorder:
         self._open.append((table, "update", changed))
 
     def mark(self) -> None:
-        """A savepoint."""
         self.ddl("SAVEPOINT here")
         self._marked = len(self._open)
 
@@ -334,7 +328,6 @@ def _rolled_back(scene: Scene) -> None:
 
 
 def _coupons(scene: Scene) -> None:
-    """ADD COLUMN, nullable and without a default."""
     scene.recorder.ddl("ALTER TABLE shop.orders ADD COLUMN coupon VARCHAR(24) NULL")
     with scene.recorder.transaction():
         scene.recorder.update(

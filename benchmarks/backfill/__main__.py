@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.backfill.journals import TABLE, write_archive
+from benchmarks.processes import told_by, tree_cpu_s
 from benchmarks.report import Figure, report
-from benchmarks.snapshot.cpu import tree_cpu_s
 
 SPARK: Final = {"master": "local[2]", "driver_memory": "2g"}
 WAYS: Final = ("one_after_the_other", "parallel")
@@ -41,7 +40,6 @@ class Spent:
 
 
 def fill(way: str, archive: Path, side: Path) -> Spent:
-    """Replay the whole archive into a side lake."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.operations.backfill.backfill import backfill
     from cdc_pipeline.run.capture.segments.division import Parallel
@@ -84,16 +82,8 @@ CHANGES = int(os.environ.get("CHANGES", "1000000"))
 CPU_TIMES_MAX = 1.5
 
 
-def _told(*arguments: str) -> str:
-    """What a process of its own prints last."""
-    command = [sys.executable, "-m", "benchmarks.backfill", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.splitlines()[-1]
-
-
 def measured(way: str, archive: Path, side: Path) -> Spent:
-    """One way, in a process of its own."""
-    spent = Spent(**json.loads(_told("way", way, str(archive), str(side))))
+    spent = Spent(**told_by("benchmarks.backfill", "way", way, archive, side))
     print(f"{way}: {spent.cpu_s:.1f} CPU-s, {spent.wall_s:.1f} s", file=sys.stderr, flush=True)
     return spent
 
@@ -115,7 +105,7 @@ def main() -> int:
         write_archive(archive, CHANGES)
         size_mib = sum(file.stat().st_size for file in archive.iterdir()) / (1 << 20)
         in_order, parallel = (measured(way, archive, folder / way) for way in WAYS)
-        rows, differing = json.loads(_told("same", name))
+        rows, differing = told_by("benchmarks.backfill", "same", name)
     if not rows or differing:
         raise SystemExit(f"the two ways differ in {differing:,} of {rows:,} rows")
     share = parallel.bytes_parallel / (1 << 20) / size_mib

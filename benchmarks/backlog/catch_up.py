@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from benchmarks.backlog.journals import name_of
 from benchmarks.decode.workloads import cache_folder
 from benchmarks.history.tables import History, counted_sink
+from benchmarks.processes import resident_mib, told_by
 from benchmarks.report import Figure
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -59,29 +57,19 @@ def child(folder: Path) -> int:
     begun_s = time.process_time()
     batches = _capture(folder / "journals", folder / "lake")
     cpu_s = time.process_time() - begun_s
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"cpu_s": cpu_s, "peak_mib": peak_mib, "batches": batches}))
+    print(json.dumps({"cpu_s": cpu_s, "peak_mib": resident_mib(), "batches": batches}))
     return 0
 
 
 def _measured(folder: Path, gigabytes: float) -> dict[str, float]:
-    """Return what a process of its own reports of a backlog of this size."""
     first, second = _recorded()
     links = max(1, round(gigabytes * _GIGABYTE / second.stat().st_size))
     for name, count in (("warm", 1), ("journals", links)):
         (folder / name).mkdir(parents=True)
         for number, file in enumerate([first, *[second] * count], 1):
             _link(file, folder / name / name_of(number))
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.backlog", "child", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
+    found: dict[str, float] = told_by("benchmarks.backlog", "child", folder)
     shutil.rmtree(folder)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return {**found, "bytes": links * second.stat().st_size}
 
 
@@ -93,7 +81,6 @@ def _link(file: Path, name: Path) -> None:
 
 
 def _capture(journals: Path, lake: Path) -> int:
-    """Capture an archive whole; return the number of batches."""
     config = PipelineConfig.model_validate(
         {
             "name": "backlog",

@@ -27,11 +27,8 @@ _ROW_BYTES = 8 << 10
 
 @dataclass(frozen=True)
 class Archive:
-    """The archive, and one transaction in the middle of a whole journal.
-
-    Attributes:
-        gtid_set: everything that was executed before that transaction.
-        time_us: its commit time.
+    """The archive, and one transaction in the middle of a whole journal. `gtid_set`: everything
+    that was executed before that transaction; `time_us`: its commit time.
     """
 
     folder: Path
@@ -44,7 +41,6 @@ class Archive:
 
 
 def write_archive(folder: Path, journals: int) -> Archive:
-    """Write the archive."""
     folder.mkdir(parents=True)
     middle = journals * 7 // 10
     found = None
@@ -77,12 +73,10 @@ def write_archive(folder: Path, journals: int) -> Archive:
 
 
 def name_of(number: int) -> str:
-    """Return the name of a journal."""
     return f"binlog.{number:06}"
 
 
 def created_s(number: int) -> int:
-    """Return when a journal was created, seconds since 1970."""
     return FIRST_S + JOURNAL_S * number
 
 

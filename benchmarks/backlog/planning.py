@@ -17,7 +17,6 @@ CPU_S_MAX = 2.0
 
 
 def figures(archive: Archive, small: Archive, folder: Path) -> list[Figure]:
-    """Return the figures of every way to start; `small` warms each way up."""
     found = []
     for name, (start, cursor, bound) in ways(archive).items():
         _planned(ways(small)[name], small, folder)

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.decode.workloads import W1, W2, Workload, journals
+from benchmarks.processes import cpu_s, jvm_pid, told_by
 from benchmarks.report import Figure, report
-from benchmarks.sink.cpu import cpu_s, jvm_pid
 from cdc_pipeline.sink.spark.java import find_java_home
 
 WAYS: Final = ("driver", "executors")
@@ -68,7 +68,6 @@ def config_of(way: str, archive: Path, lake: Path, master: str, *, stop: int | N
 
 
 def run(way: str, archive: Path, lake: Path, master: str, *, stop: int | None = None) -> Spent:
-    """Capture into an empty lake in this process, which does nothing else."""
     from cdc_pipeline.position.cursor import MemoryCursorStore
     from cdc_pipeline.run.capture.capture import capture
 
@@ -131,7 +130,6 @@ _START_TIMEOUT_S = 120
 
 @contextmanager
 def spark_cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """Run a cluster of workers with one core each; yield the master's address."""
     import pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,22 +198,13 @@ SHARE_MAX = 0.3
 _START_BYTES = 256 << 10
 
 
-def _own_process(*arguments: str) -> str:
-    """Return what a process of this benchmark prints last."""
-    command = [sys.executable, "-m", "benchmarks.cluster", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.splitlines()[-1]
-
-
 def _spent(way: str, archive: Path, lake: Path, master: str, stop: int | None = None) -> Spent:
-    text = _own_process("way", way, str(archive), str(lake), master, str(stop or ""))
-    spent = Spent(**json.loads(text))
+    spent = Spent(**told_by("benchmarks.cluster", "way", way, archive, lake, master, stop or ""))
     print(f"{lake}: {spent}", file=sys.stderr, flush=True)
     return spent
 
 
 def measured(workload: Workload, journal: Path, folder: Path, master: str) -> list[Figure]:
-    """Return the figures of one workload."""
     archive = folder / "archive"
     archive.mkdir(parents=True)
     (archive / "binlog.000001").symlink_to(journal)
@@ -232,7 +221,7 @@ def measured(workload: Workload, journal: Path, folder: Path, master: str) -> li
         beyond[way] = Spent(
             spent.process_s - start.process_s, spent.jvm_s - start.jvm_s, spent.changes, 0
         )
-    tables = json.loads(_own_process("contents", str(folder)))
+    tables = told_by("benchmarks.cluster", "contents", folder)
     differing = sum(len({tuple(found) for found in of.values()}) > 1 or len(of) < len(WAYS)
                     for of in tables.values())  # fmt: skip
     figures = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from rich.table import Table
 from benchmarks.decode.peers import PEERS, Peer
 from benchmarks.decode.result import Decoded, NotRunError
 from benchmarks.decode.workloads import Workload, journals
+from benchmarks.processes import told_by
 from benchmarks.report import Figure, report
 
 START_MAX_S = 1.5
@@ -38,14 +38,9 @@ OURS = "ours, to Arrow"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One decoder on one workload.
-
-    Attributes:
-        workload, decoder: names.
-        decoded: the run with the median CPU time; None where it was not run.
-        runs_s: CPU-seconds per million changes of each run.
-        agrees: whether it found what ours found.
-        not_run: why it was not run, or "".
+    """One decoder on one workload. `workload`, `decoder`: names; `decoded`: the run with the median
+    CPU time; None where it was not run. `runs_s`: CPU-seconds per million changes of each run;
+    `agrees`: whether it found what ours found; `not_run`: why it was not run, or "".
     """
 
     workload: str
@@ -124,16 +119,7 @@ def decode_cells(
 
 
 def _own(what: str, *arguments: object) -> dict[str, float]:
-    """What our decoder, in a process of its own, prints."""
-    command = [sys.executable, "-m", "benchmarks.decode.ours", what, *map(str, arguments)]
-    return _json_of(command)
-
-
-def _json_of(command: list[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = told_by("benchmarks.decode.ours", what, *arguments)
     return found
 
 
@@ -156,7 +142,7 @@ def live_figures(recorded: Sequence[tuple[Workload, Path]]) -> list[Figure]:
     figures = []
     for number, (workload, path) in enumerate(recorded[:2]):
         _say(f"{workload.name}: live")
-        found = _json_of([sys.executable, "-m", "benchmarks.decode.live", str(path)])
+        found = told_by("benchmarks.decode.live", path)
         names = ("dropping_s", "dropping_packets_s", "reading_s")
         dropping, packets, reading = (statistics.median(found[name]) for name in names)
         ratio_max = LIVE_RATIO_MAX if number == 0 else None

@@ -78,7 +78,6 @@ def measure(journal: Path) -> dict[str, list[float]]:
 
 
 def drop(config: PipelineConfig, size_bytes: int) -> None:
-    """Receive as many bytes as the journal has; their packets' headers are a little more."""
     source = _source(config)
     dump = open_dump(source.config, DumpRequest("mysql", _JOURNAL, len(b"\xfebin")), source.replica)
     block = np.empty(BLOCK_BYTES, np.uint8)
@@ -124,7 +123,6 @@ def _drop_packets(block: NDArray[np.uint8], size: int, state: NDArray[np.int64])
 
 
 def read(config: PipelineConfig, size_bytes: int) -> None:
-    """All that the journal holds, into the store and out of it."""
     source = _source(config)
     passed = pass_through(config, source, Position(_JOURNAL, 4), Position(_JOURNAL, size_bytes))
     source.close()

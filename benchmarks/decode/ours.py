@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.processes import resident_mib
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
@@ -81,17 +82,10 @@ def _memory(path: Path, bytes_max: int) -> dict[str, float]:
     """Idle: after the first rows, when all code is loaded."""
     for _ in decode_file(path, _FIRST_BYTES):
         pass
-    idle_mib = _status_mib("VmRSS")
+    idle_mib = resident_mib("VmRSS")
     for _ in decode_file(path, bytes_max):
         pass
-    return {"idle_mib": idle_mib, "peak_mib": _status_mib("VmHWM")}
-
-
-def _status_mib(name: str) -> float:
-    """A figure of this process since its program began; `getrusage` would count what its parent had
-    at the fork."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
+    return {"idle_mib": idle_mib, "peak_mib": resident_mib()}
 
 
 def main(arguments: list[str]) -> None:

@@ -11,15 +11,10 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One decode of a journal, or of its first part.
-
-    Attributes:
-        changes: row changes: an insert, an update or a delete of one row each.
-        images: row images; an update has two.
-        cells: values in them, NULLs among them.
-        nulls: NULLs among them.
-        cpu_s: the process's CPU clock for it, all threads.
-        is_whole: False where only the journal's first changes were decoded.
+    """One decode of a journal, or of its first part. `changes`: row changes: an insert, an update
+    or a delete of one row each; `images`: row images; an update has two. `cells`: values in
+    them, NULLs among them; `nulls`: NULLs among them; `cpu_s`: the process's CPU clock for it,
+    all threads; `is_whole`: False where only the journal's first changes were decoded.
     """
 
     changes: int

@@ -15,7 +15,6 @@ _WIDE_STATEMENT_ROWS = 500
 
 
 def _prepare_numbers(cursor: Cursor, count: int) -> None:
-    """The table `numbers`, n from 1 to `count`."""
     cursor.execute(f"SET cte_max_recursion_depth = {count}")
     cursor.execute("CREATE TABLE numbers (n INT NOT NULL PRIMARY KEY)")
     cursor.execute(

@@ -32,15 +32,11 @@ _SERVER_OPTIONS: dict[str, str | int | bool | Path | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is written, and what its journal must hold.
-
-    Attributes:
-        name: of the journal in the cache folder, and in the table of figures.
-        about: what a person reads below the table.
-        changes: row changes: an insert, an update or a delete of one row each.
-        prepare: makes the tables; its statements are in an earlier journal.
-        write: makes the changes.
-        target_s: at most so many CPU-seconds per million changes.
+    """What is written, and what its journal must hold. `name`: of the journal in the cache folder,
+    and in the table of figures; `about`: what a person reads below the table; `changes`: row
+    changes: an insert, an update or a delete of one row each; `prepare`: makes the tables; its
+    statements are in an earlier journal. `write`: makes the changes; `target_s`: at most so many
+    CPU-seconds per million changes.
     """
 
     name: str
@@ -92,7 +88,6 @@ def cache_folder() -> Path:
 
 
 def journals() -> Iterator[tuple[Workload, Path]]:
-    """Each workload with its journal; missing ones are recorded from a MySQL server."""
     folder = cache_folder()
     missing = [workload for workload in WORKLOADS if not _path(folder, workload).exists()]
     if missing:

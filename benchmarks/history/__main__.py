@@ -12,18 +12,15 @@ its events in the index of all runs, and the file of its own events (a hard link
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -32,6 +29,7 @@ from uuid import uuid4
 
 from benchmarks.decode.workloads import cache_folder
 from benchmarks.history.growth import GrowingLake, folder_bytes
+from benchmarks.processes import spent
 from benchmarks.report import Figure, report
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.sink.read.cuts import find_cut, list_cuts, paths_of
@@ -102,35 +100,6 @@ def _copy_rows(connection: sqlite3.Connection, table: str, run_id: str, new_ids:
     )
 
 
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> None:
-    """Have processes whose parent ends become children of this one, so that they are counted."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise SystemExit("this system cannot count the processes that a command leaves")
-
-
-def cli(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> tuple[float, str]:
-    """Run `cdc-pipeline`; return the CPU-seconds of all its processes, and what it printed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, "-m", "cdc_pipeline.cli", *arguments],
-        env={**os.environ, **env},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
-
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "bench"
 FEW, MANY = 100, int(os.environ.get("RUNS", "10000"))
@@ -143,21 +112,19 @@ RATIO_MAX = 1.2
 
 @dataclass(frozen=True)
 class Project:
-    """A project of one source, with its history."""
-
     root: Path
 
     def cli(self, *arguments: str) -> tuple[float, Any]:
-        """Return the CPU-seconds of a command and the JSON that it prints."""
-        cpu_s, printed = cli(
-            [*arguments, "--json"],
+        done = spent(
+            [sys.executable, "-m", "cdc_pipeline.cli", *arguments, "--json"],
             env={
+                **os.environ,
                 "DAGSTER_HOME": str(self.root / "home"),
                 "CDC_PIPELINE_JOBS": str(self.root / "jobs"),
             },
             cwd=self.root,
         )
-        return cpu_s, json.loads(printed)
+        return done.cpu_s, json.loads(done.output)
 
     @property
     def lake(self) -> Path:
@@ -174,7 +141,6 @@ class Project:
 
 
 def main() -> int:
-    adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="cdc-bench-history-") as folder:
         figures = _figures(Path(folder))
     return report(f"run {MANY:,} beside run {FEW}: ratios of CPU-seconds", figures)
@@ -214,7 +180,6 @@ def _figures(folder: Path) -> list[Figure]:
 
 
 def _ratio(name: str, pair: list[float], *, at_most: float | None = RATIO_MAX) -> Figure:
-    """Return the figure of (CPU-seconds at few, at many)."""
     few_s, many_s = pair
     print(f"{name}: {few_s:.4f} s, {many_s:.4f} s", file=sys.stderr)
     return Figure(name, many_s / few_s, "times", at_most)

@@ -26,10 +26,8 @@ _CHECKPOINT_EVERY = 100
 
 
 class GrowingLake:
-    """A lake with at least one cut, and the runs that make it grow.
-
-    Args:
-        config: of the pipeline; each run is bounded to one transaction.
+    """A lake with at least one cut, and the runs that make it grow. `config`: of the pipeline; each
+    run is bounded to one transaction.
     """
 
     def __init__(self, config: PipelineConfig) -> None:
@@ -89,5 +87,4 @@ def _bounded(config: PipelineConfig) -> dict[str, object]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

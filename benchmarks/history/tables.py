@@ -22,11 +22,8 @@ Commit = Callable[[BatchRecord, str, At], None]
 
 @dataclass
 class History:
-    """The tables of a lake, as their last cut has them.
-
-    Attributes:
-        commit: makes a table's new version, if anything is to be made.
-        versions: the newest version of each table.
+    """The tables of a lake, as their last cut has them. `commit`: makes a table's new version, if
+    anything is to be made; `versions`: the newest version of each table.
     """
 
     commit: Commit
@@ -71,6 +68,5 @@ class CountedTables(MemoryTables):
 
 
 def counted_sink(history: History, *, source: str, config: SinkConfig) -> Sink:
-    """Return a sink over counted tables, made as a `DeltaSink` is."""
     paths = LakePaths(config.lake_path.absolute(), source)
     return Sink(paths, tables=CountedTables(paths, history), cut_retention=config.cut_retention)

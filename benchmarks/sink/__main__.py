@@ -31,8 +31,6 @@ SLACK = 1.2
 
 
 class Side:
-    """One side in a process of its own."""
-
     def __init__(self, name: str, folder: str) -> None:
         command = [sys.executable, "-m", "benchmarks.sink", "side", name, folder]
         self._process = subprocess.Popen(
@@ -59,7 +57,6 @@ class Side:
 
 
 def serve(name: str, folder: Path) -> int:
-    """Answer the parent's calls until it closes."""
     side = Ours(folder) if name == "ours" else Plain(folder, tuned=name == "tuned")
     for line in sys.stdin:
         method, arguments, named = json.loads(line)

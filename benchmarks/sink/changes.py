@@ -16,10 +16,8 @@ JOURNAL = 7
 
 class Changes:
     """Batches of changes of one table that holds the ids 0 to `rows` - 1: eight of ten are updates,
-    one is an insert of a new id, one a delete; every key once.
-
-    Args:
-        recent: updates and deletes are of the newest fiftieth of a million ids and not of all.
+    one is an insert of a new id, one a delete; every key once. `recent`: updates and deletes are
+    of the newest fiftieth of a million ids and not of all.
     """
 
     def __init__(self, table: str, rows: int, *, recent: bool = False, seed: int = 1) -> None:
@@ -30,7 +28,6 @@ class Changes:
         self._offset = 4
 
     def batch(self, count: int) -> DecodedRows:
-        """The next `count` changes."""
         inserts, deletes = count // 10, count // 10
         lowest = max(0, self._alive - 20_000) if self._recent else 0
         existing = lowest + self._rng.choice(
@@ -46,7 +43,6 @@ class Changes:
         return self._decoded(ids[order], op[order])
 
     def inserts(self, count: int) -> DecodedRows:
-        """The next `count` changes: inserts alone."""
         ids = np.arange(self._alive, self._alive + count)
         self._alive += count
         return self._decoded(ids, np.full(count, INSERT, np.uint8))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decode.workloads import W1, cache_folder
+from benchmarks.processes import cpu_s, jvm_pid, spent_s
 from benchmarks.sink.changes import Changes
-from benchmarks.sink.cpu import cpu_s, jvm_pid, spent_s
 from benchmarks.sink.tables import TABLE, base_table, link_table, target_of
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig, SparkConfig

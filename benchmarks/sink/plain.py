@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.decode.workloads import W1, cache_folder
+from benchmarks.processes import jvm_pid, spent_s
 from benchmarks.sink.changes import Changes
-from benchmarks.sink.cpu import jvm_pid, spent_s
 from benchmarks.sink.ours import CHANGES, SMALL_CHANGES, TABLES
 from benchmarks.sink.tables import TABLE, base_table, create_as_ours, link_table
 from cdc_pipeline.binlog.decoded import DELETE, DecodedRows
@@ -40,8 +40,6 @@ TUNED = {
 
 
 class Plain:
-    """Tables in `folder`, all in one warm session."""
-
     def __init__(self, folder: Path, *, tuned: bool = False) -> None:
         self._folder = folder
         settings = {} if tuned else DEFAULTS
@@ -149,5 +147,4 @@ class Plain:
 
 
 def journal_of_bulk() -> Path:
-    """W1's journal."""
     return cache_folder() / f"{W1.name}.000001"

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.processes import told_by
 from benchmarks.report import Figure, report
 from benchmarks.snapshot.table import served
 from benchmarks.snapshot.ways import SLICE_ROWS, WAYS, Spent, Work
@@ -31,13 +31,9 @@ CONNECTORX_TIMES_MAX = 0.7
 
 
 def measured(name: str, work: Work) -> Spent:
-    """One way, in a process and a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="cdc-bench-snapshot-") as folder:
-        arguments = [name, str(work.port), folder, str(work.rows)]
-        command = [sys.executable, "-m", "benchmarks.snapshot", "way", *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    line = next(line for line in done.stdout.splitlines() if line.startswith("SPENT "))
-    spent = Spent(**json.loads(line.removeprefix("SPENT ")))
+        told = told_by("benchmarks.snapshot", "way", name, work.port, folder, work.rows)
+    spent = Spent(**told)
     print(
         f"{name}: {spent.rows:,} rows, {spent.cpu_s:.2f} CPU-s, {spent.peak_mib:.0f} MiB",
         file=sys.stderr,
@@ -50,7 +46,7 @@ def main() -> int:
     if sys.argv[1:2] == ["way"]:
         name, port, folder, rows = sys.argv[2:6]
         took = WAYS[name](Work(int(port), Path(folder), int(rows)))
-        print("SPENT " + json.dumps(took.plain()), flush=True)
+        print(json.dumps(took.plain()), flush=True)
         return 0
     with served(ROWS) as server:
         server.create_replication_user()

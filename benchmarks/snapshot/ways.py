@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decode.workloads import cache_folder
-from benchmarks.snapshot.cpu import peak_mib, tree_cpu_s
+from benchmarks.processes import resident_mib, tree_cpu_s
 from benchmarks.snapshot.table import DATABASE, TABLE
 from tests.servers.installation import fill_once
 
@@ -24,8 +24,6 @@ VERSION = "0.4.6"
 
 
 def connectorx_folder() -> Path:
-    """The folder to import it from."""
-
     def fill(unfinished: Path) -> dict[str, object]:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
         subprocess.run([*command, str(unfinished), f"connectorx=={VERSION}"], check=True)
@@ -81,10 +79,7 @@ def _row_loop(
     work: Work, write: Callable[[list[tuple[Any, ...]]], object], before_s: float
 ) -> Spent:
     """A plain script: pymysql's streaming cursor, row by row, written batch by batch. A slice,
-    scaled up.
-
-    Args:
-        before_s: CPU-seconds so far, which are spent once however many rows there are.
+    scaled up. `before_s`: CPU-seconds so far, which are spent once however many rows there are.
     """
     import pymysql
     from pymysql.cursors import SSCursor
@@ -110,11 +105,12 @@ def _row_loop(
         if rows:
             write(rows)
             read += len(rows)
-    return Spent(read, before_s + (tree_cpu_s() - before_s) * work.rows / slice_rows, peak_mib())
+    return Spent(
+        read, before_s + (tree_cpu_s() - before_s) * work.rows / slice_rows, resident_mib()
+    )
 
 
 def row_loop(work: Work) -> Spent:
-    """A row loop, into Parquet by pyarrow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -134,7 +130,6 @@ def row_loop(work: Work) -> Spent:
 
 
 def row_loop_delta(work: Work) -> Spent:
-    """A row loop, into a Delta table by Spark."""
     from cdc_pipeline.config.pipeline_config import SparkConfig
     from cdc_pipeline.sink.spark.session import SparkProvider
 
@@ -150,7 +145,6 @@ def row_loop_delta(work: Work) -> Spent:
 
 
 def _ranges(work: Work) -> list[str]:
-    """Conditions of the ranges that are read."""
     from cdc_pipeline.config.pipeline_config import LiveSourceConfig
     from cdc_pipeline.source.rows.key_ranges import plan_ranges
     from cdc_pipeline.source.rows.table_reader import TableReader
@@ -184,7 +178,7 @@ def spark_jdbc(work: Work) -> Spent:
     path = str(work.folder / "jdbc")
     frame.write.format("delta").save(path)
     rows = int(spark.read.format("delta").load(path).count())
-    return Spent(rows, tree_cpu_s(), peak_mib())
+    return Spent(rows, tree_cpu_s(), resident_mib())
 
 
 def connector() -> Path:
@@ -217,7 +211,7 @@ def reading(work: Work) -> Spent:
             for batch in reader.select(schema, bounds=bounds, where=f"id <= {work.rows}"):
                 file.write_batch(batch.rows)
                 read += len(batch)
-    return Spent(read, tree_cpu_s(), peak_mib())
+    return Spent(read, tree_cpu_s(), resident_mib())
 
 
 def arrow(work: Work) -> Spent:
@@ -229,11 +223,10 @@ def arrow(work: Work) -> Spent:
     with TableReader(LiveSourceConfig(**_source(work))) as reader:
         for batch in reader.select(schema):
             read += len(batch)
-    return Spent(read, tree_cpu_s(), peak_mib())
+    return Spent(read, tree_cpu_s(), resident_mib())
 
 
 def connectorx(work: Work) -> Spent:
-    """connectorx, rows to Arrow, partition by partition, and nothing made of them."""
     import sys
 
     sys.path.insert(0, str(connectorx_folder()))
@@ -246,7 +239,7 @@ def connectorx(work: Work) -> Spent:
         partition_on="id",
         partition_num=4,
     )
-    return Spent(len(rows), tree_cpu_s(), peak_mib())
+    return Spent(len(rows), tree_cpu_s(), resident_mib())
 
 
 def whole(work: Work) -> Spent:
@@ -265,7 +258,7 @@ def whole(work: Work) -> Spent:
         }
     )
     report = take_snapshot(config, cursors=MemoryCursorStore(), tables=[f"{DATABASE}.{TABLE}"])
-    return Spent(report.targets[f"{DATABASE}.{TABLE}"].rows, tree_cpu_s(), peak_mib())
+    return Spent(report.targets[f"{DATABASE}.{TABLE}"].rows, tree_cpu_s(), resident_mib())
 
 
 WAYS: dict[str, Callable[[Work], Spent]] = {

@@ -20,9 +20,9 @@ from typing import Final, Literal
 from benchmarks.decode.peers.build import java_command
 from benchmarks.decode.result import NotRunError
 from benchmarks.decode.workloads import Workload, journals
+from benchmarks.processes import spent
 from benchmarks.report import Figure, report
 from benchmarks.sync.ours import demo, sync
-from benchmarks.sync.spent import spent
 from tests.servers import Server
 
 VERSION: Final = "3.4.0"
@@ -36,10 +36,8 @@ def read(
     workload: Workload, journal: Path, forms: tuple[Form, ...]
 ) -> dict[Form, tuple[int, float]]:
     """For each form in which changes reach the consumer: how many did, and the CPU-seconds of the
-    engine's process.
-
-    Raises:
-        NotRunError: Maven or Java is missing, or a registry does not answer.
+    engine's process. Raises NotRunError: Maven or Java is missing, or a registry does not
+    answer.
     """
     command = java_command(_SOURCES)
     server = Server("mysql", {"max_binlog_size": 1 << 30})
@@ -95,10 +93,8 @@ def main() -> int:
 
 
 def workload_figures(workload: Workload, journal: Path, *, with_peer: bool) -> list[Figure]:
-    """The figures of one journal.
-
-    Raises:
-        SystemExit: the two sides counted different changes, or not the journal's.
+    """The figures of one journal. Raises SystemExit: the two sides counted different changes, or
+    not the journal's.
     """
     name = workload.name
     run = sync(journal)

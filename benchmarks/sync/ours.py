@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sync.spent import spent
+from benchmarks.processes import spent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,6 @@ class Run:
 
 
 def sync(journal: Path) -> Run:
-    """Bring a journal into an empty lake."""
     with _home() as root:
         (root / "journals").mkdir()
         (root / "journals" / "binlog.000001").symlink_to(journal)
@@ -66,7 +65,6 @@ def sync(journal: Path) -> Run:
 
 
 def demo() -> Run:
-    """Bring the demo's shop into an empty lake."""
     with _home() as root:
         text = (ROOT / "jobs" / "shop.yaml").read_text(encoding="utf-8")
         journals = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"

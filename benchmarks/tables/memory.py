@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.processes import told_by
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -24,9 +24,7 @@ _CHANGED = 3
 def growth_mib(batches: int) -> float:
     """Return by how much the memory of a process is larger after `batches` batches than after the
     first ten; each changes three of 500 tables, and publishes a cut of all."""
-    command = [sys.executable, "-m", "benchmarks.tables.memory", str(batches)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    first_mib, last_mib = json.loads(done.stdout)
+    first_mib, last_mib = told_by("benchmarks.tables.memory", batches)
     return float(last_mib - first_mib)
 
 

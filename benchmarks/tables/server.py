@@ -25,7 +25,6 @@ class Tables:
         self._round = 0
 
     def create(self) -> None:
-        """Create all of them, and insert their rows."""
         with self.server.root_connection(autocommit=True) as connection:
             cursor = connection.cursor()
             for name in self.names:
@@ -57,7 +56,6 @@ class Tables:
 
 @contextmanager
 def served(number: int) -> Iterator[Tables]:
-    """Run a server with tables that do not exist yet."""
     with Server("mysql", _OPTIONS) as server:
         server.execute(f"CREATE DATABASE {DATABASE}")
         yield Tables(server, number)

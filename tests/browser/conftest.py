@@ -28,7 +28,6 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="package")
 def dagit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagit]:
-    """``dagster dev`` on a copy of the shipped project whose job has never run."""
     with Dagit(copy_project(tmp_path_factory.mktemp("dagit") / "project")) as started:
         yield started
 

@@ -60,7 +60,6 @@ query Logs($id: ID!) {
 
 
 def copy_project(to: Path) -> Path:
-    """A copy of the shipped project in the folder `to`, which is made."""
     (to / "jobs").mkdir(parents=True)
     (to / "dagster_home").mkdir()
     shutil.copy(ROOT / "workspace.yaml", to)
@@ -91,7 +90,6 @@ def ask(url: str, query: str, variables: Mapping[str, object] | None = None) -> 
 
 
 def is_loaded(url: str) -> bool:
-    """Whether the Dagster at `url` answers and has loaded the project."""
     try:
         found = ask(
             url, "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
@@ -178,7 +176,6 @@ class Dagit:
         self.stop()
 
     def stop(self) -> None:
-        """End it as Ctrl-C does; whatever is left of its session is killed."""
         process = self._process
         if process is None:
             return
@@ -194,7 +191,6 @@ class Dagit:
         self._process = None
 
     def graphql(self, query: str, variables: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """See `ask`."""
         return ask(self.url, query, variables)
 
     def launch(
@@ -213,7 +209,6 @@ class Dagit:
         return self._launched(job, chosen if selection else {}, run_config, wanted)
 
     def run_job(self, job: str) -> str:
-        """Launch `job` as it is, and wait for success. The run's id."""
         return self._launched(job, {}, {})
 
     def check(self, checks: Mapping[tuple[str, ...], Sequence[str]]) -> str:
@@ -249,11 +244,9 @@ class Dagit:
         return run_id
 
     def pause(self) -> None:
-        """Wait a moment before the next question."""
         self._pause.wait(_POLL_S)
 
     def _wait_ready(self) -> None:
-        """Until it answers and has loaded the project."""
         assert self._process is not None
         deadline = time.monotonic() + START_DEADLINE_S
         while True:

@@ -10,7 +10,6 @@ from tests.browser.installation import find_browser
 
 
 def main() -> int:
-    """Print the browser, fetching it if need be. Exit code 1 if it cannot be had."""
     started = time.monotonic()
     try:
         found = find_browser()

@@ -54,13 +54,9 @@ _VERSION_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Browser:
-    """A browser that can be run.
-
-    Attributes:
-        program: the executable.
-        version: as the program itself tells, such as ``Chromium 150.0.7871.100``.
-        environment: variables that it needs beside the present ones.
-        origin: for people: where it was found.
+    """A browser that can be run. `program`: the executable; `version`: as the program itself tells,
+    such as ``Chromium 150.0.7871.100``; `environment`: variables that it needs beside the
+    present ones; `origin`: for people: where it was found.
     """
 
     program: Path
@@ -69,16 +65,13 @@ class Browser:
     origin: str = ""
 
     def full_environment(self) -> dict[str, str | float | bool]:
-        """All variables to start it with."""
         return {**os.environ, **self.environment}
 
 
 @cache
 def find_browser() -> Browser:
-    """The browser for this process, fetched if need be.
-
-    Raises:
-        RuntimeSetupError: there is none and it cannot be fetched, or the named one does not run.
+    """The browser for this process, fetched if need be. Raises RuntimeSetupError: there is none and
+    it cannot be fetched, or the named one does not run.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -170,7 +163,6 @@ def library_folders(tree: Path) -> list[Path]:
 def _tried(
     program: Path, *, origin: str, environment: Mapping[str, str] | None = None
 ) -> Browser | str:
-    """The browser, or in words why this program will not do."""
     environment = dict(environment or {})
     try:
         done = subprocess.run(

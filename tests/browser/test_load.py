@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.dagit import LOCATION, RUN_DEADLINE_S, Dagit
 from tests.servers import Server
+from tests.support.captures import live
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
@@ -71,7 +72,6 @@ query Check($key: AssetKeyInput!, $name: String!) {
 
 @contextmanager
 def source_of(dagit: Dagit, section: dict[str, Any], tables: list[str]) -> Iterator[None]:
-    """A pipeline of its own in the running Dagster, for the time of the test."""
     file = dagit.project / "jobs" / f"{SOURCE}.yaml"
     config = {
         "source": section,
@@ -102,7 +102,6 @@ def asset(dagit: Dagit, *path: str) -> dict[str, Any]:
 
 
 def backfilled(dagit: Dagit, partitions: list[str]) -> list[str]:
-    """Start a backfill as the page does, wait for it; ids of its runs."""
     params = {"assetSelection": [{"path": [SOURCE, "snapshot"]}], "partitionNames": partitions}
     answer = dagit.graphql(_BACKFILL, {"params": params})["launchPartitionBackfill"]
     assert answer["__typename"] == "LaunchBackfillSuccess", answer
@@ -132,14 +131,7 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_
         f"CREATE TABLE `{database}`.label (code VARCHAR(20) PRIMARY KEY, text TEXT)"
     )
     mysql_server.execute(f"INSERT INTO `{database}`.label VALUES ('a', 'first'), ('b', 'second')")
-    user, password = mysql_server.create_replication_user()
-    section = {
-        "kind": "live",
-        "host": mysql_server.host,
-        "port": mysql_server.port,
-        "user": user,
-        "password": password,
-    }
+    section = live(mysql_server)
     with source_of(dagit, section, tables):
         assert asset(dagit, "snapshot")["partitionKeys"] == tables
 

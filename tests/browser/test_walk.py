@@ -69,8 +69,6 @@ query Observed($key: AssetKeyInput!) {
 
 @dataclass(frozen=True)
 class Walked:
-    """A Dagster whose job has run three times, and the runs."""
-
     dagit: Dagit
     first: str
     suspending: str
@@ -110,7 +108,6 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page of the size of a picture."""
     size = {"width": WIDTH, "height": HEIGHT}
     with browser.new_context(viewport=size, timezone_id="UTC") as context:  # type: ignore[arg-type]
         context.set_default_timeout(PAGE_DEADLINE_S * 1000)
@@ -140,6 +137,15 @@ def _follows(dagit: Dagit, table: str) -> dict[str, object]:
     return found
 
 
+def test_the_job_is_listed_and_its_page_shows_the_capture_step(walked: Walked, page: Page) -> None:
+    page.goto(walked.dagit.url + "/jobs")
+    page.get_by_role("link", name="shop_capture").click()
+    expect(page).to_have_url(walked.dagit.url + JOB_PAGE)
+    expect(page.get_by_text("One bounded capture of shop:")).to_be_visible()
+    expect(page.get_by_text("Every hour").first).to_be_visible()
+    expect(page.get_by_text("View 6 assets")).to_be_visible()
+
+
 def test_the_lineage_is_drawn_from_the_source_to_the_cursor(
     walked: Walked, page: Page, picture: Picture
 ) -> None:
@@ -149,6 +155,7 @@ def test_the_lineage_is_drawn_from_the_source_to_the_cursor(
     page.goto(f"{walked.dagit.url}/asset-groups?expanded={groups}")
     expect(page.locator("svg path[marker-end]")).to_have_count(10)
     expect(page.locator("foreignObject", has_text="Delta Lake")).to_have_count(5)
+    expect(page.locator("foreignObject", has_text="MySQL")).to_have_count(5)
     expect(page.locator("foreignObject", has_text="cursor")).to_have_count(1)
     expect(page.get_by_text("Loading")).to_have_count(0)
     picture(page, "lineage")
@@ -194,6 +201,8 @@ def test_a_table_page_shows_what_happened_to_it(
 ) -> None:
     page.goto(f"{walked.dagit.url}/assets/shop/shop/orders")
     expect(page.get_by_text("rows_inserted").first).to_be_visible()
+    for name in ("rows_inserted", "delta_version", "customer_id", "_cdc_seq"):
+        expect(page.get_by_role("cell", name=name, exact=True).first).to_be_visible()
     picture(page, "table")
     page.get_by_text("Plots", exact=True).first.click()
     expect(page.get_by_text("rows_inserted").first).to_be_visible()

@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         bound = campaign.with_options(chosen.options)
         bound.case_count(chosen.seed, budget, chosen.first)
+        bound.case(chosen.seed, chosen.first)  # an option may name what there is not
     except ValueError as error:
         parser.error(str(error))
     frame.install(campaign)

@@ -64,11 +64,12 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 from tests.servers import Flavor
 
 Case: TypeAlias = list[Any]
+Name = TypeVar("Name", bound=str)
 Play: TypeAlias = Callable[[Case], Counter[str]]
 """Plays a case, and says what was in it; raises its finding."""
 
@@ -137,10 +138,8 @@ class Campaign:
     on_disk: bool = False
 
     def with_options(self, pairs: Sequence[str]) -> Campaign:
-        """The campaign with options of a person, each as ``key=value``.
-
-        Raises:
-            ValueError: it has no such option, or a value is not of its default's type.
+        """The campaign with options of a person, each as ``key=value``. Raises ValueError: it has
+        no such option, or a value is not of its default's type.
         """
         options = dict(self.options)
         for pair in pairs:
@@ -158,10 +157,8 @@ class Campaign:
         return bound
 
     def case_count(self, seed: int, budget: Budget, first: int = 0) -> int | None:
-        """How many cases are played from the first on; None if time alone ends them.
-
-        Raises:
-            ValueError: none, or there is no end.
+        """How many cases are played from the first on; None if time alone ends them. Raises
+        ValueError: none, or there is no end.
         """
         limits = [budget.cases, self.cases_max(seed) - first if self.cases_max else None]
         count = min((limit for limit in limits if limit is not None), default=None)
@@ -182,10 +179,8 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """``500`` is cases, ``10m`` minutes, ``all`` everything.
-
-        Raises:
-            ValueError: it is none of them.
+        """``500`` is cases, ``10m`` minutes, ``all`` everything. Raises ValueError: it is none of
+        them.
         """
         if text == "all":
             return cls()
@@ -197,13 +192,9 @@ class Budget:
 
 @dataclass(slots=True)
 class Finding:
-    """The findings of one kind.
-
-    Attributes:
-        number: the first case that has it.
-        told: what its play raised.
-        cases: how many have it.
-        least: the least that still shows it; None where its process did not survive.
+    """The findings of one kind. `number`: the first case that has it; `told`: what its play raised;
+    `cases`: how many have it; `least`: the least that still shows it; None where its process did
+    not survive.
     """
 
     number: int
@@ -241,7 +232,6 @@ class Report:
             known.number, known.told = number, told
 
     def text(self) -> str:
-        """The report as it is printed: each finding with the commands that play it alone."""
         lines = []
         for found in sorted(self.findings.values(), key=lambda one: one.number):
             command = f"python -m tests.campaigns {self.campaign}"
@@ -268,27 +258,19 @@ class Report:
 
 
 def campaign_of(name: str) -> Campaign:
-    """The campaign of a name.
-
-    Raises:
-        ModuleNotFoundError: there is none.
-    """
     module = importlib.import_module(_ELSEWHERE.get(name, f"tests.campaigns.{name}.campaign"))
     assert isinstance(module.CAMPAIGN, Campaign)
     return module.CAMPAIGN
 
 
 def names() -> list[str]:
-    """The names of all campaigns."""
     folders = (file.parent.name for file in Path(__file__).parent.glob("*/campaign.py"))
     return sorted([*folders, *_ELSEWHERE])
 
 
 def install(campaign: Campaign) -> None:
-    """Install or find what a campaign needs.
-
-    Raises:
-        subprocess.CalledProcessError: it cannot be had; what was tried has said why.
+    """Install or find what a campaign needs. Raises subprocess.CalledProcessError: it cannot be
+    had; what was tried has said why.
     """
     for need in campaign.needs:
         subprocess.run([sys.executable, "-m", *NEEDS[need]], check=True, stdout=sys.stderr)
@@ -320,12 +302,10 @@ def assert_bounds_checks() -> None:
 
 
 def address_space_bytes() -> int:
-    """Address space of this process now."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def locked_environment(folder: Path, requirements: Path) -> Path:
-    """An environment of its own with locked packages; its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -333,9 +313,16 @@ def locked_environment(folder: Path, requirements: Path) -> Path:
     return python
 
 
+def named(option: str, known: Iterable[Name]) -> tuple[Name, ...]:
+    """All, or the one that an option names. Raises ValueError: it names none of them."""
+    found = tuple(name for name in known if option in ("", name))
+    if not found:
+        raise ValueError(f"{option} is none of {', '.join(known)}")
+    return found
+
+
 def flavors(flavor: str = "") -> tuple[Flavor, ...]:
-    """Both, or the one that an option names."""
-    return tuple(name for name in get_args(Flavor) if flavor in ("", name))
+    return named(flavor, get_args(Flavor))
 
 
 def distinct(seed: int, number: int) -> int:
@@ -358,7 +345,6 @@ class OnDemand(ExitStack):
 
 
 def kind_of(told: str) -> str:
-    """What findings of one kind have in common."""
     return re.sub(r"\d+", "#", told.split("\n", 1)[0])[:200]
 
 
@@ -376,10 +362,8 @@ def judged(play: Play, case: Case) -> tuple[str, Counter[str]]:
 def sample(
     campaign: Campaign, *, seed: int, count: int, folder: Path, options: Sequence[str] = ()
 ) -> Counter[str]:
-    """Play the first cases of a seed in this process; what was in them.
-
-    Raises:
-        AssertionError: with the least that shows the first finding.
+    """Play the first cases of a seed in this process; what was in them. Raises AssertionError: with
+    the least that shows the first finding.
     """
     campaign = campaign.with_options(options)
     report = Report(campaign.name, seed, options)
@@ -437,7 +421,6 @@ def least(
 
 
 def _shrink_first(campaign: Campaign, report: Report, play: Play) -> None:
-    """Shrink the first finding of each kind that a play raises."""
     for kind, found in report.findings.items():
         if found.told.startswith(_DEATH):
             continue
@@ -452,7 +435,6 @@ def _shrink_first(campaign: Campaign, report: Report, play: Play) -> None:
 
 @contextlib.contextmanager
 def played(campaign: Campaign) -> Iterator[Play]:
-    """What plays a campaign's cases in this process."""
     in_memory = _MEMORY.is_dir() and not campaign.on_disk
     keeps = os.environ.get(KEEP)
     parent = Path(keeps).absolute() if keeps else _MEMORY if in_memory else None
@@ -482,11 +464,9 @@ def run(
     first: int = 0,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Report:
-    """Play a campaign in several processes, each of which has every so manyth case, and shrink
-    what they find in this one. `tell` is called now and then with how far it is.
-
-    Raises:
-        ValueError: there is no case to play, or no end.
+    """Play a campaign in several processes, each of which has every so manyth case, and shrink what
+    they find in this one. `tell` is called now and then with how far it is. Raises ValueError:
+    there is no case to play, or no end.
     """
     began_s = time.monotonic()
     campaign = campaign.with_options(options)
@@ -561,7 +541,6 @@ class _Worker:
         child.close()
 
     def received(self) -> Iterator[tuple[int, str, Counter[str], float, int]]:
-        """Verdicts that have come."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -573,7 +552,6 @@ class _Worker:
             self._has_hung_up = True
 
     def failure(self) -> str:
-        """What became of the process, if it cannot go on."""
         if self.is_done:
             return ""
         if not self.process.is_alive():
@@ -620,5 +598,4 @@ def _work(
 
 
 def _peak_bytes() -> int:
-    """Largest resident memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -104,7 +104,6 @@ def test_quiet_is_silent_about_a_runs_progress(fake_project: Project) -> None:
 
 
 def _on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What a terminal gets of a command."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [SCRIPT, *arguments],

@@ -38,7 +38,6 @@ def lines(*arguments: object, stdin: bytes | None = None) -> list[dict[str, Any]
 
 @cache
 def everything() -> tuple[dict[str, Any], ...]:
-    """All lines of the shop."""
     return tuple(lines(JOURNALS))
 
 
@@ -305,8 +304,6 @@ def test_help_tells_the_exit_codes() -> None:
 
 
 class Follower:
-    """The command as a process of its own, whose lines are read one by one."""
-
     def __init__(self, *arguments: object) -> None:
         command = [
             SCRIPT,
@@ -321,7 +318,6 @@ class Follower:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def lines(self, count: int) -> list[dict[str, Any]]:
-        """The next `count` lines; waits for them."""
         assert self.process.stdout is not None
         return [json.loads(self.process.stdout.readline()) for _ in range(count)]
 

@@ -178,7 +178,6 @@ def with_journals(file: Path) -> PipelineConfig:
 
 
 def _refused(config: PipelineConfig, text: str) -> None:
-    """Check that plan, run and doctor give the answer of `validate`."""
     for refuse in (plan, capture):
         with pytest.raises((ConfigError, PositionError), match=text):
             refuse(config, cursors=MemoryCursorStore())
@@ -213,8 +212,6 @@ def test_k31_f87_a_start_that_is_changed_after_the_first_run_is_told(project: Pr
 
 
 class TellingObserver(RunObserver):
-    """Keeps what a run warns of."""
-
     def __init__(self) -> None:
         self.warnings: list[str] = []
 

@@ -59,7 +59,6 @@ def _write(project: Project, source: dict[str, Any], **sections: Any) -> None:
 
 @pytest.fixture
 def archive(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Recorded journals as the source."""
     monkeypatch.chdir(project.root)
     _write(project, {"kind": "archive", "directory": str(SHOP / "journals")})
     return project
@@ -67,7 +66,6 @@ def archive(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.fixture
 def middle() -> dict[str, Any]:
-    """A place between two transactions of the recorded journals."""
     found: dict[str, Any] = json.loads((SHOP / "recording.json").read_text())["middle"]
     return found
 

@@ -41,7 +41,6 @@ sink: {{lake_path: ../lake}}
 
 @pytest.fixture
 def shop(told: Told, project: Project, server: Server, fresh_database: str) -> Iterator[str]:
-    """A pipeline of a database with tables of all kinds; its account sees nothing else."""
     user = f"see_{fresh_database}"
     for statement in TABLES:
         server.execute(statement.format(db=fresh_database))

@@ -24,8 +24,6 @@ READ_ONLY = "/sys"
 
 
 class Shop:
-    """jobs/shop.yaml of an archive, whose folders are the test's mistake."""
-
     def __init__(self, project: Project) -> None:
         self.project = project
         archive_at(project.root / "journals")
@@ -39,7 +37,6 @@ class Shop:
         sink: str = "",
         more: str = "",
     ) -> None:
-        """Write the file; `sink` are further settings of the sink, `more` further lines."""
         (self.project.jobs / "shop.yaml").write_text(
             f"source: {{kind: archive, directory: {directory}}}\n"
             f"tables: {{include: [{include}]}}\n"
@@ -133,7 +130,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def _stored(store: Store, **changes: str) -> str:
-    """Settings of a sink in the store."""
     settings = {
         "endpoint": store.endpoint,
         "region": "us-east-1",

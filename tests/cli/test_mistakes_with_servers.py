@@ -21,8 +21,6 @@ NEXT = re.compile(r"^ +next +(.*)$", re.MULTILINE)
 
 
 class Pipeline:
-    """jobs/shop.yaml of a live source, with an account of its own."""
-
     def __init__(self, told: Told, project: Project, server: Server, database: str) -> None:
         self.told, self.server, self.database = told, server, database
         self._file = project.jobs / "shop.yaml"
@@ -39,7 +37,6 @@ class Pipeline:
             told.name(value, name)
 
     def write(self, *, more: str = "", include: str = "", **source: object) -> None:
-        """Write the file: `source` replaces settings of the source, `more` are further lines."""
         settings: dict[str, object] = {
             "kind": "live",
             "host": "127.0.0.1",
@@ -56,12 +53,10 @@ class Pipeline:
         )
 
     def attempt(self) -> str | None:
-        """Plan a run; return what is told if a grant is missing."""
         result = CliRunner().invoke(cli, ["plan", "shop"])
         return self.told.run("plan", "shop", exit_code=1) if result.exit_code else None
 
     def grant_all(self) -> None:
-        """Give the account what a pipeline needs."""
         status = "BINLOG MONITOR" if self.server.flavor == "mariadb" else "REPLICATION CLIENT"
         self.server.execute(f"GRANT REPLICATION SLAVE, {status} ON *.* TO '{self.user}'@'%'")
         self.server.execute(f"GRANT SELECT ON {self.database}.* TO '{self.user}'@'%'")
@@ -113,7 +108,6 @@ def test_a_mistake_in_the_address(pipeline: Pipeline) -> None:
 
 
 def _granted(pipeline: Pipeline) -> None:
-    """Execute the statement of each error, until there is none."""
     pipeline.write(more="start: latest\n")
     while (refused := pipeline.attempt()) is not None:
         statement = NEXT.search(refused)[1]  # type: ignore[index]

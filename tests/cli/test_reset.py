@@ -20,7 +20,6 @@ from tests.support.project import Project
 
 @pytest.fixture
 def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A cut of two whole tables."""
     monkeypatch.chdir(project.root)
     write_config(project.jobs, "shop", include=("shop.*",))
     write_cut(project.lake, cut(batch=1, tables={"shop.orders": 1, "shop.items": 2}))

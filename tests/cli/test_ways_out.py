@@ -39,7 +39,6 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 def check_usage(words: list[str]) -> None:
-    """See that a command line can be parsed, without running it."""
     command: click.Command = cli
     context, left = click.Context(cli), ["-" if word == "JOURNAL" else word for word in words]
     while isinstance(command, click.Group):

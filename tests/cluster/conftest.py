@@ -12,13 +12,11 @@ from tests.cluster.spark import Cluster, running_cluster
 
 @pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A real S3 server with an empty bucket."""
     with gateway_or_skip(tmp_path_factory.mktemp("gateway")) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers."""
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running

@@ -28,16 +28,11 @@ _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="daemon-spawner"
 
 
 class Daemon:
-    """A program, started on entry of the context and killed at its exit.
-
-    Args:
-        name: for people.
-        command: the program and its arguments.
-        log: file that takes what it prints.
-        is_ready: returns whether it answers; called until it does.
-        environment: variables beside those of this process.
-        user: id of the user and group to run as; by default this process's.
-        stop_signal: ends it in order; what is left of its group is killed.
+    """A program, started on entry of the context and killed at its exit. `name`: for people;
+    `command`: the program and its arguments; `log`: file that takes what it prints; `is_ready`:
+    returns whether it answers; called until it does. `environment`: variables beside those of
+    this process; `user`: id of the user and group to run as; by default this process's.
+    `stop_signal`: ends it in order; what is left of its group is killed.
     """
 
     def __init__(
@@ -71,13 +66,11 @@ class Daemon:
 
     @property
     def group(self) -> int:
-        """Number of the process group, which is the program's process id."""
         assert self._process is not None, f"{self.name} is not started"
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the program itself is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -89,7 +82,6 @@ class Daemon:
         return stat.rpartition(")")[2].split()[0] == "T"
 
     def come_back(self) -> None:
-        """Go on after a stop, or start again."""
         if self.running:
             os.killpg(self.group, signal.SIGCONT)
         else:
@@ -97,11 +89,8 @@ class Daemon:
             self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            RuntimeSetupError: it ended, or was not ready before the deadline; the end of its log is
-                told.
+        """Start it, and wait until it is ready. Raises RuntimeSetupError: it ended, or was not
+        ready before the deadline; the end of its log is told.
         """
         self._process = _SPAWNER.submit(self._spawn).result()
         deadline = time.monotonic() + START_DEADLINE_S
@@ -120,7 +109,6 @@ class Daemon:
             pause.wait(_POLL_S)
 
     def stop(self) -> None:
-        """End it in order, as far as it does."""
         if self._process is not None and self._stop_signal != signal.SIGKILL and self.running:
             self._process.send_signal(self._stop_signal)
             with suppress(subprocess.TimeoutExpired):
@@ -128,7 +116,6 @@ class Daemon:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it and all that it has started."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -136,7 +123,6 @@ class Daemon:
             self._process = None
 
     def log_end(self, characters: int = 4000) -> str:
-        """The end of what it has printed."""
         if not self.log.exists():
             return ""
         return self.log.read_text(encoding="utf-8", errors="replace")[-characters:]
@@ -160,14 +146,12 @@ class Daemon:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on a port of loopback."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

@@ -41,10 +41,8 @@ _WAY_OUT = f"install Go 1.25 or newer, or name a versitygw by {VARIABLE}"
 
 @cache
 def find_gateway() -> Path:
-    """The program, built if need be.
-
-    Raises:
-        RuntimeSetupError: there is no Go, it cannot be built, or it is not what was pinned.
+    """The program, built if need be. Raises RuntimeSetupError: there is no Go, it cannot be built,
+    or it is not what was pinned.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -109,12 +107,6 @@ def sources_checksum(go: str, program: Path) -> str:
 
 @dataclass(frozen=True)
 class Gateway:
-    """A running server with one bucket.
-
-    Attributes:
-        folder: the bucket's objects, as files.
-    """
-
     store: Store
     daemon: Daemon
     folder: Path
@@ -126,7 +118,6 @@ class Gateway:
 
 @contextmanager
 def running_gateway(folder: Path) -> Iterator[Gateway]:
-    """The server on a free port, with its objects below `folder`."""
     port = free_port()
     objects = folder / "objects"
     objects.mkdir(parents=True)

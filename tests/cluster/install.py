@@ -10,7 +10,6 @@ from tests.cluster.gateway import VERSION, find_gateway
 
 
 def main() -> int:
-    """Print the program, building it if need be. Exit code 1 if it cannot be had."""
     started = time.monotonic()
     try:
         found = find_gateway()

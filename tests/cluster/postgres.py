@@ -41,11 +41,7 @@ class Postgres:
 
 
 def find_postgres() -> Path:
-    """The folder of PostgreSQL's programs.
-
-    Raises:
-        RuntimeSetupError: there is none.
-    """
+    """The folder of PostgreSQL's programs. Raises RuntimeSetupError: there is none."""
     named = os.environ.get(VARIABLE)
     on_path = shutil.which("postgres")
     folders = [Path(named)] if named else []
@@ -68,7 +64,6 @@ def find_postgres() -> Path:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """The server on a free port."""
     programs = find_postgres()
     port = free_port()
     user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None

@@ -31,11 +31,8 @@ _MEMORY = "1g"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster.
-
-    Attributes:
-        url: its master's, as `sink.spark.master` takes it.
-        workers: may be killed.
+    """A running cluster. `url`: its master's, as `sink.spark.master` takes it; `workers`: may be
+    killed.
     """
 
     url: str
@@ -43,7 +40,6 @@ class Cluster:
     _pages_port: int
 
     def spark(self) -> dict[str, Any]:
-        """The section `sink.spark` of a configuration that uses it."""
         settings = {
             "spark.executor.cores": "1",
             "spark.executor.memory": "640m",
@@ -65,7 +61,6 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """The cluster on free ports, with the executors' folders below `folder`."""
     port, pages_port = free_port(), free_port()
     home = Path(pyspark.__file__).parent
     environment = {

@@ -53,8 +53,6 @@ SNAPSHOT_POINTS = (
 
 
 class Project:
-    """A source with its lake in the bucket, its cursors, and runs on the cluster."""
-
     def __init__(
         self, server: Server, database: str, gateway: Gateway, cluster: Cluster, folder: Path
     ) -> None:
@@ -89,7 +87,6 @@ class Project:
     def run(
         self, commands: str, *at_points: str, document: dict[str, Any] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run commands in a driver of their own; see `child`."""
         file = self._folder / "config.json"
         file.write_text(json.dumps(document or self.document), encoding="utf-8")
         return run_child(
@@ -103,23 +100,19 @@ class Project:
     def told(
         self, commands: str, *at_points: str, document: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Run commands that succeed; what they print."""
         done = self.run(commands, *at_points, document=document)
         assert done.returncode == 0, done.stderr[-6000:]
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
     def killed_at(self, commands: str, points: str) -> None:
-        """Run commands in a driver that is killed at a fault point."""
         done = self.run(commands, points)
         assert done.returncode == -signal.SIGKILL, (points, done.stderr[-6000:])
 
     def end_journal(self) -> None:
-        """What follows is in another journal."""
         self._server.flush_journal()
 
     def archive(self) -> None:
-        """Copy the journals since the start to where `child` looks for them."""
         self.end_journal()
         to = self._folder / "archive"
         to.mkdir()
@@ -217,8 +210,6 @@ def test_k2_a_worker_is_killed_while_tables_are_merged(project: Project, cluster
 
 @contextmanager
 def _back_after(daemon: Daemon, away_s: float) -> Iterator[None]:
-    """Let a daemon come back, so long after it was stopped or killed in the context."""
-
     ended = threading.Event()
 
     def watch() -> None:

@@ -91,8 +91,6 @@ mutation Stop($id: String!) { stopRunningSchedule(id: $id) { __typename } }
 
 
 class Project:
-    """A project folder, and the programs that serve it."""
-
     def __init__(self, folder: Path, server: Server, database: str, postgres: Postgres) -> None:
         self.folder = folder
         self.lake = folder / "lake"
@@ -280,7 +278,6 @@ def _runs(instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> list[dg.
 
 
 def _wait_for_all(project: Project, instance: dg.DagsterInstance, *run_ids: str) -> None:
-    """Until all runs have ended, and the named ones in order."""
     project.wait(
         "a run does not end",
         lambda: all(run.is_finished for run in instance.get_runs()),
@@ -292,14 +289,12 @@ def _wait_for_all(project: Project, instance: dg.DagsterInstance, *run_ids: str)
 
 
 def _step(instance: dg.DagsterInstance, run_id: str) -> tuple[float, float]:
-    """When the step of a run began and ended."""
     kinds = dg.DagsterEventType.STEP_START, dg.DagsterEventType.STEP_SUCCESS
     began, ended = (instance.all_logs(run_id, of_type=kind)[0].timestamp for kind in kinds)
     return began, ended
 
 
 def _assert_cursor(project: Project, instance: dg.DagsterInstance) -> None:
-    """The cursor in Dagster is that of the lake's last cut."""
     stored = DagsterCursorStore(instance, asset_key=_CURSOR, source="bank").read()
     cut = last_cut(LakePaths(project.lake, "bank"))
     assert stored is not None

@@ -50,8 +50,6 @@ export -p > {kept}
 
 @dataclass(frozen=True)
 class Step:
-    """One block that is run, with what it prints as the page shows it."""
-
     page: Path
     line: int
     language: str
@@ -71,7 +69,6 @@ class Step:
 
 
 def steps(page: Path) -> list[Step]:
-    """Return the blocks of a page that are run."""
     text = page.read_text(encoding="utf-8")
     found: list[Step] = []
     for block in _BLOCK.finditer(text):
@@ -132,7 +129,6 @@ class PageProject:
         )
 
     def run(self, step: Step) -> str:
-        """Run a step and return what it printed; fails if it is not what the page shows."""
         code = _PORT.sub(str(self._server.port), step.code)
         code = _HOST.sub(f"host: 127.0.0.1, port: {self._server.port}", code)
         if step.options == ("restart",):

@@ -37,7 +37,6 @@ def blocks(heading: str) -> dict[str, str]:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
-    """A folder `jobs` with the page's pipeline."""
     folder = tmp_path / "jobs"
     folder.mkdir()
     ((name, text),) = blocks("Owners, tags, freshness and automation").items()
@@ -46,7 +45,6 @@ def jobs(tmp_path: Path) -> Path:
 
 
 def load(file: Path) -> dg.Definitions:
-    """The definitions of a Python file."""
     module = ModuleType(f"page_{file.parent.parent.name}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module

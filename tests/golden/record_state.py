@@ -36,7 +36,6 @@ KEPT: Final = ("lake", "cursors", "dagster_home")
 
 
 def config_text(journals: Path) -> str:
-    """The pipeline's file, with the shop's journals in a folder."""
     return json.dumps(
         {
             "source": {"kind": "archive", "directory": str(journals)},
@@ -58,7 +57,6 @@ def config_text(journals: Path) -> str:
 
 
 def record(folder: Path) -> None:
-    """Leave the state in a folder."""
     shutil.copytree(SHOP_DIRECTORY / "journals", folder / "journals")
     jobs, home = folder / "jobs", folder / "dagster_home"
     for made in (jobs, home):

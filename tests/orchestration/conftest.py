@@ -14,7 +14,6 @@ from tests.support.project import Project
 
 @pytest.fixture
 def instance(project: Project) -> Iterator[dg.DagsterInstance]:
-    """An instance with the settings that the project ships."""
     settings = yaml.safe_load((project.home / "dagster.yaml").read_text(encoding="utf-8"))
     with dg.DagsterInstance.ephemeral(str(project.home), settings=settings) as opened:
         yield opened

@@ -34,7 +34,6 @@ class Daemon:
         self._cursor: dg.AssetDaemonCursor | None = None
 
     def tick(self, at: datetime) -> set[dg.AssetKey]:
-        """Return what is requested at a time, after a run of it has succeeded."""
         result = dg.evaluate_automation_conditions(
             self.definitions, self._instance, evaluation_time=at, cursor=self._cursor
         )
@@ -49,7 +48,6 @@ class Daemon:
         return requested
 
     def publish(self, selected: set[dg.AssetKey]) -> None:
-        """Run a capture of one more batch, as Dagster does if these assets are selected."""
         batch = len(self.capture.cuts) + 1
         self.capture.cuts.append(cut(batch=batch, tables=dict.fromkeys(TABLES, batch)))
         job = self.definitions.resolve_implicit_global_asset_job_def()

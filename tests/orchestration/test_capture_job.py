@@ -74,7 +74,6 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
 
 
 def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[str, ...], int]]:
-    """Materializations of a run in their order: key and batch number."""
     events = []
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
         materialization = entry.asset_materialization
@@ -538,7 +537,6 @@ with open_instance() as instance, listening(AtPoint("before_cursor", sigkill)):
 
 @pytest.fixture
 def killed(project: Project) -> None:
-    """A run that was killed between its first cut and the cursor."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED_RUN, str(project.root)],
         cwd=ROOT,

@@ -21,7 +21,6 @@ def results(found: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluati
 def checked(
     definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
 ) -> dg.ExecuteInProcessResult:
-    """Execute the checks of one asset alone."""
     job = dg.define_asset_job(
         "checks", selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, "intervals_join"))
     )

@@ -28,8 +28,6 @@ LIVE = {"kind": "live", "host": "db.invalid", "user": "cdc", "password": "${SHOP
 
 
 class Bronze(CdcTranslator):
-    """A translator of a project's own."""
-
     def job_name(self, source: str) -> str:
         return f"{source}_bronze"
 
@@ -38,8 +36,6 @@ class Bronze(CdcTranslator):
 
 
 class BronzeComponent(CdcComponent):
-    """A component of a project's own."""
-
     @property
     def translator(self) -> CdcTranslator:
         return Bronze()
@@ -53,7 +49,6 @@ def built(
     files: dict[str, str] | None = None,
     component: type[CdcComponent] = CdcComponent,
 ) -> Iterator[dg.Definitions]:
-    """What a component defines; `files` lie beside its defs.yaml."""
     with create_defs_folder_sandbox() as sandbox:
         body = {"type": f"{component.__module__}.{component.__name__}", "attributes": attributes}
         path = sandbox.scaffold_component(component, folder, defs_yaml_contents=body)

@@ -22,8 +22,6 @@ def _store(instance: dg.DagsterInstance) -> DagsterCursorStore:
 def _log(
     instance: dg.DagsterInstance, metadata: dict[str, object], *, partition: str | None = None
 ) -> str:
-    """A run that logs one event of the cursor asset; its id."""
-
     @dg.op
     def log(context: dg.OpExecutionContext) -> None:
         context.log_event(dg.AssetMaterialization(KEY, metadata=metadata, partition=partition))

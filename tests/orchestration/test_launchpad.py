@@ -17,7 +17,6 @@ from tests.support.project import Project
 
 
 def _begins_with(job: dg.JobDefinition) -> dict[str, Any]:
-    """The text that Dagster's page puts into the launchpad."""
     snap = JobSnap.from_job_def(job)
     schema = snap.config_schema_snapshot
     root = schema.get_config_snap(snap.mode_def_snaps[0].root_config_key or "")

@@ -15,20 +15,16 @@ MAINTAINED = "maintenance: {cron: '@daily'}\nschedule: {cron: '@hourly'}\n"
 
 
 class Database(dg.ConfigurableResource[Any]):
-    """A resource of another team, which happens to have the name `cdc`."""
-
     url: str
 
 
 @dg.asset(deps=[dg.AssetKey(["shop", "shop", "orders"])])
 def report(cdc: Database) -> str:
-    """An asset of another team, downstream of ours."""
     return cdc.url
 
 
 @dg.executor(name="theirs", requirements=[])
 def their_executor(init_context: dg.InitExecutorContext) -> Any:
-    """An executor of another team's."""
     return dg.in_process_executor.executor_creation_fn(init_context)  # type: ignore[misc]
 
 

@@ -131,8 +131,6 @@ def test_the_maintenance_job_deletes_what_is_older_than_its_setting(
 
 
 class _Later:
-    """The clock, some time ahead."""
-
     def __init__(self, ahead: timedelta) -> None:
         self._ahead = ahead
 

@@ -27,7 +27,6 @@ CURSOR = dg.AssetKey(["shop", "cursor"])
 
 
 def live(jobs: Path, name: str = "shop", *, extra: str = "", **source: str) -> Path:
-    """A pipeline of a live server, whose password is a variable."""
     settings = {"kind": "live", "host": "db.invalid", "user": "cdc", "password": "${DB_PASSWORD}"}
     file = jobs / f"{name}.yaml"
     file.write_text(
@@ -38,8 +37,6 @@ def live(jobs: Path, name: str = "shop", *, extra: str = "", **source: str) -> P
 
 
 class Given(FakeCapture):
-    """A capture that keeps the configurations that it was given."""
-
     def __init__(self) -> None:
         super().__init__(CUTS)
         self.passwords: list[str] = []

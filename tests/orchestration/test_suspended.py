@@ -57,7 +57,6 @@ def _loaded(project: Project, capture: FakeCapture, *, extra: str = "") -> Loade
 
 
 def _follows(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetCheckEvaluation | None:
-    """The newest result of the table's check `follows`, as Dagster shows it."""
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key(
         [dg.AssetCheckKey(key, "follows")]
     ).get(dg.AssetCheckKey(key, "follows"))

@@ -26,7 +26,6 @@ _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?(==[^ \\]+)( ;[^\\
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel of the checkout into `folder` and return it."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=ROOT,
@@ -38,7 +37,6 @@ def build_wheel(folder: Path) -> Path:
 
 
 def locked_versions(file: Path) -> Path:
-    """Write the versions of requirements.lock into `file`, as pip's constraints, and return it."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     lines = [name + version + (marker or "") for name, version, marker in _PINNED.findall(lock)]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -54,14 +52,12 @@ class Environment:
 
     @classmethod
     def make(cls, folder: Path, working: Path) -> Environment:
-        """Make an empty environment."""
         base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
         subprocess.run([str(base), "-m", "venv", str(folder)], check=True)
         working.mkdir(exist_ok=True)
         return cls(folder, working)
 
     def install(self, *arguments: str) -> None:
-        """Run ``pip install``."""
         done = self.run("python", "-m", "pip", "install", "--quiet", *arguments, exit_code=None)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -73,12 +69,8 @@ class Environment:
         exit_code: int | None = 0,
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment.
-
-        Args:
-            cwd: by default `working`.
-            exit_code: that must come; None for any.
-            variables: added to the environment's.
+        """Run a program of the environment. `cwd`: by default `working`; `exit_code`: that must
+        come; None for any. `variables`: added to the environment's.
         """
         kept = {name: value for name, value in os.environ.items() if not _HIDDEN.fullmatch(name)}
         path = f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin"
@@ -100,11 +92,9 @@ class Environment:
         return done
 
     def python(self, script: str, *, cwd: Path | None = None) -> str:
-        """Run a script and return what it prints."""
         return self.run("python", "-c", script, cwd=cwd).stdout.strip()
 
     def packages(self) -> set[str]:
-        """Return the names of all packages."""
         listed = self.run("python", "-m", "pip", "list", "--format=freeze").stdout
         return {line.partition("==")[0].lower() for line in listed.splitlines()}
 
@@ -118,10 +108,8 @@ def follow_a_server(
     cursor: Literal["dagster", "lake"] = "dagster",
 ) -> None:
     """Do with a new project what its README says, against a real server, and compare the tables.
-
-    Args:
-        project: as ``cdc-pipeline init`` made it, with the source ``sales``.
-        database: an empty one.
+    `project`: as ``cdc-pipeline init`` made it, with the source ``sales``; `database`: an empty
+    one.
     """
     server.create_replication_user("cdc_package", "secret")
     server.execute(f"CREATE TABLE `{database}`.orders (id INT PRIMARY KEY, note VARCHAR(40))")

@@ -33,7 +33,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with Airflow, and its database."""
     made = tmp_path_factory.mktemp("airflow")
     environment = Environment.make(made / "environment", made / "work")
     environment.install("--requirement", str(VERSIONS))
@@ -41,8 +40,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 class Dags:
-    """Runs the example DAG in Airflow."""
-
     def __init__(self, airflow: Environment, user: Environment) -> None:
         self._airflow = airflow
         home = airflow.working / "home"
@@ -60,7 +57,6 @@ class Dags:
         self.run("db", "migrate")
 
     def run(self, *arguments: str, exit_code: int | None = 0, **variables: str) -> str:
-        """Run an airflow command and return all that it prints."""
         done = self._airflow.run(
             "airflow", *arguments, exit_code=exit_code, variables=self._variables | variables
         )

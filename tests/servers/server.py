@@ -114,7 +114,7 @@ class Server:
         self.version = self.installation.version
         self.server_id = next(_server_ids)
         self._options = _normalised(options)
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self._home, self._home_lock = _new_home()
         self.datadir = self._home / "data"
         self.socket = self._home / "s.sock"
@@ -386,7 +386,7 @@ class Server:
                 stdout=output,
                 stderr=output,
                 cwd=self._home,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
 

@@ -58,6 +58,18 @@ def lake_rows(
     return sorted((tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr)
 
 
+def present(rows: list[dict[str, Any]], mode: str) -> list[dict[str, Any]]:
+    """Those of a target's rows that are the source's now; of a changelog all."""
+    if mode == "soft_delete":
+        return [row for row in rows if not row["_cdc_deleted"]]
+    return [row for row in rows if row["__END_AT"] is None] if mode == "history" else rows
+
+
+def source_values(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A row of the lake without the columns of the lake's own."""
+    return tuple(value for name, value in row.items() if not name.startswith("_"))
+
+
 def lake_value(value: Any) -> Any:
     """In the form that `server_rows` gives."""
     return _plain(value, "")

@@ -1,7 +1,7 @@
 """The few Spark SQL expressions that recorded batches hold, evaluated over a row in plain Python.
 
-Literals, columns, CAST, comparisons, AND, OR, NOT, IS NULL, BETWEEN, negation, concat, abs and
-length. Anything else ends the test by name: a stand-in that guesses would prove nothing.
+Literals, columns, CAST, comparisons, AND, OR, NOT, IS NULL, BETWEEN, IN, negation, and a few
+functions. Anything else ends the test by name: a stand-in that guesses would prove nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
-from decimal import Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import cache
 from typing import Any
 
 import sqlglot
@@ -24,7 +25,12 @@ class NotInMemoryError(BaseException):
 
 
 def evaluated(text: str, row: Mapping[str, Any]) -> Any:
-    return _value(sqlglot.parse_one(text, dialect="spark"), row)
+    return _value(_parsed(text), row)
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return sqlglot.parse_one(text, dialect="spark")
 
 
 def as_type(value: Any, delta_type: str) -> Any:
@@ -33,9 +39,7 @@ def as_type(value: Any, delta_type: str) -> Any:
     kind = delta_type.lower()
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None:
-        return Decimal(value).quantize(
-            Decimal(1).scaleb(-int(decimal[2])), context=Context(prec=int(decimal[1]))
-        )
+        return _rounded(value, int(decimal[2]), precision=int(decimal[1]))
     if kind in _INTEGERS:
         return int(value)
     if kind in ("float", "double"):
@@ -51,6 +55,11 @@ def as_type(value: Any, delta_type: str) -> Any:
     if kind in ("timestamp", "timestamp_ntz"):
         return _moment(value, is_instant=kind == "timestamp")
     return value
+
+
+def _rounded(value: Any, digits: int, *, precision: int = 80) -> Decimal:
+    context = Context(prec=precision, rounding=ROUND_HALF_UP)
+    return Decimal(value).quantize(Decimal(1).scaleb(-digits), context=context)
 
 
 def _moment(value: Any, *, is_instant: bool) -> dt.datetime:
@@ -72,6 +81,8 @@ def _value(node: Any, row: Mapping[str, Any]) -> Any:
         return bool(node.this)
     if isinstance(node, sql.Literal):
         return node.this if node.is_string else Decimal(node.this)
+    if isinstance(node, sql.HexString):
+        return bytes.fromhex(node.this)
     if isinstance(node, sql.Column):
         return _column(node.name, row)
     if isinstance(node, sql.Cast):
@@ -119,7 +130,30 @@ def _of_values(node: Any, row: Mapping[str, Any]) -> Any:
     if type(node) in _BINARY:
         left, right = _value(node.left, row), _value(node.right, row)
         return None if left is None or right is None else _BINARY[type(node)](left, right)
-    unary = {sql.Neg: lambda v: -v, sql.Abs: abs, sql.Length: len}.get(type(node))
+    if isinstance(node, sql.In):
+        value = _value(node.this, row)
+        return None if value is None else value in [_value(one, row) for one in node.expressions]
+    if isinstance(node, sql.Like) and node.expression.this == "% ":
+        value = _value(node.this, row)
+        return None if value is None else value.endswith(" ") is not bool(node.args.get("negate"))
+    if isinstance(node, sql.Round):
+        value, digits = _value(node.this, row), int(_value(node.args["decimals"], row))
+        return None if value is None else _rounded(value, digits)
+    if isinstance(node, sql.Pad) and not node.args["is_left"]:
+        value, size = _value(node.this, row), int(_value(node.expression, row))
+        fill = _value(node.args["fill_pattern"], row)
+        return None if value is None else value.ljust(size, fill)[:size]
+    if isinstance(node, sql.Anonymous):
+        *options, value = [_value(part, row) for part in node.expressions]
+        if (node.this, options) == ("octet_length", []):
+            return None if value is None else len(as_type(value, "binary"))
+        if (node.this, options) == ("date_part", ["SECOND"]):
+            return None if value is None else value.second + Decimal(value.microsecond) / 1_000_000
+    unary = {
+        sql.Neg: lambda v: -v,
+        sql.Abs: abs,
+        sql.Length: lambda v: len(v if isinstance(v, bytes) else str(v)),
+    }.get(type(node))
     if unary is None:
         raise NotInMemoryError(f"no value of {node.sql(dialect='spark')} without Spark")
     value = _value(node.this, row)

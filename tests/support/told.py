@@ -69,7 +69,6 @@ class Told:
         self._lines += [f"exit code {exit_code}", ""]
 
     def _note(self, command: str, printed: str, told: str) -> None:
-        """Add a command and what it printed, without what another run may not print."""
         self._lines += [
             f"$ {command}",
             *printed.splitlines(),
@@ -82,7 +81,6 @@ class Told:
         self._lines += [f"$ cdc-pipeline {' '.join(arguments)}", "works", ""]
 
     def then(self, step: str) -> None:
-        """Note what is done next, in words."""
         self._lines += [f"then: {step}", ""]
 
     def check(self, golden: str, *, folder: Path = FOLDER) -> None:
@@ -105,7 +103,6 @@ class Told:
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
-    """The transcript of a mistake in an empty project, which is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CDC_PIPELINE_JOBS", raising=False)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)

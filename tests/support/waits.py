@@ -11,7 +11,6 @@ DEADLINE_S = 300.0
 
 
 def wait_until(condition: Callable[[], object], missing: str = "") -> None:
-    """Ask again and again until `condition` holds; fails with `missing` if it never does."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline_s, missing

@@ -37,7 +37,6 @@ class Workload:
             self._transaction()
 
     def large_transaction(self, statements: int) -> None:
-        """One transaction of many single-row events, far larger than a small ring."""
         with self._connection.cursor() as cursor:
             first = self._take(statements)
             for key in range(first, first + statements):

@@ -17,21 +17,18 @@ END = "<!-- end of the table -->\n"
 
 
 def types_page(page: str) -> str:
-    """Return the page with the table as it is now between its two marks."""
     before, rest = page.split(BEGIN, 1)
     _, after = rest.split(END, 1)
     return f"{before}{BEGIN}\n{_table()}\n{END}{after}"
 
 
 def _table() -> str:
-    """Return the column types as a table in Markdown."""
     lines = ["| source | Delta | notes |", "|---|---|---|"]
     lines += [f"| {spec.source} | {_delta(spec)} | {spec.note} |" for spec in TYPES.values()]
     return "\n".join(lines) + "\n"
 
 
 def _delta(spec: TypeSpec) -> str:
-    """Return the Delta types of a source type as people read them."""
     return spec.delta_note or ", ".join(
         f"`{delta}`" for delta in dict.fromkeys(one.delta for one in spec.examples)
     )

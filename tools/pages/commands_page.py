@@ -38,7 +38,6 @@ _SAID_ABOVE = re.compile(
 
 
 def commands_page() -> str:
-    """Return the whole page."""
     context = click.Context(cli, info_name="cdc-pipeline")
     parts = [INTRO, made_from("cdc_pipeline/cli"), *_described(cli, context, "Global options")]
     for name in cli.list_commands(context):
@@ -49,7 +48,6 @@ def commands_page() -> str:
 
 
 def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
-    """Describe a command, and those below it."""
     yield from _described(command, context, context.command_path.removeprefix("cdc-pipeline "))
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

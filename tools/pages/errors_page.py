@@ -26,7 +26,6 @@ _RULES = re.compile(r" \((?:K\d+|SPEC \w+)(?:, K\d+)*(?:: [^)]*)?\)")
 
 
 def errors_page() -> str:
-    """Return the whole page."""
     found = [
         error
         for _, error in inspect.getmembers(errors, inspect.isclass)

@@ -13,17 +13,14 @@ def made_from(source: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text for one cell of a table."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def code(text: str) -> str:
-    """Return a value as code in a cell; nothing for an empty one."""
     return f"`{text}`" if text else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [f"| {' | '.join(cell(one) for one in row)} |" for row in rows]
     return "\n".join(lines) + "\n"

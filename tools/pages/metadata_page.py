@@ -31,7 +31,6 @@ has all. Dagster plots entries of the kinds int and float.
 
 
 def metadata_page() -> str:
-    """Return the whole page."""
     lines = [
         f"- {code(name)}{'' if kind == 'text' else f' ({kind})'}: {MEANINGS.get(name, '')}"
         for name, kind in sorted(entries().items())
@@ -40,7 +39,6 @@ def metadata_page() -> str:
 
 
 def entries() -> dict[str, str]:
-    """Return the entries of all events with their kinds."""
     found = {
         name: "int" if is_plotted(name) else "text"
         for name in Interval.model_fields

@@ -46,7 +46,6 @@ _TITLES: Final = {"Args": "Arguments", "Raises": "Errors", "Returns": "Result", 
 
 
 def python_page() -> str:
-    """Return the whole page."""
     parts = [INTRO, made_from("the docstrings of cdc_pipeline")]
     for title, names in SECTIONS.items():
         parts.append(f"## {title}\n")
@@ -56,7 +55,6 @@ def python_page() -> str:
 
 
 def _described(name: str, value: Any) -> Iterator[str]:
-    """Describe a function, or a class with its methods."""
     yield f"### {name}\n"
     if not isinstance(value, type):
         yield f"```python\n{_signature(name, value)}\n```\n"
@@ -74,7 +72,6 @@ def _described(name: str, value: Any) -> Iterator[str]:
 
 
 def _signature(name: str, function: Any) -> str:
-    """Return a function's signature, an argument a line."""
     signature = inspect.signature(function)
     lines, has_star = [f"{name}("], False
     for argument in signature.parameters.values():
@@ -87,7 +84,6 @@ def _signature(name: str, function: Any) -> str:
 
 
 def _fields(value: type) -> list[tuple[str, str]]:
-    """Return a component's fields with the descriptions that `dg` shows."""
     found = []
     for name, annotation in getattr(value, "__annotations__", {}).items():
         said = [getattr(one, "description", None) for one in _metadata(annotation)]
@@ -98,12 +94,10 @@ def _fields(value: type) -> list[tuple[str, str]]:
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:
-    """Yield what ``Annotated`` adds to a type."""
     yield from getattr(annotation, "__metadata__", ())
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Return a docstring as Markdown: its paragraphs, then a list for each section."""
     first, *sections = _HEAD.split(text)
     for paragraph in re.split(r"\n\s*\n", first.strip()):
         yield as_markdown(" ".join(paragraph.split())) + "\n"
@@ -119,5 +113,4 @@ def _list(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a docstring's first paragraph."""
     return " ".join(re.split(r"\n\s*\n", text)[0].split())

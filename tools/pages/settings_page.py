@@ -46,7 +46,6 @@ _ELSEWHERE = {
 
 
 def settings_page() -> str:
-    """Return the whole page."""
     parts = [INTRO, made_from("cdc_pipeline/config")]
     for path, model in sections(PipelineConfig):
         parts += [f"## {path or 'The file'}\n", *_section(model)]

@@ -41,7 +41,6 @@ def relinked(text: str, folder: str, page: str) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made of files at the top."""
     from mkdocs.structure.files import File
 
     for name, page in SHOWN.items():
@@ -51,7 +50,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Let links to files at the top lead to their pages."""
     source = page.file.src_uri
     if source in SHOWN.values():
         return markdown

@@ -31,14 +31,9 @@ _SOURCES = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A decoder.
-
-    Attributes:
-        name: what a person reads; with its version.
-        json: what it makes of JSON values.
-        crc: whether it verifies checksums.
-        run: decodes a journal. Raises NotRunError.
-        note: what else distinguishes its figure.
+    """A decoder. `name`: what a person reads; with its version. `json`: what it makes of JSON
+    values; `crc`: whether it verifies checksums; `run`: decodes a journal. Raises NotRunError.
+    `note`: what else distinguishes its figure.
     """
 
     name: str

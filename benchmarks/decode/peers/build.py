@@ -37,10 +37,8 @@ MAVEN = (
 
 
 def java_command(sources: Path) -> list[str]:
-    """The command that runs the class `Peer` of a Maven project, which is built first.
-
-    Raises:
-        NotRunError: there is no Java or Maven, or the project could not be built.
+    """The command that runs the class `Peer` of a Maven project, which is built first. Raises
+    NotRunError: there is no Java or Maven, or the project could not be built.
     """
     require("mvn", "javac")
     folder = built(sources, MAVEN)
@@ -53,11 +51,9 @@ def java_command(sources: Path) -> list[str]:
 
 
 def built(sources: Path, command: Sequence[str]) -> Path:
-    """The folder where `command` has built the program of a folder of sources.
-
-    Raises:
-        NotRunError: it could not be built, for want of a registry or of a newer tool; the tool's
-            first words are told.
+    """The folder where `command` has built the program of a folder of sources. Raises NotRunError:
+    it could not be built, for want of a registry or of a newer tool; the tool's first words are
+    told.
     """
     digest = hashlib.sha256(" ".join(command).encode())
     for file in sorted(path for path in sources.rglob("*") if path.is_file()):

@@ -43,7 +43,7 @@ CAMPAIGN = Campaign(
     _case,
     _opened,
     case_s_max=1800,
-    needs=SERVERS,
+    needs=(*SERVERS, "C compiler"),
     options={"flavor": "", "spark": False},
     budget="8",
     processes_max=2,

@@ -9,31 +9,26 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import select
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import cast
 
-from tests.campaigns.clocks.faketime import FakeClock
 from tests.campaigns.clocks.history import play
 from tests.servers import Flavor, Server
+from tests.servers.preload import MovedClock
 
 
 def main(arguments: list[str]) -> int:
     flavor, file, zone, server_zone, *seeds = arguments
-    # libfaketime shifts the absolute times of a monotonic clock in clock_nanosleep, whatever it is
-    # told, and the call is refused then.
-    time.sleep = _sleep
-    own = FakeClock(Path(file), zone)
+    own = MovedClock(Path(file), zone)
     with tempfile.TemporaryDirectory(prefix="cdc-clocks-") as home:
-        server_clock = FakeClock(Path(home) / "server_clock", server_zone)
+        server_clock = MovedClock(Path(home) / "server_clock", server_zone)
         Path(home).chmod(0o755)  # a server that runs as another user reads its clock there
         # else a server whose clock goes ahead purges what was not read yet
         options = {"binlog_expire_logs_seconds": 0}
-        environment = server_clock.environment()
+        environment = server_clock.environment
         with Server(cast(Flavor, flavor), options, environment=environment) as server:
             for seed in map(int, seeds):
                 told: dict[str, object] = {"seed": seed, "finding": "", "counts": {}}
@@ -47,10 +42,6 @@ def main(arguments: list[str]) -> int:
                     told["trace"] = traceback.format_exc()
                 print(json.dumps(told), flush=True)
     return 0
-
-
-def _sleep(seconds: float) -> None:
-    select.select((), (), (), seconds)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """One history: a server and a pipeline whose clocks jump, each by itself, as a seed says.
 
 Rules:
-- It is played in a process that libfaketime is loaded into (`faketime.py`): what the product asks
-  for the time is the C library.
+- It is played in a process whose clock is moved (`MovedClock`): what the product asks for the time
+  is the C library.
 - Jumps go by a second up to years, to the leap day, to changes of daylight saving time and to 2038,
   forward and back. Once, the server's journal ends at a jump, as at a restart; else it goes on.
 - What must hold after each run is in `_check`; after the last one both clocks are right again, and
@@ -37,8 +37,8 @@ from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read.cuts import find_cut
 from cdc_pipeline.source.protocol import Source
-from tests.campaigns.clocks.faketime import FakeClock
 from tests.servers import Server
+from tests.servers.preload import MovedClock
 from tests.support.captures import here, live
 from tests.support.memory_sink import MemoryLake, memory_sink
 
@@ -65,7 +65,7 @@ class History:
     """A database of three tables, a pipeline into tables in memory, and two clocks."""
 
     def __init__(
-        self, seed: int, folder: Path, server: Server, *, server_clock: FakeClock, own: FakeClock
+        self, seed: int, folder: Path, server: Server, *, server_clock: MovedClock, own: MovedClock
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._random = random.Random(seed)
@@ -107,11 +107,8 @@ class History:
         self._is_ordered = True
 
     def play(self) -> None:
-        """Play it to its end.
-
-        Raises:
-            AssertionError: something does not hold.
-            CdcError: a run ended with an error.
+        """Play it to its end. Raises AssertionError: something does not hold. Raises CdcError: a
+        run ended with an error.
         """
         for _ in range(self._random.randint(8, 16)):
             chosen = self._random.random()
@@ -131,9 +128,9 @@ class History:
         if self._is_ordered:
             self._check_search()
         later_s = int(RETENTION.total_seconds()) + _DAY_S
-        for offset_s in (later_s, 2 * later_s, 2 * later_s):
+        for by_s in (later_s, 2 * later_s, 2 * later_s):
             for clock in (self._server_clock, self._own):
-                self._set(clock, offset_s)
+                self._set(clock, by_s)
             self._write()
             self._run()
         kept = list_numbers(self._paths.cuts)
@@ -141,23 +138,23 @@ class History:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def _set(self, clock: FakeClock, offset_s: int) -> None:
-        clock.set(offset_s)
+    def _set(self, clock: MovedClock, by_s: int) -> None:
+        clock.move(by_s)
         if clock is self._server_clock:
             self._server.new_session()  # a session has its own time of the last statement
 
-    def _jump(self, clock: FakeClock, name: str) -> None:
+    def _jump(self, clock: MovedClock, name: str) -> None:
         moments = _MOMENTS
         if self._server.flavor == "mysql" or clock is self._own:
             moments += _LATE_MOMENTS
         if self._random.random() < 0.4:
-            machine_s = time.time() - self._own.offset_s
-            offset_s = int(self._random.choice(moments).timestamp() - machine_s)
+            machine_s = time.time() - self._own.by_s
+            by_s = int(self._random.choice(moments).timestamp() - machine_s)
         else:
             step_s = self._random.choice(_STEPS_S)
-            offset_s = clock.offset_s + self._random.choice((-1, 1)) * step_s
+            by_s = clock.by_s + self._random.choice((-1, 1)) * step_s
         latest_s = 11 * 365 * _DAY_S if moments is _MOMENTS else 30 * 365 * _DAY_S
-        self._set(clock, max(-25 * 365 * _DAY_S, min(offset_s, latest_s)))
+        self._set(clock, max(-25 * 365 * _DAY_S, min(by_s, latest_s)))
         self.counts[name] += 1
 
     def _write(self) -> None:
@@ -290,8 +287,6 @@ class History:
 
 
 class _From:
-    """A source whose log begins with a journal."""
-
     def __init__(self, source: Source, journal: str) -> None:
         self._source = source
         self._journal = journal
@@ -306,14 +301,14 @@ class _From:
 
 
 def play(
-    seed: int, folder: Path, server: Server, *, server_clock: FakeClock, own: FakeClock
+    seed: int, folder: Path, server: Server, *, server_clock: MovedClock, own: MovedClock
 ) -> Counter[str]:
     history = History(seed, folder, server, server_clock=server_clock, own=own)
     try:
         history.play()
     finally:
-        server_clock.set(0)
-        own.set(0)
+        server_clock.move(0)
+        own.move(0)
         server.new_session()
         server.execute(f"DROP DATABASE IF EXISTS `clocks_{seed}`")
     return history.counts

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.campaigns.clocks.faketime import FakeClock
 from tests.servers import Flavor
+from tests.servers.preload import MovedClock
 
 ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia")
 HISTORIES_OF_A_SET: Final = 5
@@ -32,19 +32,22 @@ class Played:
 
 
 def play_set(flavor: Flavor, seeds: Sequence[int]) -> list[Played]:
-    """Play the histories of some seeds, with the time zones of the first one.
-
-    Raises:
-        RuntimeError: the process ended before the last one.
+    """Play the histories of some seeds, with the time zones of the first one. Raises RuntimeError:
+    the process ended before the last one.
     """
     choose = random.Random(seeds[0] // HISTORIES_OF_A_SET)
     zone, server_zone = choose.choice(ZONES), choose.choice(ZONES)
     with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
-        clock = FakeClock(Path(home) / "clock", zone)
+        clock = MovedClock(Path(home) / "clock", zone)
         module = "tests.campaigns.clocks.child"
         done = subprocess.run(
-            [sys.executable, "-m", module, flavor, clock.file, zone, server_zone, *map(str, seeds)],
-            env={**os.environ, **clock.environment()},
+            [
+                sys.executable,
+                "-m",
+                module,
+                *map(str, (flavor, clock.file, zone, server_zone, *seeds)),
+            ],
+            env={**os.environ, **clock.environment},
             capture_output=True,
             text=True,
             check=False,
@@ -60,10 +63,10 @@ def play_set(flavor: Flavor, seeds: Sequence[int]) -> list[Played]:
 
 def play_spark() -> str:
     with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
-        clock = FakeClock(Path(home) / "clock", "Europe/Berlin")
+        clock = MovedClock(Path(home) / "clock", "Europe/Berlin")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.campaigns.clocks.spark_child", clock.file],
-            env={**os.environ, **clock.environment()},
+            [sys.executable, "-m", "tests.campaigns.clocks.spark_child", str(clock.file)],
+            env={**os.environ, **clock.environment},
             capture_output=True,
             text=True,
             check=False,

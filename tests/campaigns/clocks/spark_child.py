@@ -10,10 +10,8 @@ shop's, and what the newest cut names must be readable.
 from __future__ import annotations
 
 import json
-import select
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +23,7 @@ from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.maintain.maintenance import maintain
-from tests.campaigns.clocks.faketime import FakeClock
+from tests.servers.preload import MovedClock
 from tests.support.captures import SPARK
 
 _DAY_S: Final = 86_400
@@ -33,8 +31,7 @@ _EAGER: Final = {"vacuum_hours": 0.001, "full_vacuum_days": 0.001}
 
 
 def main(arguments: list[str]) -> int:
-    time.sleep = _sleep  # see child.py
-    clock = FakeClock(Path(arguments[0]))
+    clock = MovedClock(Path(arguments[0]))
     middle = json.loads((SHOP_DIRECTORY / "recording.json").read_text())["middle"]
     with tempfile.TemporaryDirectory(prefix="cdc-clocks-") as home:
         config = PipelineConfig.model_validate(
@@ -50,7 +47,7 @@ def main(arguments: list[str]) -> int:
         half = PositionConfig(journal=middle["journal"], offset=middle["offset"])
         bounds: tuple[tuple[int, Bound | None], ...] = ((0, half), (400, None), (-400, None))
         for days, bound in bounds:
-            clock.set(days * _DAY_S)
+            clock.move(days * _DAY_S)
             report = capture(config.model_copy(update={"bound": bound}), cursors=cursors)
             assert config.maintenance is not None
             done = maintain(
@@ -67,10 +64,6 @@ def main(arguments: list[str]) -> int:
             found = compare(table, sink.read_rows(table, *columns), header, expected)
             assert not found.differences, found
     return 0
-
-
-def _sleep(seconds: float) -> None:
-    select.select((), (), (), seconds)
 
 
 if __name__ == "__main__":

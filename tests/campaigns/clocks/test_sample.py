@@ -6,8 +6,6 @@ from typing import get_args
 
 import pytest
 
-from cdc_pipeline.errors import RuntimeSetupError
-from tests.campaigns.clocks.faketime import library
 from tests.campaigns.clocks.sets import play_set
 from tests.servers import Flavor
 
@@ -16,10 +14,6 @@ from tests.servers import Flavor
 @pytest.mark.parametrize("flavor", get_args(Flavor))
 def test_k15_clocks_that_jump_lose_nothing_and_keep_what_is_young(flavor: Flavor) -> None:
     """K2, K6, K15: rows, searches by time, cuts and figures stay right while both clocks jump."""
-    try:
-        library()
-    except RuntimeSetupError as error:
-        pytest.skip(str(error))
     played = play_set(flavor, range(3))
     assert not [f"{one.seed}: {one.finding}\n{one.trace}" for one in played if one.finding]
     assert all(one.counts["runs"] for one in played)

@@ -62,14 +62,10 @@ _NO_LIMIT: Final = 1 << 40
 
 @dataclass(frozen=True)
 class Story:
-    """A part of a log that can be played alone.
-
-    Attributes:
-        directory: its journals.
-        places: journal and offset of each event in them, in the order of the log.
-        events: how many are put into the store, with those that were unpacked.
-        transactions: how many there are.
-        expected: the server's rows, by table.
+    """A part of a log that can be played alone. `directory`: its journals; `places`: journal and
+    offset of each event in them, in the order of the log; `events`: how many are put into the
+    store, with those that were unpacked; `transactions`: how many there are; `expected`: the
+    server's rows, by table.
     """
 
     directory: Path
@@ -81,11 +77,8 @@ class Story:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a way ends with.
-
-    Attributes:
-        rows: of each target.
-        state: the cursor's place, the xids of open XA transactions, and what is suspended.
+    """What a way ends with. `rows`: of each target; `state`: the cursor's place, the xids of open
+    XA transactions, and what is suspended.
     """
 
     rows: dict[str, list[Row]]
@@ -93,8 +86,6 @@ class Outcome:
 
 
 class Player:
-    """Plays cases in a folder of its own. `stories` are by log and name."""
-
     def __init__(self, folder: Path) -> None:
         self.stories: dict[tuple[str, str], Story] = {}
         self._folder = folder
@@ -123,12 +114,8 @@ class Player:
         )
 
     def play(self, case: Case) -> Counter[str]:
-        """Play a case; what was in it.
-
-        Raises:
-            AssertionError: the lake is not that of a plain run, or the plain one's not the
-                server's.
-            CdcError: a run failed.
+        """Play a case; what was in it. Raises AssertionError: the lake is not that of a plain run,
+        or the plain one's not the server's. Raises CdcError: a run failed.
         """
         played = next((choice for choice in case if choice[0] == "play"), None)
         if played is None:
@@ -163,8 +150,6 @@ class Player:
 
 
 class _Way:
-    """One case, in a lake of its own."""
-
     def __init__(self, story: Story, case: Case, folder: Path, counts: Counter[str]) -> None:
         self._story = story
         self._case = case

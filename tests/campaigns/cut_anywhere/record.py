@@ -47,8 +47,6 @@ Run = Callable[..., None]
 
 @dataclass(frozen=True)
 class Session:
-    """A session of a story, in the story's database."""
-
     server: Server
     database: str
     log: str
@@ -275,7 +273,6 @@ NOT_RECORDED: Final = {("mysql", "rollbacks")}
 
 
 def _selected(server: Server, database: str) -> dict[str, list[dict[str, Any]]]:
-    """The server's own rows of each table."""
     rows = {}
     for table, _kind in server.query(
         f"SHOW FULL TABLES FROM {database} WHERE Table_type = 'BASE TABLE'"
@@ -295,7 +292,6 @@ def _selected(server: Server, database: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def record(log: str) -> None:
-    """Write the journals of all stories, and what SELECT gives at the end of each."""
     flavor, options = _OPTIONS[log]
     server = Server(flavor, _COMMON | options)
     server.prepare()

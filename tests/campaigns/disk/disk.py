@@ -6,19 +6,16 @@ It is loaded into processes that `environment` is given to, and does nothing in 
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
-import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from cdc_pipeline.sink.spark.java import cache_folder
+from tests.servers.preload import compiled
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 Fault = Literal["none", "full", "broken", "exit", "kill"]
@@ -28,12 +25,8 @@ _CONTROL: Final = struct.Struct("=QQIIII512s")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that succeeded.
-
-    Attributes:
-        second: the other path, the size after a sync, or the name in the grave of what was
-            unlinked.
-        third: the name in the grave of what was renamed over.
+    """One call that succeeded. `second`: the other path, the size after a sync, or the name in the
+    grave of what was unlinked; `third`: the name in the grave of what was renamed over.
     """
 
     number: int
@@ -41,43 +34,6 @@ class Call:
     path: Path
     second: str
     third: str = ""
-
-
-def compiled() -> Path:
-    """The shim as a shared object, in the cache.
-
-    Raises:
-        RuntimeError: there is no C compiler.
-    """
-    text = SOURCE.read_bytes()
-    built = cache_folder() / "torture_disk" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
-    if built.exists():
-        return built
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise RuntimeError(
-            "the tests of a failing disk need a C compiler: run  apt-get install gcc libc6-dev"
-        )
-    built.parent.mkdir(parents=True, exist_ok=True)
-    temporary = built.with_suffix(f".{os.getpid()}")
-    subprocess.run(
-        [
-            compiler,
-            "-shared",
-            "-fPIC",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-o",
-            temporary,
-            SOURCE,
-            "-ldl",
-        ],
-        check=True,
-    )
-    temporary.rename(built)
-    return built
 
 
 class Disk:
@@ -97,9 +53,8 @@ class Disk:
             self._control = mmap.mmap(file.fileno(), 4096)
 
     def environment(self) -> dict[str, str]:
-        """For a process that the shim is loaded into."""
         return {
-            "LD_PRELOAD": str(compiled()),
+            "LD_PRELOAD": str(compiled(SOURCE)),
             "DISK_ROOT": str(self.root),
             "DISK_CONTROL": str(self._folder / "control"),
             "DISK_LOG": str(self._log),
@@ -124,7 +79,6 @@ class Disk:
 
     @property
     def hit(self) -> str:
-        """The call that failed, with its path; "" if none did."""
         found = _CONTROL.unpack(self._control[: _CONTROL.size])
         return found[6].split(b"\0")[0].decode() if found[5] else ""
 
@@ -134,7 +88,6 @@ class Disk:
             file.unlink()
 
     def calls(self) -> list[Call]:
-        """The log since `clear`."""
         found = []
         for line in self._log.read_text().splitlines():
             number, name, path, second, *rest = line.split("\t")
@@ -143,4 +96,4 @@ class Disk:
 
 
 if __name__ == "__main__":
-    compiled()
+    compiled(SOURCE)

@@ -35,10 +35,8 @@ def run_part(
     states: int,
     offset: int = 0,
 ) -> PartReport:
-    """Run each `stride`-th case of one part behind an offset, below `folder`.
-
-    Raises:
-        RuntimeError: the process did not come to its end, or there is no C compiler.
+    """Run each `stride`-th case of one part behind an offset, below `folder`. Raises RuntimeError:
+    the process did not come to its end, or there is no C compiler.
     """
     disk = Disk(folder / "lakes", folder / "disk")
     numbers = {"stride": stride, "offset": offset, "seed": seed, "states": states}

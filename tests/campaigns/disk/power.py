@@ -20,13 +20,10 @@ from tests.campaigns.disk.disk import Call
 
 @dataclass(eq=False)
 class _Node:
-    """A file or folder, whatever its names are.
-
-    Attributes:
-        durable_bytes: of a file: those that were waited for; `is_dirty` if others may follow.
-        names: of a folder, as they were when it was waited for last.
-        changes: of a folder, since then: a name, and what it leads to; None: nothing.
-        grave: where a file that has lost its name is kept.
+    """A file or folder, whatever its names are. `durable_bytes`: of a file: those that were waited
+    for; `is_dirty` if others may follow. `names`: of a folder, as they were when it was waited
+    for last; `changes`: of a folder, since then: a name, and what it leads to; None: nothing.
+    `grave`: where a file that has lost its name is kept.
     """
 
     is_folder: bool
@@ -120,7 +117,6 @@ class PowerCut:
                 yield path
 
     def strike(self, live: Path, grave: Path, into: Path, choose: random.Random) -> None:
-        """Write what is left into a new folder; `live`: a copy of `root` after the calls."""
         kept = choose.choice((0.0, 0.3, 0.7, 0.9, 1.0))
         contents = {node: live / path.relative_to(self._root) for path, node in self._now.items()}
         self._write(self._now[self._root], into, contents, grave, choose, kept)

@@ -53,8 +53,6 @@ BATCHES: tuple[tuple[tuple[Any, list[Change]], ...], ...] = (
 
 @dataclass(frozen=True)
 class Content:
-    """What a lake holds after all batches."""
-
     batch: int
     rows: dict[str, list[tuple[int, int]]]
     suspended: tuple[str, ...]
@@ -75,7 +73,6 @@ EXPECTED = Content(
 
 
 def sink_on(lake: Path, spark: Any) -> DeltaSink:
-    """A sink of the source; nothing is locked."""
     return DeltaSink(source=SOURCE, config=SinkConfig(lake_path=lake), spark=spark)
 
 

@@ -52,8 +52,6 @@ _DELTA = {"int": "integer", "bigint": "long"}
 
 
 class NoSpark:
-    """A provider whose session nobody may use."""
-
     started = False
 
     def session(self) -> None:
@@ -67,7 +65,6 @@ class NoSpark:
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Let the sink apply batches by `apply_target`."""
     patch.setattr(delta_sink, "apply_target", apply_target)
 
 
@@ -171,7 +168,6 @@ def checkpoint(table: Path) -> None:
 
 
 def live(table: Path) -> list[str]:
-    """Paths of the data files that the newest version has."""
     found: dict[str, None] = {}
     for version in range(newest_version(table) + 1):
         for line in commit_file(table, version).read_text().splitlines():

@@ -26,14 +26,9 @@ COLUMNS_A_TABLE = 24
 
 @dataclass(frozen=True)
 class Case:
-    """One column.
-
-    Attributes:
-        declared: its type and attributes.
-        values: SQL expressions, one a row.
-        shown: SELECT's expression of it; ``{c}`` is the column.
-        flavor: "mysql" or "mariadb" where only one has it.
-        name: of the test.
+    """One column. `declared`: its type and attributes; `values`: SQL expressions, one a row;
+    `shown`: SELECT's expression of it; ``{c}`` is the column. `flavor`: "mysql" or "mariadb"
+    where only one has it; `name`: of the test.
     """
 
     declared: str
@@ -56,8 +51,6 @@ class Told:
 
 
 class Journal:
-    """All tables of one database in the journal that holds them."""
-
     def __init__(
         self,
         server: Server,
@@ -130,8 +123,6 @@ def printed(value: Any) -> str | None:
 
 
 class Evidence:
-    """Cases in a server of their flavor."""
-
     def __init__(self, server: Server, database: str, cases: Sequence[Case]) -> None:
         chosen = [case for case in cases if case.flavor in ("", server.flavor)]
         self._places = {
@@ -185,7 +176,6 @@ class Evidence:
         )
 
     def values(self, name: str) -> list[Any]:
-        """Our values of the case, as Python has them."""
         table, index = self._places[name]
         found: list[Any] = self.journal.rows(table).after.column(index + 1).to_pylist()
         return found

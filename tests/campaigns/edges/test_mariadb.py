@@ -11,7 +11,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import UnknownColumnTypeError
 from tests.campaigns.edges.cases import FRACTIONS, TIMES
-from tests.campaigns.edges.evidence import Evidence, Journal, printed, texts_of
+from tests.campaigns.edges.evidence import Journal, printed, texts_of
 from tests.conftest import temporary_database
 from tests.servers import Server
 
@@ -37,7 +37,6 @@ LENGTHS = [0, 1, 20, 60]
 
 
 def values_of_length(length: int) -> list[str]:
-    """Text that shrinks, text that does not."""
     source = random.Random(length)
     noise = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=length))
     return [f"REPEAT('ab', {length // 2})", f"'{noise}'"]
@@ -117,7 +116,6 @@ def old_format(server: Server) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def old_temporal(mariadb_server: Server) -> Iterator[tuple[Journal, list[list[str | None]]]]:
-    """A table of all old types, and what SELECT prints of each column."""
     declared = [
         f"{name}({digits}) NULL"
         for digits in range(7)
@@ -264,12 +262,6 @@ def test_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> No
         assert plain.after.column(index + 1).to_pylist() == [
             value and bytes.fromhex(value) for value in hexes
         ]
-
-
-def test_json_is_its_text(mariadb_evidence: Evidence) -> None:
-    told = mariadb_evidence.tell("JSON")
-    assert told.got == told.expected
-    assert told.got[:2] == ['{"b": 1,  "a":null}', "null"]
 
 
 def test_geometry_is_among_the_charsets_of_the_table_map(

@@ -19,7 +19,6 @@ from tests.support.decoded_journals import read_chunk
 
 
 def closed_journal(server: Server) -> Chunk:
-    """The journal that is being written, which is closed by this."""
     server.flush_journal()
     chunk = read_chunk(server.journals()[-2])
     grouping = TransactionPass()

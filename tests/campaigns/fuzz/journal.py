@@ -35,12 +35,10 @@ def seed(name: str) -> bytes:
 
 
 def length_of(event: bytes) -> int:
-    """What an event says of its length."""
     return int.from_bytes(event[9:13], "little")
 
 
 def split(journal: bytes) -> list[bytearray]:
-    """The events of a journal, as far as their lengths go."""
     events, at = [], len(MAGIC)
     while len(journal) - at >= HEADER_BYTES:
         length = int.from_bytes(journal[at + 9 : at + 13], "little")
@@ -52,7 +50,6 @@ def split(journal: bytes) -> list[bytearray]:
 
 
 def has_checksums(events: list[bytearray]) -> bool:
-    """Whether the first event says that every event ends with a CRC32."""
     return (
         bool(events)
         and len(events[0]) > HEADER_BYTES + CRC_BYTES + 1
@@ -61,7 +58,6 @@ def has_checksums(events: list[bytearray]) -> bool:
 
 
 def joined(events: list[bytearray], *, checksums: bool, lengths: bool, positions: bool) -> bytes:
-    """The journal of `events`, with what is named made right again."""
     out = bytearray(MAGIC)
     with_crc = has_checksums(events)
     for index, event in enumerate(events):
@@ -115,7 +111,6 @@ def read_lenenc(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def packed_content(event: bytearray, crc_bytes: int) -> bytes | None:
-    """What is compressed inside an event; None where nothing is."""
     at = _packed_at(event, crc_bytes)
     if at is None:
         return None
@@ -127,7 +122,6 @@ def packed_content(event: bytearray, crc_bytes: int) -> bytes | None:
 
 
 def with_content(event: bytearray, content: bytes, crc_bytes: int) -> bytearray:
-    """The event with `content` compressed inside it."""
     at = _packed_at(event, crc_bytes)
     assert at is not None
     if event[4] == PAYLOAD:

@@ -119,12 +119,8 @@ def _found(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class _Seed:
-    """What an undamaged seed gives.
-
-    Attributes:
-        lines: its changes.
-        ends: of each line, the offset where its transaction ends.
-        events: offsets where events end.
+    """What an undamaged seed gives. `lines`: its changes; `ends`: of each line, the offset where
+    its transaction ends; `events`: offsets where events end.
     """
 
     lines: list[str]
@@ -137,7 +133,6 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def parse_line(line: str) -> dict[str, Any]:
-    """A line of changes, by the letter of JSON."""
     found: dict[str, Any] = json.loads(line, parse_constant=_refuse_constant)
     return found
 
@@ -238,7 +233,6 @@ def slices(file: Path) -> Iterator[EventSlice]:
 
 
 def decoded(pieces: Iterable[EventSlice]) -> Iterator[DecodedRows]:
-    """The rows of each table in each slice, their images checked."""
     maps = TableMaps(lambda _database, _table: True)
     for piece in pieces:
         if piece.kind is SliceKind.ABANDONED:
@@ -259,7 +253,6 @@ def _arrow(file: Path, data: bytes) -> None:
 
 
 def _other_readers(file: Path, data: bytes) -> None:
-    """GTIDs, statements, XA, journal marks and content hashes."""
     transactions, hasher = TransactionPass(), ContentHasher()
     failure: CdcError | None = None
     for chunk in read_journal(file):
@@ -299,7 +292,6 @@ def _read_event(chunk: Chunk, row: int) -> None:
 
 
 def _archive(file: Path, data: bytes) -> None:
-    """As a source: its head, its end, the proof of its end."""
     source = ArchiveSource(file.parent)
     source.check()
     end = source.end_position()

@@ -34,12 +34,8 @@ Step = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A seed and what is done to it.
-
-    Attributes:
-        seed: name of a recorded journal.
-        steps: see STEPS.
-        repair: any of "lengths", "positions", "checksums", made right at the end.
+    """A seed and what is done to it. `seed`: name of a recorded journal; `steps`: see STEPS;
+    `repair`: any of "lengths", "positions", "checksums", made right at the end.
     """
 
     seed: str
@@ -95,7 +91,6 @@ def _set(events: Events, index: int, at: int, value: int) -> None:
 
 
 def _number(events: Events, index: int, at: int, width: int, value: int) -> None:
-    """A little-endian number over what is there."""
     event = events[index % len(events)]
     at %= len(event)
     raw = (value & (1 << 8 * width) - 1).to_bytes(width, "little")[: len(event) - at]
@@ -103,7 +98,6 @@ def _number(events: Events, index: int, at: int, width: int, value: int) -> None
 
 
 def _add(events: Events, index: int, at: int, width: int, value: int) -> None:
-    """A little-endian number, a little larger or smaller."""
     event = events[index % len(events)]
     at %= len(event)
     raw = event[at : at + width]
@@ -113,7 +107,6 @@ def _add(events: Events, index: int, at: int, width: int, value: int) -> None:
 
 
 def _lenenc(events: Events, index: int, at: int, value: int) -> None:
-    """A byte becomes a length-encoded integer of eight bytes."""
     event = events[index % len(events)]
     at %= len(event)
     event[at : at + 1] = b"\xfe" + (value & (1 << 64) - 1).to_bytes(8, "little")
@@ -140,7 +133,6 @@ def _cut(events: Events, index: int, at: int, tail: int) -> None:
 
 
 def _copy(events: Events, index: int, at: int, other: int, first: int, count: int) -> None:
-    """Bytes of another event over those that are there."""
     event, source = events[index % len(events)], events[other % len(events)]
     at, first = at % len(event), first % len(source)
     raw = source[first : first + count][: len(event) - at]

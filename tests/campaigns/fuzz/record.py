@@ -65,14 +65,11 @@ DOCUMENTS = (
 
 
 class Recorder:
-    """Writes one journal after another of a server."""
-
     def __init__(self, server: Server) -> None:
         self.server = server
 
     @contextmanager
     def seed(self, name: str) -> Iterator[Callable[..., None]]:
-        """The statements run through the given function fill the journal of one seed."""
         self.server.flush_journal()
         connection = self.server.root_connection(database="f")
         with connection, connection.cursor() as cursor:

@@ -36,7 +36,6 @@ LONG, SHORT_TEXT, ENUM, SET, STRING, JSON, DOUBLE, FLOAT = 3, 15, 247, 248, 254,
 
 
 def wide(value: int) -> bytes:
-    """A length-encoded integer of nine bytes."""
     return b"\xfe" + struct.pack("<Q", value)
 
 
@@ -65,8 +64,6 @@ def rows_body(columns: bytes, rows: bytes) -> bytes:
 
 
 class Attack:
-    """A MySQL journal with one transaction, which holds what is added."""
-
     def __init__(self, *, mariadb: bool = False, begin: bool = True) -> None:
         self.builder = JournalBuilder()
         if mariadb:
@@ -91,7 +88,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """Compile the kernels before memory is limited."""
     for file in sorted(GOLDEN.glob("*.000001")):
         for read in judge.READERS:
             with suppress(CdcError):
@@ -110,7 +106,6 @@ def little_memory() -> Iterator[None]:
 
 
 def outcome(folder: Path, data: bytes) -> tuple[list[dict[str, Any]], CdcError | None]:
-    """Changes of a journal and the error that ended it; every other reader has been over it too."""
     file = folder / judge.JOURNAL
     file.write_bytes(data)
     with little_memory():
@@ -333,7 +328,6 @@ def test_what_is_no_number_is_an_invalid_value(folder: Path, kind: int) -> None:
 
 
 def bomb(unpacked_bytes: int) -> bytes:
-    """A payload of one ignorable event of zeros."""
     return payload(child(28, bytes(unpacked_bytes - 19), flags=0x80))
 
 

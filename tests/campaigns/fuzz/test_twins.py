@@ -31,7 +31,6 @@ def take(data: bytes, at: int, size: int) -> int:
 def slow_image(
     data: bytes, at: int, present: list[int], rules: list[int]
 ) -> tuple[int, list[int | None]]:
-    """Places of one image's values, and the index behind it."""
     bitmap, at = at, take(data, at, (len(present) + 7) // 8)
     places: list[int | None] = [None] * len(rules)
     for index, column in enumerate(present):
@@ -169,7 +168,6 @@ def test_walked_rows_lie_where_the_twin_finds_them(case: tuple[bytes, int, list[
 
 
 def varlen(value: int) -> bytes:
-    """The shortest form of an unsigned varlen integer."""
     for size in range(1, 9):
         if value < 1 << 7 * size:
             return (value << size | (1 << size - 1) - 1).to_bytes(size, "little")

@@ -91,7 +91,6 @@ def _fuzz(python: Path, name: str, seconds: int, folder: Path, *, keep: bool) ->
 
 
 def _executed(log: str) -> int:
-    """How many inputs a process tried, by what it says at its end."""
     said = "stat::number_of_executed_units"
     return next((int(line.split(":")[-1]) for line in log.splitlines() if line.startswith(said)), 0)
 

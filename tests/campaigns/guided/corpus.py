@@ -11,14 +11,12 @@ INPUT_BYTES_MAX: Final = 500
 
 
 def inputs(name: str) -> list[bytes]:
-    """The inputs of a target, the shortest first."""
     file = FOLDER / f"{name}.hex"
     lines = file.read_text(encoding="ascii").split("\n") if file.exists() else []
     return [bytes.fromhex(line) for line in lines if line]
 
 
 def keep(name: str, found: list[bytes]) -> None:
-    """Replace the inputs of a target by the shortest of those found."""
     short = sorted({one for one in found if one and len(one) <= INPUT_BYTES_MAX}, key=_order)
     FOLDER.mkdir(exist_ok=True)
     lines = [one.hex() + "\n" for one in short[:INPUTS_MAX]]

@@ -49,14 +49,12 @@ _ROOM_BYTES: Final = 5000
 
 
 def framing(data: bytes) -> None:
-    """A journal behind its magic number: events, and the transactions that they make."""
     transactions = TransactionPass()
     for chunk in _chunks(_with_checksums(wire.MAGIC + data)):
         transactions.apply(chunk)
 
 
 def packets(data: bytes) -> None:
-    """What a server sends after the dump command."""
     taken = PacketBuffer(BlockPool(1 << 16, spare_blocks_max=2), room_bytes=_ROOM_BYTES,
                          packet_bytes_max=_SIZE_MAX)  # fmt: skip
     framer = EventFramer(

@@ -26,11 +26,8 @@ class CheckFailedError(Exception):
 
 @dataclass
 class Play:
-    """One conversation; see `network.Play`.
-
-    Attributes:
-        tls: mode of its connections.
-        source: what differs in its section of the source.
+    """One conversation; see `network.Play`. `tls`: mode of its connections; `source`: what differs
+    in its section of the source.
     """
 
     shop: Shop
@@ -40,11 +37,7 @@ class Play:
     source: dict[str, Any] = field(default_factory=dict)
 
     def run(self, port: int) -> Rows:
-        """Play it through a port; the rows at its end.
-
-        Raises:
-            Exception: as the pipeline ends.
-        """
+        """Play it through a port; the rows at its end. Raises Exception: as the pipeline ends."""
         shop = Shop(
             self.shop.server,
             self.shop.database,

@@ -33,11 +33,8 @@ _OUTSIDE: Final = tuple(Path("/tmp", f"cdc-liar.00000{number}") for number in (1
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a play with a lie ended.
-
-    Attributes:
-        outcome: "equal", "believed", "not asked", the code of an error, or "finding".
-        detail: of a finding, or the error.
+    """How a play with a lie ended. `outcome`: "equal", "believed", "not asked", the code of an
+    error, or "finding"; `detail`: of a finding, or the error.
     """
 
     outcome: str
@@ -45,8 +42,6 @@ class Verdict:
 
 
 class Judge:
-    """Plays of the recorded conversations, each in a folder of its own below `folder`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._shops = {flavor: _shop(flavor) for flavor in FLAVORS}
@@ -56,7 +51,6 @@ class Judge:
         self._tls = make_certificate(folder)
 
     def honest(self, flavor: Flavor, name: Name, *, has_tls: bool = False) -> Verdict:
-        """A play without a lie."""
         return self._judged(flavor, name, None, has_tls)
 
     def assert_honest(self) -> None:
@@ -68,7 +62,6 @@ class Judge:
                     raise RuntimeError(f"{flavor} {name} without a lie: {verdict}")
 
     def judge(self, lie: Lie) -> Verdict:
-        """A play with a lie."""
         return self._judged(lie.flavor, lie.name, lie, lie.has_tls)
 
     def _judged(self, flavor: Flavor, name: Name, lie: Lie | None, has_tls: bool) -> Verdict:
@@ -131,7 +124,6 @@ def _told(error: Exception) -> str:
 
 
 def _shop(flavor: Flavor) -> Shop:
-    """The recorded shop, with a password that must not be sent."""
     recorded = recording(flavor)
     source = {"kind": "live", "host": "127.0.0.1", "user": "cdc", "password": PASSWORD}
     shop = Shop(cast(Any, None), recorded.database, source, recorded.starts, rows=recorded.rows)

@@ -72,12 +72,8 @@ _PACKET_STEPS: Final = ("drop", "double", "swap")
 
 @dataclass(frozen=True)
 class Lie:
-    """One lie.
-
-    Attributes:
-        flavor, name: the conversation.
-        at: index of the exchange that is changed.
-        steps: see `STEPS_OF_LIES`; after them `repairs` makes the checksums of events right.
+    """One lie. `flavor`, `name`: the conversation; `at`: index of the exchange that is changed;
+    `steps`: see `STEPS_OF_LIES`; after them `repairs` makes the checksums of events right.
     """
 
     flavor: Flavor
@@ -96,7 +92,6 @@ class Lie:
         return any(step[0] in (*_BYTE_STEPS, *_PACKET_STEPS, *_BELIEVABLE) for step in self.steps)
 
     def applied(self, index: int, answer: Answer) -> Answer:
-        """What is sent instead of a recorded answer."""
         if index != self.at:
             return answer
         key = recording(self.flavor).exchanges[self.name][index].key
@@ -113,7 +108,6 @@ class Lie:
 
 @functools.cache
 def recording(flavor: Flavor) -> Recording:
-    """The recording of a server."""
     return Recording.load(flavor)
 
 
@@ -140,37 +134,31 @@ def _apply(answer: Answer, name: str, values: list[Any]) -> None:
 
 
 def _instead(answer: Answer, index: int, payload: str) -> None:
-    """Another packet from a place on."""
     answer.packets = [*answer.packets[: index % len(answer.packets)], bytes.fromhex(payload)]
 
 
 def _between(answer: Answer, index: int, payload: str) -> None:
-    """Another packet before a place."""
     answer.packets.insert(index % len(answer.packets), bytes.fromhex(payload))
 
 
 def _end(answer: Answer, index: int) -> None:
-    """No more than so many packets, and the end of the connection."""
     answer.packets = answer.packets[: index % len(answer.packets)]
     answer.closes = True
 
 
 def _endless(answer: Answer, index: int, slowly: bool) -> None:
-    """One packet for ever."""
     at = index % len(answer.packets)
     answer.packets, answer.endless = answer.packets[:at], (answer.packets[at],)
     answer.slowly = slowly
 
 
 def _endless_payload(answer: Answer, index: int, payload: str, slowly: bool) -> None:
-    """Another packet for ever."""
     at = index % len(answer.packets)
     answer.packets, answer.endless = answer.packets[:at], (bytes.fromhex(payload),)
     answer.slowly = slowly
 
 
 def _immense(answer: Answer, index: int) -> None:
-    """A packet without an end."""
     answer.packets = answer.packets[: index % len(answer.packets)]
     answer.is_immense = True
 
@@ -186,7 +174,6 @@ def _length(answer: Answer, index: int, length: int, closes: bool) -> None:
 
 
 def _cell(answer: Answer, index: int, column: int, value: str | None) -> None:
-    """Another value in a row in text form."""
     rows = _text_rows(answer.packets)
     if not rows:
         return
@@ -198,7 +185,6 @@ def _cell(answer: Answer, index: int, column: int, value: str | None) -> None:
 
 
 def _column(answer: Answer, index: int, name: str) -> None:
-    """Another name of a column."""
     columns = _columns(answer.packets)
     if not columns:
         return
@@ -214,7 +200,6 @@ def _column(answer: Answer, index: int, name: str) -> None:
 
 
 def _count(answer: Answer, count: int) -> None:
-    """Another number of columns."""
     head = b"\xfe" + struct.pack("<Q", count) if count > 0xFA else bytes([count])
     answer.packets[0] = head
 
@@ -225,7 +210,6 @@ def _no_rows(answer: Answer) -> None:
 
 
 def _greet(answer: Answer, version: str, plugin: str | None, thread: int) -> None:
-    """Another version and plugin in the greeting."""
     packet = answer.packets[0]
     end = packet.index(b"\0", 1)
     rest = packet[end + 5 :]
@@ -247,14 +231,12 @@ def _event(answer: Answer, index: int, field: int, value: int) -> None:
 
 
 def event_packet(kind: int, body: bytes, *, position: int = 0, flags: int = 0x20) -> bytes:
-    """A packet of an event with its checksum."""
     size = _EVENT_BYTES + len(body) + 4
     event = struct.pack("<IBIIIH", 0, kind, 1, size, position, flags) + body
     return b"\0" + event + struct.pack("<I", zlib.crc32(event))
 
 
 def _text_rows(packets: list[bytes]) -> list[int]:
-    """Places of rows in text form."""
     ends = [at for at, packet in enumerate(packets) if wire.is_end(packet)]
     if len(ends) < 2 or len(packets[0]) > 9:
         return []
@@ -280,7 +262,6 @@ _BELIEVABLE: Final = ("instead", "between", "cell", "column", "no_rows", "greet"
 
 
 def lie(number: int) -> Lie:
-    """The lie of a number."""
     source = random.Random(number)
     flavor = FLAVORS[number % 2]
     name = NAMES[number // 2 % len(NAMES)]
@@ -314,7 +295,6 @@ def _drawn_exchange(source: random.Random, exchanges: list[Exchange]) -> int:
 
 
 def _payload(source: random.Random) -> str:
-    """A packet that does not belong there."""
     made = source.choice(("error", "error", "ok", "eof", "file", "switch", "more", "odd"))
     if made == "error":
         return wire.error(source.choice(ERRORS), source.choice(TEXTS)).hex()

@@ -22,6 +22,7 @@ from typing import Final
 
 from tests.campaigns.liar import wire
 from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange, key_of
+from tests.servers.listener import Listener, without_delay
 
 _TLS: Final = 0x0800  # the capability
 _TLS_REQUEST_BYTES: Final = 32
@@ -31,15 +32,11 @@ _PAUSE_S: Final = 0.02
 
 @dataclass
 class Answer:
-    """What is sent for a request.
-
-    Attributes:
-        packets: payloads.
-        endless: payloads that are sent again and again after them; `slowly` with pauses.
-        is_immense: whether a packet without an end follows.
-        numbers: changes of the sequence numbers, by index of the packet.
-        lengths: lengths that headers have instead of the right ones, by index of the packet.
-        closes: whether the connection is closed afterwards.
+    """What is sent for a request. `packets`: payloads; `endless`: payloads that are sent again and
+    again after them; `slowly` with pauses. `is_immense`: whether a packet without an end
+    follows; `numbers`: changes of the sequence numbers, by index of the packet; `lengths`:
+    lengths that headers have instead of the right ones, by index of the packet; `closes`:
+    whether the connection is closed afterwards.
     """
 
     packets: list[bytes]
@@ -76,18 +73,11 @@ def _cycled(payloads: tuple[bytes, ...]) -> Iterator[bytes]:
 Lie = Callable[[int, Answer], Answer]
 
 
-class LyingServer:
-    """Listens from construction on; a context manager.
-
-    Args:
-        exchanges: what it says, see the module.
-        lie: makes what is sent out of the exchange's index and its recorded answer.
-        tls: with which clients that ask for TLS are answered; None for a server that has none.
-
-    Attributes:
-        port: on 127.0.0.1.
-        received: every payload that came.
-        asked: indices of the exchanges that were asked for.
+class LyingServer(Listener):
+    """`exchanges`: what it says, see the module; `lie`: makes what is sent out of the exchange's
+    index and its recorded answer; `tls`: with which clients that ask for TLS are answered; None for
+    a server that has none. `received`: every payload that came; `asked`: indices of the exchanges
+    that were asked for.
     """
 
     def __init__(
@@ -105,37 +95,16 @@ class LyingServer:
         for index, exchange in enumerate(exchanges):
             self._places.setdefault(exchange.key, []).append(index)
         self._counts: Counter[bytes] = Counter()
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
         self._ended = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def __enter__(self) -> LyingServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._ended.set()
-        with self._lock:
-            sockets = [self._listener, *self._open]
-        for one in sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._open.add(client)
-            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
-
-    def _talk(self, client: socket.socket) -> None:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def talk(self, client: socket.socket) -> None:
+        self.keep(client)
+        without_delay((client,))
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(OSError, EOFError))
             stack.enter_context(contextlib.closing(client))
@@ -155,14 +124,12 @@ class LyingServer:
                     statements.append(request[1:])
                 prepared = statements[-1] if request[0] == wire.EXECUTE else b""
                 self._answer(client, key_of(request, prepared), 1)
-        with self._lock:
-            self._open.discard(client)
+        self.let_go(client)
 
     def _with_tls(self, tls: ssl.SSLContext, client: socket.socket) -> socket.socket:
         wrapped = tls.wrap_socket(client, server_side=True)  # what it was has no descriptor now
-        with self._lock:
-            self._open.discard(client)
-            self._open.add(wrapped)
+        self.let_go(client)
+        self.keep(wrapped)
         return wrapped
 
     def _take(self, client: socket.socket) -> bytes:
@@ -187,7 +154,7 @@ class LyingServer:
             raise EOFError
 
     def _index(self, key: bytes) -> int | None:
-        with self._lock:
+        with self.lock:
             places = self._places.get(key)
             if places is None:
                 return None

@@ -32,6 +32,7 @@ from tests.campaigns.liar.conversations import NAMES, Name, Play
 from tests.campaigns.network.conversations import Rows, Shop
 from tests.conftest import temporary_database
 from tests.servers import Flavor, Server
+from tests.servers.listener import Listener
 
 RECORDINGS: Final = Path(__file__).with_name("recordings")
 GREETING: Final = b"greeting"
@@ -43,19 +44,14 @@ _DUMP_ID: Final = {wire.DUMP: slice(7, 11), wire.DUMP_GTID: slice(3, 7)}
 
 @dataclass
 class Exchange:
-    """A request (`key`, see `key_of`) and the payloads of its answer."""
-
     key: bytes
     packets: list[bytes]
 
 
 @dataclass
 class Recording:
-    """A shop at a server, and each conversation with it.
-
-    Attributes:
-        starts, rows: see `Shop`.
-        catalog: what reading the tables' columns needs, for `Shop.schemas`.
+    """A shop at a server, and each conversation with it. `starts`, `rows`: see `Shop`; `catalog`:
+    what reading the tables' columns needs, for `Shop.schemas`.
     """
 
     flavor: Flavor
@@ -66,7 +62,6 @@ class Recording:
     exchanges: dict[Name, list[Exchange]] = field(default_factory=dict)
 
     def save(self) -> None:
-        """Keep it for `load`."""
         content = {
             "database": self.database,
             "starts": self.starts,
@@ -79,7 +74,6 @@ class Recording:
 
     @classmethod
     def load(cls, flavor: Flavor) -> Recording:
-        """The recording of a server that is kept with the tests."""
         data = lzma.decompress((RECORDINGS / f"{flavor}.json.xz").read_bytes())
         content = json.loads(data, object_hook=_untagged)
         return cls(
@@ -130,44 +124,29 @@ def key_of(request: bytes, prepared: bytes = b"") -> bytes:
     return _UUID.sub(b"uuid", request) if b"_uuid" in request else request
 
 
-class RecordingProxy:
-    """Forwards connections without TLS and keeps what is said; a context manager.
-
-    Attributes:
-        port: on 127.0.0.1.
-        exchanges: in the order of the requests.
+class RecordingProxy(Listener):
+    """Forwards connections without TLS and keeps what is said; a context manager. `port`: on
+    127.0.0.1; `exchanges`: in the order of the requests.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.exchanges: list[Exchange] = []
         self._address = address
-        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def __enter__(self) -> RecordingProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+    def drop_connections(self) -> int:
+        """They come to their own ends: what is on its way is kept."""
         for thread in self._threads:
             thread.join()
+        return 0
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._talk, args=(client,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def accepted(self, client: socket.socket) -> None:
+        thread = threading.Thread(target=self.talk, args=(client,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
-    def _talk(self, client: socket.socket) -> None:
+    def talk(self, client: socket.socket) -> None:
         with (
             contextlib.closing(client),
             contextlib.closing(socket.create_connection(self._address)) as server,
@@ -202,7 +181,7 @@ class RecordingProxy:
 
     def _kept(self, key: bytes) -> Exchange:
         exchange = Exchange(key, [])
-        with self._lock:
+        with self.lock:
             self.exchanges.append(exchange)
         return exchange
 
@@ -226,7 +205,6 @@ class RecordingProxy:
 
 
 def _answered(command: int, answer: Callable[[], bytes]) -> None:
-    """Take an answer to its end."""
     first = answer()
     if command in (wire.DUMP, wire.DUMP_GTID):
         payload = first
@@ -243,7 +221,6 @@ def _answered(command: int, answer: Callable[[], bytes]) -> None:
 
 
 def record(flavor: Flavor, folder: Path) -> Recording:
-    """Play each conversation with a real server, and keep what was said."""
     with Server(flavor) as server, temporary_database(server) as database:
         shop = Shop.at(server, database)
         recording = Recording(flavor, database, shop.starts, shop.rows)
@@ -277,7 +254,6 @@ def _published(exchange: Exchange) -> Exchange:
 
 
 def main() -> None:
-    """Record real servers again."""
     with tempfile.TemporaryDirectory(prefix="cdc-liar-") as folder:
         for flavor in get_args(Flavor):
             record(flavor, Path(folder)).save()

@@ -32,7 +32,6 @@ def told(
     repairs: bool = True,
     which: int = 0,
 ) -> Verdict:
-    """How a conversation ends in which the answer `which` to what begins so is changed."""
     exchanges = recording(flavor).exchanges[name]
     at = [at for at, one in enumerate(exchanges) if one.key.startswith(asked)][which]
     return judge.judge(Lie(flavor, name, at, [list(step)], repairs))

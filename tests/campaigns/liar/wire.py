@@ -20,7 +20,6 @@ _PACKET_BYTES_MAX: Final = (1 << 24) - 1
 
 
 def error(number: int, text: str) -> bytes:
-    """An error packet."""
     return b"\xff" + struct.pack("<H", number) + b"#HY000" + text.encode()
 
 
@@ -30,7 +29,6 @@ def is_end(payload: bytes) -> bool:
 
 
 def framed(payload: bytes, number: int) -> bytes:
-    """A payload with its headers."""
     parts = []
     while True:
         piece, payload = payload[:_PACKET_BYTES_MAX], payload[_PACKET_BYTES_MAX:]
@@ -41,11 +39,7 @@ def framed(payload: bytes, number: int) -> bytes:
 
 
 def take(wire: socket.socket) -> bytes:
-    """The payload of the next packet.
-
-    Raises:
-        EOFError: the other side has closed.
-    """
+    """The payload of the next packet. Raises EOFError: the other side has closed."""
     payload = b""
     while True:
         size = int.from_bytes(_exactly(wire, 4)[:3], "little")
@@ -85,12 +79,10 @@ def cells(row: bytes) -> list[bytes | None] | None:
 
 
 def from_cells(values: list[bytes | None]) -> bytes:
-    """A row in text form."""
     return b"".join(b"\xfb" if value is None else text(value) for value in values)
 
 
 def text(value: bytes) -> bytes:
-    """A length-encoded string."""
     size = len(value)
     if size < 0xFB:
         return bytes([size]) + value

@@ -65,7 +65,6 @@ SAMPLE: Final = ("Spark's environment", "Rich markup", "50 x CJK")
 
 
 def identifier(text: str) -> str:
-    """The text as a name of a table."""
     return text[:_NAME_MAX].rstrip(" ") or "x"
 
 
@@ -82,7 +81,6 @@ def label(text: str) -> str:
 
 
 def shuffled(names: list[str], seed: int) -> list[str]:
-    """The classes in an order of the seed."""
     found = list(names)
     random.Random(f"names {seed}").shuffle(found)
     return found

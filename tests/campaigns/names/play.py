@@ -30,10 +30,13 @@ from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.text.printable import printable
-from cdc_pipeline.text.table_names import exact_pattern, split_table_name, table_name
+from cdc_pipeline.text.table_names import exact_pattern, table_name
 from tests.campaigns.names.classes import TEXTS, column, identifier, label
 from tests.campaigns.sink.group import FAULT_POINTS
+from tests.campaigns.sink.tables import quoted
 from tests.servers import Server
+from tests.support.captures import live
+from tests.support.comparison import present
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import AtPoint, Killed, end_run
 
@@ -44,11 +47,8 @@ _COLORS = re.compile(r"\x1b\[[\d;]*m")
 
 @dataclass
 class Table:
-    """A table of one class.
-
-    Attributes:
-        name: schema and table.
-        columns: key, value, ENUM, SET, default; and what DDL adds.
+    """A table of one class. `name`: schema and table; `columns`: key, value, ENUM, SET, default;
+    and what DDL adds.
     """
 
     name: tuple[str, str]
@@ -64,16 +64,9 @@ class Table:
         return ".".join(map(quoted, self.name))
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 class Play:
-    """One pipeline.
-
-    Attributes:
-        findings: what was not as it should be, in words.
-        commands: how many were run.
+    """One pipeline. `findings`: what was not as it should be, in words; `commands`: how many were
+    run.
     """
 
     def __init__(
@@ -97,7 +90,6 @@ class Play:
         self.schemas = (plain, odd)
 
     def run(self) -> None:
-        """All of it; what is wrong is in `findings`."""
         self.server.flush_journal()
         start = self.server.end_position()
         self._create()
@@ -173,19 +165,12 @@ class Play:
     # -- the pipeline ------------------------------------------------------------------------------
 
     def _write_pipeline(self, start: tuple[str, int]) -> None:
-        user, password = self.server.create_replication_user()
         rules = [
             {"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}" + ending}
             for mode, ending in MODES.items()
         ]
         document = {
-            "source": {
-                "kind": "live",
-                "host": self.server.host,
-                "port": self.server.port,
-                "user": user,
-                "password": password,
-            },
+            "source": live(self.server),
             "tables": {"include": [exact_pattern(table.full_name) for table in self.tables]},
             "start": {"journal": start[0], "offset": start[1]},
             "targets": rules,
@@ -266,11 +251,8 @@ class Play:
     def _command(
         self, *words: str, codes: Sequence[int], as_json: bool = False, is_exact: bool = False
     ) -> None:
-        """Run one in this process.
-
-        Args:
-            as_json: once more with --json, which must be one document.
-            is_exact: what it prints is for programs.
+        """Run one in this process. `as_json`: once more with --json, which must be one document;
+        `is_exact`: what it prints is for programs.
         """
         for more in ([], ["--json"]) if as_json else ([],):
             self.commands += 1
@@ -301,17 +283,11 @@ class Play:
 def _present(
     rows: list[dict[str, Any]], mode: str, names: list[str], *, added: str
 ) -> list[tuple[Any, ...]]:
-    """What a target of a mode says of the present.
-
-    Args:
-        added: default of the columns that DDL added. They are NOT NULL: what has no value is a
-            change of a changelog that came before the DDL.
+    """What a target of a mode says of the present. `added`: default of the columns that DDL added.
+    They are NOT NULL: what has no value is a change of a changelog that came before the DDL.
     """
-    if mode == "soft_delete":
-        rows = [row for row in rows if not row["_cdc_deleted"]]
-    elif mode == "history":
-        rows = [row for row in rows if row["__END_AT"] is None]
-    elif mode == "changelog":
+    rows = present(rows, mode)
+    if mode == "changelog":
         rows = [
             row | {name: added for name in names[5:] if row.get(name) is None}
             for row in _replayed(rows, names[0])
@@ -320,7 +296,6 @@ def _present(
 
 
 def _replayed(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """The rows that are left when a changelog's changes are applied in their order."""
     found: dict[Any, dict[str, Any]] = {}
     for row in sorted(
         rows, key=lambda row: (Decimal(row["_cdc_seq"]), row.get("_cdc_ordinal") or 0)
@@ -333,12 +308,6 @@ def _replayed(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> str:
-    """A value as a text that can be compared and sorted."""
     if isinstance(value, set | frozenset):
         return ",".join(sorted(value))
     return repr(value) if value is None else str(value)
-
-
-def parts_of(full_name: str) -> tuple[str, str]:
-    """Schema and table, as the pipeline reads the name."""
-    return split_table_name(full_name)

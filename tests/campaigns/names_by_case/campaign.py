@@ -34,6 +34,7 @@ from tests.campaigns.sink.ddl import random_change
 from tests.campaigns.sink.statements import random_transaction
 from tests.campaigns.sink.tables import Table, quoted, random_table
 from tests.servers import Server
+from tests.support.captures import live
 from tests.support.memory_shop import MemoryShop
 from tests.support.memory_sink import NotInMemoryError
 
@@ -46,7 +47,6 @@ _NAME: Final = re.compile(r"`(?:[^`]|``)+`")
 
 
 def case(seed: int, number: int) -> Case:
-    """Which server, then statements and places of captures."""
     chance = random.Random(f"{seed} {number}")
     flavor = chance.choice(("mysql", "mariadb"))
     names = chance.choice((0, 1, 1))
@@ -92,8 +92,6 @@ def _statements(chance: random.Random, flavor: str, *, folds: bool) -> Iterator[
 
 
 class _Writing:
-    """How names are written: in any case where the server folds them."""
-
     def __init__(self, chance: random.Random, *, folds: bool) -> None:
         self._chance = chance
         self._folds = folds
@@ -176,8 +174,6 @@ def _played(server: Server, names: int, statements: list[str], folder: Path) -> 
 
 @dataclass
 class _Played:
-    """A case on a server, live and from its journals."""
-
     server: Server
     rule: NameRule
     folder: Path
@@ -191,14 +187,14 @@ class _Played:
     def run(self, statements: list[str]) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self._reset()
-        live = self._shop("live", _live(self.server))
+        by_server = self._shop("live", live(self.server))
         with self.server.root_connection() as connection:
             cursor = connection.cursor()
             cursor.execute("SET SESSION sql_mode = 'STRICT_TRANS_TABLES'")
             for sql in statements:
                 if sql == CAPTURE:
                     cursor.execute("COMMIT")
-                    self._capture(live)
+                    self._capture(by_server)
                     continue
                 try:
                     cursor.execute(sql)
@@ -206,8 +202,8 @@ class _Played:
                 except pymysql.MySQLError:
                     self.refused += 1
             cursor.execute("COMMIT")
-            self._capture(live)
-            self._compare(live, cursor)
+            self._capture(by_server)
+            self._compare(by_server, cursor)
             journals = self.folder / "journals"
             self.server.copy_journals(journals)
             archived = self._shop(
@@ -216,7 +212,7 @@ class _Played:
             )
             self._capture(archived)
             self._compare(archived, cursor)
-        self._note(live)
+        self._note(by_server)
 
     def _reset(self) -> None:
         for (name,) in self.server.query("SHOW DATABASES"):
@@ -303,12 +299,6 @@ def _int_key(cursor: Any, schema: str, table: str) -> str:
     )
     row = cursor.fetchone()
     return str(row[0]) if row else ""
-
-
-def _live(server: Server) -> dict[str, Any]:
-    user, password = server.create_replication_user()
-    address = {"host": server.host, "port": server.port}
-    return {"kind": "live", **address, "user": user, "password": password}
 
 
 CAMPAIGN = Campaign("names_by_case", case, opened, needs=SERVERS)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
+from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh, named
 from tests.campaigns.network.conversations import NAMES, Name, Shop
 from tests.campaigns.network.faulty_proxy import Fault
 from tests.campaigns.network.judge import Conversation
@@ -39,8 +39,9 @@ def server_with_tls(flavor: Flavor, folder: Path) -> Server:
 def _case(seed: int, number: int, *, flavor: str, conversation: str, tls: str) -> Case:
     kinds = [
         [chosen, name, mode]
-        for name, mode, chosen in itertools.product(NAMES, TLS_MODES, flavors(flavor))
-        if conversation in ("", name) and tls in ("", mode)
+        for name, mode, chosen in itertools.product(
+            named(conversation, NAMES), named(tls, TLS_MODES), flavors(flavor)
+        )
     ]
     fault, which = divmod(number, len(kinds))
     return [[*kinds[which], [seed, fault]]]

@@ -29,7 +29,7 @@ from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema
 from tests.support.captures import here, live
-from tests.support.memory_modes import Row
+from tests.support.comparison import source_values
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 Name = Literal["capture", "capture_by_gtid", "load", "rows", "doctor"]
@@ -41,13 +41,10 @@ _TIMEOUTS: Final = {"connect_timeout_s": 1, "read_timeout_s": 1, "row_timeout_s"
 
 @dataclass
 class Shop:
-    """A database with tables whose changes the server's log holds.
-
-    Attributes:
-        source: section of a pipeline that reads the server.
-        starts: where captures begin: by journal and offset, and by GTIDs.
-        schemas: the tables' columns; `rows`: the tables as the server has them. Both are asked for
-            once: the server may be stopped during a play.
+    """A database with tables whose changes the server's log holds. `source`: section of a pipeline
+    that reads the server; `starts`: where captures begin: by journal and offset, and by GTIDs;
+    `schemas`: the tables' columns; `rows`: the tables as the server has them. Both are asked for
+    once: the server may be stopped during a play.
     """
 
     server: Server
@@ -59,7 +56,6 @@ class Shop:
 
     @classmethod
     def at(cls, server: Server, database: str) -> Shop:
-        """Make the tables and their changes."""
         shop = cls(server, database, live(server))
         server.execute_all(
             f"USE `{database}`",
@@ -93,10 +89,8 @@ class Shop:
 
 @dataclass
 class Play:
-    """One conversation: a pipeline with a state of its own.
-
-    Attributes:
-        name: which; `tls`: mode of the connections.
+    """One conversation: a pipeline with a state of its own. `name`: which; `tls`: mode of the
+    connections.
     """
 
     shop: Shop
@@ -108,9 +102,7 @@ class Play:
 
     def run(self, port: int) -> Rows:
         """Play it through a port; the rows at its end. A later call goes on from what is there.
-
-        Raises:
-            Exception: as the pipeline ends.
+        Raises Exception: as the pipeline ends.
         """
         config = self.config(port)
         play: dict[Name, Callable[[PipelineConfig], Rows]] = {
@@ -123,7 +115,6 @@ class Play:
         return play[self.name](config)
 
     def config(self, port: int) -> PipelineConfig:
-        """The pipeline, with its server at a port of this machine."""
         start = "gtid" if self.name == "capture_by_gtid" else "offset"
         return PipelineConfig.model_validate(
             {
@@ -154,11 +145,10 @@ class Play:
         return mock.patch.object(wiring, "DeltaSink", partial(memory_sink, self.lake))
 
     def _kept(self, config: PipelineConfig) -> Rows:
-        """Rows of the lake's tables as the server would show them."""
         paths = LakePaths(config.sink.lake_path, config.name)
         kept = {name: paths.table(name) for name in self.shop.rows}
         return {
-            name: sorted(map(_values, self.lake.rows(folder)), key=repr)
+            name: sorted(map(source_values, self.lake.rows(folder)), key=repr)
             for name, folder in kept.items()
             if folder in self.lake.tables
         }
@@ -185,7 +175,3 @@ class Play:
             assert source.end_position().order >= source.earliest_position().order
             source.validate_position(source.end_position())
         return self.shop.rows
-
-
-def _values(row: Row) -> tuple[Any, ...]:
-    return tuple(value for name, value in row.items() if not name.startswith("_"))

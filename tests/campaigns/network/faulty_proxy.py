@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from tests.servers.listener import Listener, close, without_delay
+
 Direction = Literal["to_client", "to_server"]
 Kind = Literal["reset", "end", "half_end", "stall", "vanish", "trickle", "delay", "stop"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -35,8 +37,6 @@ _TRICKLED_BYTES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, at a byte of a connection."""
-
     kind: Kind
     connection: int
     direction: Direction
@@ -47,29 +47,18 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """The fault that a finding names."""
         kind, connection, direction, at_byte = text.split(":")
         assert kind in KINDS
         assert direction in get_args(Direction)
         return cls(kind, int(connection), direction, int(at_byte))  # type: ignore[arg-type]
 
 
-class FaultyProxy:
-    """Listens from construction on; a context manager that closes it and everything open.
-
-    Args:
-        address: host and port of the server.
-        fault: None forwards everything.
-        delay_s: how late what follows a delay comes.
-        stop: stops the server's process, for the fault of that name.
-
-    Attributes:
-        host, port: the address that clients are given.
-        sent: for each connection, the lengths of the blocks that were forwarded, by direction.
-        happened: set once the fault has happened.
+class FaultyProxy(Listener):
+    """`address`: host and port of the server; `fault`: None forwards everything; `delay_s`: how
+    late what follows a delay comes; `stop`: stops the server's process, for the fault of that name.
+    `sent`: for each connection, the lengths of the blocks that were forwarded, by direction;
+    `happened`: set once the fault has happened.
     """
-
-    host = "127.0.0.1"
 
     def __init__(
         self,
@@ -85,40 +74,19 @@ class FaultyProxy:
         self._fault = fault
         self._delay_s = delay_s
         self._stop = stop
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._listener = socket.create_server((self.host, 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        super().__init__()
 
-    def __enter__(self) -> FaultyProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _close(self._listener)
-        with self._lock:
-            sockets, self._open = self._open, set()
-        for one in sockets:
-            _close(one)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._address)
-            except OSError:
-                return
-            with self._lock:
-                number = len(self.sent)
-                self.sent.append({"to_client": [], "to_server": []})
-                self._open |= {client, server}
-            for one in (client, server):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for way in get_args(Direction):
-                pair = (server, client) if way == "to_client" else (client, server)
-                threading.Thread(
-                    target=self._pump, args=(number, way, *pair), name="proxy-pump", daemon=True
-                ).start()
+    def accepted(self, client: socket.socket) -> None:
+        server = socket.create_connection(self._address)
+        number = len(self.sent)
+        self.sent.append({"to_client": [], "to_server": []})
+        self.keep(client, server)
+        without_delay((client, server))
+        for way in get_args(Direction):
+            pair = (server, client) if way == "to_client" else (client, server)
+            threading.Thread(
+                target=self._pump, args=(number, way, *pair), name="proxy-pump", daemon=True
+            ).start()
 
     def _pump(
         self, number: int, way: Direction, source: socket.socket, target: socket.socket
@@ -146,7 +114,7 @@ class FaultyProxy:
             target.shutdown(socket.SHUT_WR)
             return
         for one in (source, target):
-            _close(one)
+            close(one)
 
     def _happens(
         self, way: Direction, source: socket.socket, target: socket.socket, rest: bytes
@@ -164,11 +132,11 @@ class FaultyProxy:
                 one.close()
         elif kind == "end":
             for one in (source, target):
-                _close(one)
+                close(one)
         elif kind == "half_end":
             target.shutdown(socket.SHUT_WR)
         elif kind == "vanish":
-            _close(source if way == "to_client" else target)
+            close(source if way == "to_client" else target)
         elif kind == "trickle":
             for at in range(min(len(rest), _TRICKLED_BYTES)):
                 target.sendall(rest[at : at + 1])
@@ -180,10 +148,3 @@ class FaultyProxy:
             self._stop()
             target.sendall(rest)
         return kind in ("trickle", "delay", "stop")
-
-
-def _close(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    with contextlib.suppress(OSError):
-        one.close()

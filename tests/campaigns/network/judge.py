@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -28,26 +28,35 @@ BOUND_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a play with a fault ended.
-
-    Attributes:
-        fault: which; `happened`: whether the play came to its byte.
-        outcome: ``equal``, or the code of the error.
-        finding: what is not as it must be; empty if nothing is.
+    """How a play with a fault ended. `happened`: whether the play came to it; `outcome`: ``equal``,
+    or the code of the error; `finding`: what is not as it must be; empty if nothing is.
     """
 
-    fault: Fault
+    fault: object
     happened: bool
     outcome: str
-    took_s: float
     finding: str
 
 
-class Conversation:
-    """One kind of conversation with one server, and how long its connections are.
+def ended_as(play: Callable[[], str], *, secret: str) -> tuple[str, str]:
+    """Outcome and finding of a play, which says what is wrong with its rows."""
+    outcome, began_s = "equal", time.monotonic()
+    try:
+        finding = play()
+    except CdcError as error:
+        outcome, finding = error.code(), "" if error.retryable else f"not retryable: {error}"
+        if secret in str(error):
+            finding = "the error has the secret"
+    except Exception as error:
+        outcome = type(error).__name__
+        finding = f"no error of ours: {outcome}: {error}"
+    took_s = time.monotonic() - began_s
+    return outcome, finding or (f"took {took_s:.0f} s" if took_s > BOUND_S else "")
 
-    Raises:
-        AssertionError: without a fault its rows are not the server's.
+
+class Conversation:
+    """One kind of conversation with one server, and how long its connections are. Raises
+    AssertionError: without a fault its rows are not the server's.
     """
 
     def __init__(self, shop: Shop, name: Name, tls: str, folder: Path) -> None:
@@ -73,33 +82,22 @@ class Conversation:
         return found
 
     def judge(self, fault: Fault) -> Ended:
-        """Play with a fault, then without."""
         play = self._play()
-        finding, began_s = "", time.monotonic()
-        with _running_again(self._server):
-            with FaultyProxy(
+        with (
+            _running_again(self._server),
+            FaultyProxy(
                 (self._server.host, self._server.port), fault, stop=lambda: _stop(self._server)
-            ) as proxy:
-                try:
-                    outcome = "equal"
-                    if play.run(proxy.port) != self.expected:
-                        finding = "other rows than the server's, and no error"
-                except CdcError as error:
-                    outcome, finding = error.code(), self._wrong(error)
-                except Exception as error:
-                    outcome = type(error).__name__
-                    finding = f"no error of ours: {outcome}: {error}"
-            took_s = time.monotonic() - began_s
-        if took_s > BOUND_S:
-            finding = finding or f"took {took_s:.0f} s"
-        return Ended(
-            fault, proxy.happened.is_set(), outcome, took_s, finding or self._goes_on(play)
-        )
-
-    def _wrong(self, error: CdcError) -> str:
-        if str(self._shop.source["password"]) in str(error):
-            return "the error has the password"
-        return "" if error.retryable else f"not retryable: {error}"
+            ) as proxy,
+        ):
+            outcome, finding = ended_as(
+                lambda: (
+                    ""
+                    if play.run(proxy.port) == self.expected
+                    else "other rows than the server's, and no error"
+                ),
+                secret=str(self._shop.source["password"]),
+            )
+        return Ended(fault, proxy.happened.is_set(), outcome, finding or self._goes_on(play))
 
     def _goes_on(self, play: Play) -> str:
         try:
@@ -121,7 +119,6 @@ def _stop(server: Server) -> None:
 
 @contextmanager
 def _running_again(server: Server) -> Iterator[None]:
-    """At the end the server's process goes on, if it was stopped."""
     try:
         yield
     finally:

@@ -30,25 +30,24 @@ from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run import wiring
-from tests.campaigns.frame import Campaign, Case, OnDemand, Play, fresh
+from tests.campaigns.frame import Campaign, Case, OnDemand, Play, fresh, named
 from tests.campaigns.network.conversations import Shop
 from tests.campaigns.objects.bucket_tables import bucket_lake
 from tests.campaigns.objects.faulty_store import Fault
 from tests.campaigns.objects.judge import Judge
-from tests.campaigns.objects.story import Story, row_values
+from tests.campaigns.objects.story import Story
 from tests.campaigns.objects.two_writers import POINTS, TwoWriters
 from tests.cluster.gateway import running_gateway
 from tests.conftest import temporary_database
 from tests.servers import Server
+from tests.support.comparison import source_values
 from tests.support.memory_sink import memory_sink
 
 
 @dataclass
 class SnapshotStory:
-    """The tables of a shop and a pipeline that loads them.
-
-    Attributes:
-        captures: of whose lakes the settings are.
+    """The tables of a shop and a pipeline that loads them. `captures`: of whose lakes the settings
+    are.
     """
 
     shop: Shop
@@ -56,12 +55,10 @@ class SnapshotStory:
 
     @property
     def lease_s(self) -> float:
-        """How long a lease of its lakes lasts."""
         return self.captures.lease_s
 
     @property
     def folder(self) -> Path:
-        """For files of the machine."""
         return self.captures.folder
 
     def _config(self, lake: str, endpoint: str) -> PipelineConfig:
@@ -78,19 +75,17 @@ class SnapshotStory:
         )
 
     def play(self, lake: str, endpoint: str, cursors: CursorStore) -> None:
-        """Load the tables. A later call goes on from what is there."""
         tables = partial(memory_sink, bucket_lake())
         with mock.patch.object(wiring, "DeltaSink", tables):
             take_snapshot(self._config(lake, endpoint), cursors=cursors)
 
     def wrong(self, lake: str, endpoint: str, cursors: CursorStore) -> str:
-        """What of a lake is not as the server has it; empty if nothing is."""
         config = self._config(lake, endpoint)
         paths, tables = LakePaths(config.sink.lake_path, config.name), bucket_lake()
         for name, rows in self.shop.rows.items():
             if paths.table(name) not in tables.tables:
                 return f"{name} is not there"
-            if sorted(map(row_values, tables.rows(paths.table(name))), key=repr) != rows:
+            if sorted(map(source_values, tables.rows(paths.table(name))), key=repr) != rows:
                 return f"{name} has other rows than the server"
         cursor = cursors.read()
         return "" if cursor is not None else "there is no cursor"
@@ -103,7 +98,7 @@ _PAIRS_AT_ONCE = 6  # they wait for leases most of the time
 
 
 def _case(seed: int, number: int, *, story: str, spark: bool) -> Case:
-    stories = ("writers",) if spark else tuple(name for name in _STORIES if story in ("", name))
+    stories = ("writers",) if spark else named(story, _STORIES)
     lot, which = divmod(number, len(stories))
     if stories[which] != "writers":
         return [[stories[which], seed, lot]]

@@ -47,10 +47,8 @@ Action = dict[str, Any]
 
 
 def race(store: Store, log_store: str = "") -> dict[str, Any]:
-    """What came of both races.
-
-    Args:
-        log_store: the class by which Spark commits, the product's own by default.
+    """What came of both races. `log_store`: the class by which Spark commits, the product's own by
+    default.
     """
     lake = new_lake(store.bucket)
     config = _config(lake, store.endpoint)

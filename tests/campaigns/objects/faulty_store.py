@@ -50,8 +50,6 @@ _HOP_BY_HOP: Final = ("connection", "transfer-encoding", "content-length", "keep
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, at a request."""
-
     kind: Kind
     at_request: int
 
@@ -60,7 +58,6 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """The fault that a finding names."""
         kind, _, at_request = text.partition(":")
         assert kind in KINDS
         return cls(kind, int(at_request))
@@ -68,35 +65,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that arrived: its method and path, whether it has a condition, and what it
-    sends."""
-
     method: str
     path: str
     is_conditional: bool
     body: bytes = field(default=b"", repr=False)
 
     def fits(self, kind: Kind) -> bool:
-        """Whether a fault of this kind can happen to it."""
         if kind in _CONDITIONAL:
             return self.is_conditional
         return self.method == {"half_put": "PUT", "half_get": "GET"}.get(kind, self.method)
 
 
 class FaultyStore:
-    """Listens from construction on; a context manager that closes it.
-
-    Args:
-        endpoint: of the server.
-        fault: None forwards everything.
-        late_s: how late an answer comes, and how long nobody answers.
-        stop: stops the server's process, for the fault of that name.
-        on_request: called with the number of each request before anything is done with it.
-
-    Attributes:
-        endpoint: the address that clients are given.
-        requests: those that arrived; `answered`: how many of them the server has answered.
-        happened: set once the fault has happened.
+    """Listens from construction on; a context manager that closes it. `endpoint`: of the server;
+    `fault`: None forwards everything; `late_s`: how late an answer comes, and how long nobody
+    answers; `stop`: stops the server's process, for the fault of that name; `on_request`: called
+    with the number of each request before anything is done with it. `endpoint`: the address that
+    clients are given; `requests`: those that arrived; `answered`: how many of them the server
+    has answered. `happened`: set once the fault has happened.
     """
 
     def __init__(
@@ -139,12 +125,10 @@ class FaultyStore:
                 one.shutdown(socket.SHUT_RDWR)
 
     def opened(self, connection: socket.socket) -> None:
-        """Remember a connection that the end of the proxy closes."""
         with self._lock:
             self._open.add(connection)
 
     def has_answered(self) -> None:
-        """Count an answer of the server."""
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
@@ -155,7 +139,6 @@ class FaultyStore:
             return self._changed.wait_for(lambda: self.answered >= count, timeout_s)
 
     def fault_of(self, request: Request) -> Kind | None:
-        """Count a request; what goes wrong with it."""
         with self._lock:
             number = len(self.requests)
             self.requests.append(request)

@@ -28,6 +28,7 @@ from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN
 from tests.campaigns.objects.bucket_tables import bucket_lake
 from tests.campaigns.simulate.world import State, World
 from tests.support.captures import SPARK
+from tests.support.comparison import source_values
 from tests.support.delta_reader import read_delta
 from tests.support.memory_modes import Row
 from tests.support.memory_sink import memory_sink
@@ -38,18 +39,14 @@ _NAMES: Final = ("shop.a", "shop.b", "shop.c", "shop.c_log")
 
 
 def new_lake(bucket: str) -> str:
-    """Address of a lake that nobody has used."""
     return f"s3a://{bucket}/{uuid.uuid4().hex[:12]}/lake"
 
 
 @dataclass
 class Story:
-    """A database and the pipeline over it.
-
-    Attributes:
-        lease_s, retry_s: of the lake's storage.
-        on_disk: where the objects of a lake are files. If it is given, Spark writes the tables, and
-            they are read there.
+    """A database and the pipeline over it. `lease_s`, `retry_s`: of the lake's storage; `on_disk`:
+    where the objects of a lake are files. If it is given, Spark writes the tables, and they are
+    read there.
     """
 
     world: World
@@ -60,7 +57,6 @@ class Story:
 
     @classmethod
     def of_seed(cls, seed: int, folder: Path, **settings: Any) -> Story:
-        """The database of a seed."""
         world = World(folder / "journals", random.Random(seed))
         world.advance(TRANSACTIONS)
         return cls(world, folder, **settings)
@@ -107,11 +103,9 @@ class Story:
         self.run(self.config(lake, endpoint), cursors)
 
     def run(self, config: PipelineConfig, cursors: CursorStore) -> None:
-        """One capture, as by a process of its own."""
         run(config, cursors, spark=self.on_disk is not None)
 
     def wrong(self, lake: str, endpoint: str, cursors: CursorStore) -> str:
-        """What of a lake is not as it must be after all runs; empty if nothing is."""
         config = self.config(lake, endpoint)
         paths = LakePaths(config.sink.lake_path, config.name)
         numbers = sorted(int(name.partition(".")[0]) for name in _names(paths.cuts))
@@ -142,7 +136,6 @@ class Story:
         )
 
     def _reader(self, lake: str, paths: LakePaths) -> Callable[[str, int], list[Row]]:
-        """What reads a table at a version."""
         if self.on_disk is None:
             tables = bucket_lake()
             return lambda name, version: tables.rows(paths.table(name), version)
@@ -159,7 +152,7 @@ class Story:
                 wanted = state.changes.get(source, 0)
                 if not len(seqs) == len(rows) == wanted:
                     return f"{where} has {len(rows)} rows, {len(seqs)} of them unlike, of {wanted}"
-            elif sorted(map(row_values, _kept(rows))) != sorted(
+            elif sorted(map(source_values, _kept(rows))) != sorted(
                 state.rows.get(source, {}).values()
             ):
                 return f"{where} has other rows than the database"
@@ -167,7 +160,6 @@ class Story:
 
 
 def run(config: PipelineConfig, cursors: CursorStore, *, spark: bool) -> None:
-    """One capture, by Spark or into `bucket_tables`."""
     sink = None if spark else memory_sink(bucket_lake(), source=config.name, config=config.sink)
     capture(config, cursors=cursors, sink=sink)
 
@@ -178,8 +170,3 @@ def _names(folder: Path) -> list[str]:
 
 def _kept(rows: list[Row]) -> list[Row]:
     return [row for row in rows if not row.get(DELETED_COLUMN)]
-
-
-def row_values(row: Row) -> tuple[Any, ...]:
-    """What a row has of its source's."""
-    return tuple(value for name, value in row.items() if not name.startswith("_"))

@@ -43,12 +43,9 @@ POINTS: Final = (
 
 @dataclass(frozen=True)
 class Stopped:
-    """What came of a writer that was stopped.
-
-    Attributes:
-        happened: whether it came to the place.
-        outcome: ``applied``, or the code of its error.
-        finding: what is not as it must be; empty if nothing is.
+    """What came of a writer that was stopped. `happened`: whether it came to the place; `outcome`:
+    ``applied``, or the code of its error; `finding`: what is not as it must be; empty if nothing
+    is.
     """
 
     happened: bool
@@ -59,9 +56,7 @@ class Stopped:
 @dataclass(frozen=True)
 class TwoWriters:
     """The writers of one story, each time in a lake of their own that has the story's first half.
-
-    Attributes:
-        folder: of their cursors.
+    `folder`: of their cursors.
     """
 
     story: Story
@@ -69,7 +64,6 @@ class TwoWriters:
     folder: Path
 
     def requests(self) -> list[Request]:
-        """Those of a writer that nobody stops."""
         lake, cursors = self._begun()
         with FaultyStore(self.gateway.store.endpoint) as store:
             writer = self._writer(lake, store.endpoint, cursors)
@@ -78,18 +72,15 @@ class TwoWriters:
         return store.requests
 
     def at(self, place: str) -> Stopped:
-        """Stop the first writer at a fault point, or at a request's number."""
         return self.at_request(int(place)) if place.isdecimal() else self.at_point(place)
 
     def at_point(self, point: str) -> Stopped:
-        """Stop the first writer at a fault point."""
         lake, cursors = self._begun()
         writer = self._writer(lake, self.gateway.store.endpoint, cursors, at=point)
         happened = writer.is_stopped()
         return self._judged(lake, cursors, writer, happened)
 
     def at_request(self, number: int) -> Stopped:
-        """Stop the first writer, and hold a request of it until the second has ended."""
         lake, cursors = self._begun()
         arrived, go_on = threading.Event(), threading.Event()
         of_writer: list[Writer] = []

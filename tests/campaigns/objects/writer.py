@@ -29,13 +29,9 @@ _DEADLINE_S = 180.0  # a JVM may have to start on a busy machine
 
 
 class Writer:
-    """One capture; started by construction.
-
-    Args:
-        document: the pipeline; `cursors`: folder of its cursor.
-        at: the fault points at which it stops itself, as `kills.AtPoint` reads them; empty for
-            none.
-        spark: write Delta tables by Spark.
+    """One capture; started by construction. `document`: the pipeline; `cursors`: folder of its
+    cursor. `at`: the fault points at which it stops itself, as `kills.AtPoint` reads them; empty
+    for none. `spark`: write Delta tables by Spark.
     """
 
     def __init__(
@@ -56,12 +52,10 @@ class Writer:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     def stop(self) -> None:
-        """Stop it where it is."""
         self._send(signal.SIGSTOP)
 
     def is_stopped(self) -> bool:
@@ -87,9 +81,7 @@ class Writer:
 
     def ended(self) -> dict[str, Any]:
         """Let it go on, and wait for its end: ``outcome`` is ``applied``, or the error's class.
-
-        Raises:
-            AssertionError: it did not end in time.
+        Raises AssertionError: it did not end in time.
         """
         if self._process.is_alive():
             self._send(signal.SIGCONT)

@@ -50,7 +50,6 @@ class Canaries:
         return self.texts[name]
 
     def forms(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the name of each canary with the bytes that would give it away."""
         for name, text in self.texts.items():
             # What is left of it without its first characters would give it away as well (a mask
             # keeps three).

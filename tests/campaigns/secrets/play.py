@@ -67,13 +67,9 @@ defs = build_definitions(Path(__file__).parent, retry_wait_s=0)
 
 @dataclass
 class Outcome:
-    """What a play found.
-
-    Attributes:
-        findings: canaries where none may be; empty if the rule holds.
-        codes: exit code of each command by its name.
-        files, bytes: how much was searched.
-        arguments: how many different argument lists of processes were.
+    """What a play found. `findings`: canaries where none may be; empty if the rule holds. `codes`:
+    exit code of each command by its name; `files`, `bytes`: how much was searched; `arguments`:
+    how many different argument lists of processes were.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -84,8 +80,6 @@ class Outcome:
 
 
 class Play:
-    """A project of its own in `folder`, over `database` of `server`."""
-
     def __init__(
         self,
         server: Server,
@@ -117,7 +111,6 @@ class Play:
         self.job("shop", port=server.port)
 
     def job(self, name: str, *, port: int, lake: str = "lake") -> None:
-        """Write the configuration of a source."""
         text = _JOB.format(
             port=port,
             database=self._database,
@@ -135,7 +128,6 @@ class Play:
         self._server.create_replication_user("cdc_canary", self.canaries["password"])
 
     def fill(self) -> None:
-        """Rows and statements of every kind that a capture meets."""
         c = self.canaries
         columns = (
             "id INT PRIMARY KEY, name VARCHAR(80), email VARCHAR(80), phone VARCHAR(80), "
@@ -204,7 +196,6 @@ class Play:
         assert "[DELTA_VIOLATE_CONSTRAINT" in self.printed("err"), "the batch did not fail in Spark"
 
     def log_a_statement(self) -> None:
-        """Play a run that meets a session which logs statements."""
         c = self.canaries
         with (
             self._server.root_connection(autocommit=True) as connection,
@@ -272,11 +263,9 @@ class Play:
         return self._play({"arguments": arguments}, arguments[0], environment)
 
     def printed(self, kind: str) -> str:
-        """What the latest step printed to "out" or "err"."""
         return next(self._printed.glob(f"{self._number:02d}-*.{kind}")).read_text()
 
     def constrain(self, table: str, condition: str) -> None:
-        """Put a CHECK constraint on the Delta table of a source table."""
         step = {"constrain": str(self._lake / self._database / table), "check": condition}
         assert self._play(step, "constrain", {}) == 0
 
@@ -293,7 +282,6 @@ class Play:
         return code
 
     def killed_run(self, source: str, at: str) -> None:
-        """A run that is killed as soon as the folder `at` holds a file."""
         child = subprocess.Popen(
             [sys.executable, "-m", "cdc_pipeline.cli", "run", source],
             env=self._environment(),
@@ -325,7 +313,6 @@ class Play:
             )
 
     def unreachable(self, source: str) -> None:
-        """Play commands against a port that nobody listens at."""
         with socket.create_server(("127.0.0.1", 0)) as reserved:
             port = reserved.getsockname()[1]
         self.job(source, port=port, lake=f"lake-{source}")
@@ -346,10 +333,8 @@ class Play:
     # -- judging -----------------------------------------------------------------------------------
 
     def judge(self, *, values_in: Iterable[str] = ("people",)) -> Outcome:
-        """Search everything that the play has left.
-
-        Args:
-            values_in: tables whose folders hold the values of unmasked columns.
+        """Search everything that the play has left. `values_in`: tables whose folders hold the
+        values of unmasked columns.
         """
         tables = [self._lake / self._database / name for name in values_in]
         raw = [self._folder / "jobs"]

@@ -28,16 +28,12 @@ _SAMPLE_EVERY_S = 0.05
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A canary that was found."""
-
     canary: str
     place: str
     how: str
 
 
 class Search:
-    """Looks for the canaries of one play."""
-
     def __init__(self, canaries: Canaries) -> None:
         self._names: dict[bytes, str] = {}
         for name, form in canaries.forms():
@@ -50,7 +46,6 @@ class Search:
         return {Finding(self._names[match], place, how) for match in self._pattern.findall(content)}
 
     def in_folder(self, folder: Path, *, leave_out: Iterable[Path] = ()) -> set[Finding]:
-        """Search every file below `folder`, but for the folders `leave_out`."""
         found: set[Finding] = set()
         skipped = {str(path) for path in leave_out}
         for at, folders, names in os.walk(folder):
@@ -103,7 +98,6 @@ def _unpacked(file: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _texts(table: pa.Table) -> bytes:
-    """Every value of every column, nested ones too."""
     parts = []
     for column in table.columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

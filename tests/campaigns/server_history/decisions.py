@@ -39,10 +39,8 @@ class Unseen(Decision):
 
 @dataclass(frozen=True)
 class Told(Decision):
-    """It reads on, though the lake lacks something, and says so.
-
-    Attributes:
-        says: part of a reason of its start.
+    """It reads on, though the lake lacks something, and says so. `says`: part of a reason of its
+    start.
     """
 
     says: str
@@ -50,12 +48,8 @@ class Told(Decision):
 
 @dataclass(frozen=True)
 class Refused(Decision):
-    """It stops with an error.
-
-    Attributes:
-        error: its class.
-        ways_out: what the error says to do: one after the other, until the lake has the server's
-            rows.
+    """It stops with an error. `error`: its class; `ways_out`: what the error says to do: one after
+    the other, until the lake has the server's rows.
     """
 
     error: type[CdcError]
@@ -64,11 +58,7 @@ class Refused(Decision):
 
 @dataclass(frozen=True)
 class OneOf(Decision):
-    """One of several, as chance has it.
-
-    Attributes:
-        decisions: the reason of each stands with it.
-    """
+    """One of several, as chance has it. `decisions`: the reason of each stands with it."""
 
     decisions: tuple[Decision, ...]
 

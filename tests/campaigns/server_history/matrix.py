@@ -55,12 +55,7 @@ _WAY: Final = re.compile("|".join(map(re.escape, _WAYS)))
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that can happen.
-
-    Attributes:
-        event: how it is done.
-        cells: what a run does then.
-    """
+    """One thing that can happen. `event`: how it is done; `cells`: what a run does then."""
 
     event: events.Event
     cells: Mapping[tuple[Positions, Place], Decision]

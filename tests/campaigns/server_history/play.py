@@ -45,12 +45,8 @@ _SAID: Final[dict[WayOut, str]] = {
 
 @dataclass(frozen=True)
 class Played:
-    """How a cell ended.
-
-    Attributes:
-        ended: in a few words.
-        finding: what is not as the matrix has it; empty if nothing is.
-        error: what the run was refused with.
+    """How a cell ended. `ended`: in a few words; `finding`: what is not as the matrix has it; empty
+    if nothing is. `error`: what the run was refused with.
     """
 
     ended: str
@@ -60,7 +56,6 @@ class Played:
 
 
 def play(row: Row, positions: Positions, place: Place, *, seed: int) -> Played:
-    """Play a cell of the matrix that can exist."""
     decision = row.decision(positions, place)
     assert not isinstance(decision, Impossible)
     began_s = time.monotonic()
@@ -79,7 +74,6 @@ def play(row: Row, positions: Positions, place: Place, *, seed: int) -> Played:
 def _happened(
     row: Row, positions: Positions, place: Place, seed: int
 ) -> Iterator[tuple[World, Rows]]:
-    """A world in which it has happened, and what the lake has."""
     chance = random.Random(f"{seed} {row.name} {positions} {place}")
     with (
         tempfile.TemporaryDirectory(prefix="cdc-history-") as home,

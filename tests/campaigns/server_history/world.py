@@ -28,9 +28,9 @@ from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run import wiring
 from cdc_pipeline.run.capture.capture import capture
-from tests.campaigns.server_history.clock import MovedClock
 from tests.servers import Flavor, ReplicaPair, Server, at_rest
-from tests.support.memory_modes import Row
+from tests.servers.preload import MovedClock
+from tests.support.comparison import source_values
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 Positions = Literal["mysql by GTID", "mysql by offset", "mariadb"]
@@ -47,10 +47,8 @@ TABLES: Final = {
 
 @dataclass(frozen=True)
 class Dump:
-    """What a dump of a server has.
-
-    Attributes:
-        rows: of the tables; `executed`: the transactions that they come from.
+    """What a dump of a server has. `rows`: of the tables; `executed`: the transactions that they
+    come from.
     """
 
     rows: Rows
@@ -58,20 +56,13 @@ class Dump:
 
 
 class World:
-    """One server's history, as one pipeline meets it. A context manager.
-
-    Attributes:
-        server: the one that is read after what happens.
-        clock: of `server`.
-        archive: the directory of an archive.
-        cursors: what the pipeline remembers.
-        chance: of this cell, by its seed.
-        changes_before: whether rows are changed right before the last run that goes well.
-        changes_after: whether rows are changed after what happens.
-        loads: whether the last run reads the tables and not the log.
-        lags: whether the standby may lack what the primary has.
-        copies: whether the archiver still copies.
-        bring_back: undoes what happened to a file.
+    """One server's history, as one pipeline meets it. A context manager. `server`: the one that is
+    read after what happens; `clock`: of `server`; `archive`: the directory of an archive;
+    `cursors`: what the pipeline remembers; `chance`: of this cell, by its seed;
+    `changes_before`: whether rows are changed right before the last run that goes well;
+    `changes_after`: whether rows are changed after what happens; `loads`: whether the last run
+    reads the tables and not the log; `lags`: whether the standby may lack what the primary has;
+    `copies`: whether the archiver still copies; `bring_back`: undoes what happened to a file.
     """
 
     def __init__(
@@ -101,16 +92,14 @@ class World:
         self._folder.mkdir(parents=True)
         self.archive.mkdir()
         if self.place == "standby":
-            # both clocks are the machine's until the replica's is moved
             self._pair = ReplicaPair(self.flavor, gtid=self.positions != "mysql by offset")
             self.server = self._pair.replica
-            self.clock = MovedClock(self.server, self._folder / "clock")
-            self._stack.enter_context(self._pair)
         else:
             off = GTIDS_OFF if self.positions == "mysql by offset" else {}
             self.server = Server(self.flavor, off)
-            self.clock = MovedClock(self.server, self._folder / "clock")
-            self._stack.enter_context(self.server)
+        self.clock = MovedClock(self._folder / "clock")
+        self.server.environment |= self.clock.environment
+        self._stack.enter_context(self._pair or self.server)
         self.writer.create_replication_user(*USER)
         self.writer.execute_all(
             "CREATE DATABASE shop", *(f"CREATE TABLE {name} {of}" for name, of in TABLES.items())
@@ -127,7 +116,6 @@ class World:
 
     @property
     def writer(self) -> Server:
-        """The server that takes writes now."""
         return self.server if self._pair is None else self._pair.primary
 
     def change(self, transactions: int = 3, *, label: str = "row") -> None:
@@ -153,7 +141,6 @@ class World:
             self.writer.execute("SET SESSION timestamp = DEFAULT")
 
     def flush(self, journals: int = 1) -> None:
-        """Begin so many journals."""
         for _ in range(journals):
             self.writer.flush_journal()
 
@@ -228,14 +215,12 @@ class World:
     # -- copies ------------------------------------------------------------------------------------
 
     def cold_copy(self) -> Path:
-        """The stopped server's data directory; it is started again."""
         self.server.stop()
         copy = self._copied(self.server)
         self.server.start()
         return copy
 
     def hot_copy(self, server: Server | None = None) -> Path:
-        """The data directory of a running server, as a snapshot of its disk has it."""
         server = server or self.server
         with server.root_connection() as connection, connection.cursor() as cursor:
             cursor.execute("FLUSH TABLES WITH READ LOCK")
@@ -243,7 +228,6 @@ class World:
             return self._copied(server)
 
     def restore(self, copy: Path, *, keeps_uuid: bool = True) -> None:
-        """Start the server on a copy of its data."""
         _replace_data(self.server, copy)
         if not keeps_uuid:
             (self.server.datadir / "auto.cnf").unlink(missing_ok=True)
@@ -288,11 +272,9 @@ class World:
         pair.promote()
 
     def copy_of_primary(self) -> Path:
-        """A hot copy of the server that takes writes."""
         return self.hot_copy(self.writer)
 
     def dump(self) -> Dump:
-        """The rows, and the transactions that they come from."""
         return Dump(self.server_rows(), self.server.gtid_set())
 
     def start_empty(self, flavor: Flavor | None = None) -> None:
@@ -341,7 +323,6 @@ class World:
     # -- the pipeline ------------------------------------------------------------------------------
 
     def archive_copies(self) -> None:
-        """The archiver copies the journals that are new or have grown; it removes none."""
         if self.place == "archive" and self.copies:
             for journal in self.server.datadir.glob("*.[0-9][0-9][0-9][0-9][0-9][0-9]"):
                 if journal.name != self._missed:
@@ -349,31 +330,22 @@ class World:
 
     @property
     def log_folder(self) -> Path:
-        """Where the journals lie that are read."""
         return self.archive if self.place == "archive" else self.server.datadir
 
     @property
     def cursor(self) -> CursorState:
-        """Where the pipeline is."""
         assert self.cursors.cursor is not None
         return self.cursors.cursor
 
     def capture(self) -> tuple[str, ...]:
-        """A run to the end of the log; the reasons of its start.
-
-        Raises:
-            CdcError: as the run ends.
-        """
         with self._in_memory():
             return tuple(capture(self._config, cursors=self.cursors).plan.start_reasons)
 
     def accept(self, journal: str) -> None:
-        """Accept the end of a journal, as an error says."""
         accept = {"unproved_journal_ends": [journal]}
         self._config = PipelineConfig.model_validate({**self._sections, "accept": accept})
 
     def forget_lost_journals(self) -> None:
-        """The server forgets journals whose files are gone."""
         names = [journal.name for journal in self.server.journals() if journal.exists()]
         self.server.execute(f"PURGE BINARY LOGS TO '{names[0]}'")
 
@@ -388,33 +360,28 @@ class World:
             take_snapshot(self._config, cursors=self.cursors)
 
     def set_cursor(self) -> None:
-        """Set the cursor to the end of the log."""
         with self._in_memory():
             change = plan_set(self._config, cursors=self.cursors, to="latest", who="a test")
             apply_set(self._config, cursors=self.cursors, change=change)
 
     def rebuild(self) -> None:
-        """Build the tables from the archive again."""
         with self._in_memory():
             rebuild(self._config, tables=list(TABLES), cursors=self.cursors)
 
     def snapshot_again(self) -> None:
-        """Read the tables again."""
         with self._in_memory():
             take_snapshot(self._config, cursors=self.cursors, restart=True)
 
     def lake_rows(self) -> Rows:
-        """What the lake has."""
         paths = LakePaths(self._config.sink.lake_path, self._config.name)
         return {
-            name: sorted(map(_values, self._lake.rows(paths.table(name))))
+            name: sorted(map(source_values, self._lake.rows(paths.table(name))))
             if paths.table(name) in self._lake.tables
             else []
             for name in TABLES
         }
 
     def server_rows(self) -> Rows:
-        """What SELECT says."""
         found: Rows = {}
         for name in TABLES:
             schema, table = name.split(".")
@@ -427,7 +394,6 @@ class World:
         return found
 
     def read_live(self) -> None:
-        """Follow the server itself instead of an archive of its journals."""
         sections = {**self._sections, "source": self._live(self.server)}
         self._config = PipelineConfig.model_validate(sections)
 
@@ -456,10 +422,6 @@ class World:
         return PipelineConfig.model_validate(self._sections)
 
 
-def _values(row: Row) -> tuple[Any, ...]:
-    return tuple(value for name, value in row.items() if not name.startswith("_"))
-
-
 def _replace_data(server: Server, copy: Path) -> None:
     server.kill()
     shutil.rmtree(server.datadir)
@@ -467,5 +429,4 @@ def _replace_data(server: Server, copy: Path) -> None:
 
 
 def _created_s(journal: Path) -> int:
-    """The time of a journal's first event."""
     return int.from_bytes(journal.read_bytes()[4:8], "little")

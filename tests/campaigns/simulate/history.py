@@ -36,11 +36,8 @@ HEALED_RUNS_MAX = 4
 
 @dataclass(frozen=True)
 class Size:
-    """How long a history may be.
-
-    Attributes:
-        runs: at most so many before the faults end.
-        transactions: at most so many between two of them.
+    """How long a history may be. `runs`: at most so many before the faults end; `transactions`: at
+    most so many between two of them.
     """
 
     runs: int
@@ -53,7 +50,6 @@ _LONG_ONE_IN: Final = 20
 
 
 def size_of(seed: int) -> Size:
-    """The size that a history has in a campaign."""
     return SHORT if seed % _LONG_ONE_IN else LONG
 
 
@@ -61,11 +57,8 @@ def play(
     seed: int, folder: Path, *, size: Size, fails_over: bool = True, controls: bool = True
 ) -> Counter[str]:
     """Play the history of a seed, with or without failovers, and XA, savepoints and statements
-    (controls); how many runs, crashes, failed runs, cuts that were compared, and steps of threads
-    it had.
-
-    Raises:
-        AssertionError: something is not as it must be.
+    (controls); how many runs, crashes, failed runs, cuts that were compared, and steps of
+    threads it had. Raises AssertionError: something is not as it must be.
     """
     history = _History(
         seed,
@@ -263,5 +256,4 @@ class _History:
 
 
 def _passed(states: Sequence[State], place: tuple[int, int]) -> int:
-    """How many transactions end at or before a place."""
     return bisect_right(states, place, key=lambda state: state.place) - 1

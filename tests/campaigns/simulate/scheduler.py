@@ -30,8 +30,6 @@ _SWITCH_PROBABILITY: Final = 0.25
 
 
 class _Thread:
-    """One thread: its turn, and what it waits for."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.turn = threading.Semaphore(0)
@@ -47,15 +45,9 @@ class _Thread:
 
 
 class Scheduler:
-    """The threads of one run.
-
-    Args:
-        chance: decides.
-        crash_at: number of the step at which the process dies; None for a run that lives.
-
-    Attributes:
-        steps: places so far at which a turn could end.
-        crashed: whether the process has died.
+    """The threads of one run. `chance`: decides; `crash_at`: number of the step at which the
+    process dies; None for a run that lives. `steps`: places so far at which a turn could end;
+    `crashed`: whether the process has died.
     """
 
     def __init__(self, chance: random.Random, *, crash_at: int | None = None) -> None:
@@ -86,11 +78,7 @@ class Scheduler:
             yield
 
     def step(self) -> None:
-        """End the turn, perhaps; or the process.
-
-        Raises:
-            Killed: it has died.
-        """
+        """End the turn, perhaps; or the process. Raises Killed: it has died."""
         self.steps += 1
         if self.steps == self._crash_at and not self.crashed:
             self.crashed = True
@@ -185,8 +173,6 @@ class _Lock:
 
 
 class _Condition:
-    """`threading.Condition`, as far as the store uses it."""
-
     def __init__(self, lock: _Lock) -> None:
         self._lock = lock
         self._waiting: list[list[bool]] = []  # of each waiter, whether it was notified

@@ -38,12 +38,9 @@ Row = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class State:
-    """What the database holds behind a place of the log.
-
-    Attributes:
-        place: number of the journal, and offset in it.
-        rows: by table and key.
-        changes: how many rows were changed so far, by table; a truncation counts as one.
+    """What the database holds behind a place of the log. `place`: number of the journal, and offset
+    in it; `rows`: by table and key; `changes`: how many rows were changed so far, by table; a
+    truncation counts as one.
     """
 
     place: tuple[int, int]
@@ -62,12 +59,8 @@ class _Transaction:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A prepared XA transaction.
-
-    Attributes:
-        touched: keys that it holds locks on, by table.
-        rows: what its tables hold if it is committed.
-        changes: how many rows it changes, by table.
+    """A prepared XA transaction. `touched`: keys that it holds locks on, by table; `rows`: what its
+    tables hold if it is committed; `changes`: how many rows it changes, by table.
     """
 
     touched: dict[str, set[int]]
@@ -77,12 +70,9 @@ class _Prepared:
 
 @dataclass
 class World:
-    """The database and its log.
-
-    Attributes:
-        control: decides on XA, savepoints and statements; None: there are none of them.
-        states: after each transaction, in the order of the log; the first is before all.
-        states_on: the same by server, with the places of its log.
+    """The database and its log. `control`: decides on XA, savepoints and statements; None: there
+    are none of them. `states`: after each transaction, in the order of the log; the first is
+    before all. `states_on`: the same by server, with the places of its log.
     """
 
     folder: Path
@@ -113,7 +103,6 @@ class World:
         return self._journals[-1]
 
     def advance(self, transactions: int) -> None:
-        """Let the database go on by so many transactions."""
         for _ in range(transactions):
             if self.control is not None and self.control.random() < 0.5:
                 self._control(self.control)
@@ -132,7 +121,6 @@ class World:
         self._write()
 
     def end_prepared(self) -> None:
-        """Let every prepared transaction end."""
         for xid in list(self._prepared):
             self._end_xa(xid, is_commit=bool(xid[0] % 2))
         self._write()
@@ -154,7 +142,6 @@ class World:
         self._write()
 
     def _control(self, control: random.Random) -> None:
-        """Go on by what is more than a transaction of rows."""
         what, free = control.random(), [xid for xid in _XIDS if xid not in self._prepared]
         if self._prepared and what < 0.5:
             self._end_xa(control.choice(list(self._prepared)), is_commit=control.random() < 0.7)
@@ -179,7 +166,6 @@ class World:
         self._is_at(rows, changes)
 
     def _xa(self, xid: bytes, *, one_phase: bool) -> None:
-        """A transaction of XA, prepared or committed in one phase."""
         self._gtid()
         self._event(_QUERY, query_body(f"XA START {_text(xid)}"))
         rows, changes = self._body()
@@ -206,12 +192,9 @@ class World:
         self._is_at(rows, changes)
 
     def _locked(self, table: str) -> set[int]:
-        """Keys of a table that prepared transactions have touched."""
         return {key for one in self._prepared.values() for key in one.touched.get(table, ())}
 
     def _body(self) -> tuple[dict[str, dict[int, Row]], dict[str, int]]:
-        """Write the statements of a transaction; what the tables hold then, and how many rows were
-        changed so far."""
         rows = dict(self.states[-1].rows)
         changes = dict(self.states[-1].changes)
         self._touched = {}
@@ -237,7 +220,6 @@ class World:
             self._event(_QUERY, query_body("RELEASE SAVEPOINT `s`"))
 
     def _statement(self, table: str, held: dict[int, Row]) -> tuple[dict[int, Row], int]:
-        """Write a statement of some rows; what the table holds then, and how many it changed."""
         content, chance, locked = dict(held), self.chance, self._locked(table)
         width = self._columns[table]
         touched = self._touched.setdefault(table, set())
@@ -347,7 +329,6 @@ class World:
         return self.folder / f"binlog.{number:06d}"
 
     def _write(self) -> None:
-        """Put what is in the log into its files."""
         for number, log in enumerate(self._journals, start=1):
             self._file(number).write_bytes(log.data)
 

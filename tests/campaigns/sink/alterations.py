@@ -22,14 +22,9 @@ from tests.campaigns.sink.oracle import Place
 
 @dataclass(frozen=True)
 class Alteration:
-    """One DDL.
-
-    Attributes:
-        columns: the new name of a column, None where it is dropped.
-        doubled: a FLOAT column that becomes DOUBLE.
-        truncates: all rows go.
-        moves_to: the table's full name from now on.
-        keys: the key before and after.
+    """One DDL. `columns`: the new name of a column, None where it is dropped; `doubled`: a FLOAT
+    column that becomes DOUBLE; `truncates`: all rows go; `moves_to`: the table's full name from
+    now on; `keys`: the key before and after.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -47,7 +42,6 @@ class Alteration:
         return found
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """Names of columns as they are afterwards, without the dropped ones."""
         return [new for new in (self.columns.get(name, name) for name in names) if new is not None]
 
     def key(self, key: Sequence[str]) -> tuple[str, ...]:
@@ -55,8 +49,6 @@ class Alteration:
 
 
 class AlteringSql(str):
-    """A statement with what it does to the table that it is made for."""
-
     alteration: Alteration
 
     def __new__(cls, sql: str, alteration: Alteration) -> AlteringSql:
@@ -67,11 +59,8 @@ class AlteringSql(str):
 
 @dataclass(frozen=True)
 class Altered:
-    """An alteration that the server took.
-
-    Attributes:
-        table: full name, before the statement.
-        place: end of the statement's event.
+    """An alteration that the server took. `table`: full name, before the statement; `place`: end of
+    the statement's event.
     """
 
     table: str

@@ -39,8 +39,6 @@ TRIALS_MAX = 40
 
 
 class Script(Pack):
-    """A pack that plays given statements instead of random ones."""
-
     def play(self, statements: list[str]) -> None:
         executor = self._executor
         open_transaction = False

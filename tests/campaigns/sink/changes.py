@@ -30,12 +30,9 @@ _EXACT = Context(prec=80)
 
 @dataclass(frozen=True)
 class Change:
-    """One row's change; images hold what the journal's image holds.
-
-    Attributes:
-        place: of the rows event.
-        transaction: GTID.
-        order: number of the change among those of its transaction, in any table, from 0.
+    """One row's change; images hold what the journal's image holds. `place`: of the rows event;
+    `transaction`: GTID; `order`: number of the change among those of its transaction, in any
+    table, from 0.
     """
 
     table: str
@@ -48,7 +45,6 @@ class Change:
 
 
 def read_changes(journals: Sequence[Path], *, start: Place) -> dict[str, list[Change]]:
-    """Changes of every table, by full name, in the log's order."""
     done = CliRunner().invoke(
         cli,
         [
@@ -106,7 +102,6 @@ def _kept(transaction: list[Values]) -> list[Values]:
 
 
 def value_of(value: Any, delta_type: Any) -> Any:
-    """A value of a line in the plain form of its Delta column."""
     if value is None:
         return None
     if isinstance(delta_type, dict):

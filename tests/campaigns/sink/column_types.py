@@ -31,15 +31,9 @@ LATIN_TEXTS = ("", "a", "A", "ä", "Ä", "é", "ß", "x' --", "back\\slash", "ÿ
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """One declared type.
-
-    Attributes:
-        declared: as in CREATE TABLE.
-        literal: a value that is not NULL, as SQL.
-        key: may be part of a key.
-        default: may have a constant default.
-        flavor: only on this server; "" on both.
-        kind: a word that DDL asks for: int, text, decimal, json ...
+    """One declared type. `declared`: as in CREATE TABLE; `literal`: a value that is not NULL, as
+    SQL; `key`: may be part of a key; `default`: may have a constant default; `flavor`: only on
+    this server; "" on both. `kind`: a word that DDL asks for: int, text, decimal, json .
     """
 
     declared: str
@@ -51,7 +45,6 @@ class ColumnType:
 
 
 def text_literal(value: str) -> str:
-    """A text as an SQL literal."""
     escaped = (
         value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\x00", "\\0")
     )
@@ -222,7 +215,6 @@ TYPES: tuple[ColumnType, ...] = (
 
 
 def types_for(flavor: str) -> list[ColumnType]:
-    """The types that a server has."""
     return [column_type for column_type in TYPES if column_type.flavor in ("", flavor)]
 
 

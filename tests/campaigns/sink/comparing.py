@@ -12,7 +12,6 @@ from tests.support.delta_reader import DeltaTable
 
 
 def rows_of(table: DeltaTable, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows in the plain form, sorted."""
     return sorted((tuple(plain(row[name]) for name in columns) for row in table.rows), key=repr)
 
 
@@ -28,7 +27,6 @@ def difference(there: DeltaTable, expected: State) -> str:
 
 
 def row_difference(expected: list[Any], got: list[Any], *, columns: Sequence[str]) -> str:
-    """What two lists of rows, in any order, do not have in common."""
     wanted, there = Counter(map(repr, expected)), Counter(map(repr, got))
     if wanted == there:
         return ""

@@ -20,11 +20,8 @@ from tests.campaigns.sink.tables import Column, Table, quoted
 
 @dataclass(frozen=True)
 class Change:
-    """A DDL of a table.
-
-    Attributes:
-        kind: as in `capabilities`.
-        after: brings the generator's picture up to date.
+    """A DDL of a table. `kind`: as in `capabilities`; `after`: brings the generator's picture up to
+    date.
     """
 
     kind: str
@@ -39,7 +36,6 @@ Maker = Callable[[random.Random, Table, str], Made]
 def random_change(
     choose: random.Random, table: Table, *, flavor: str, kinds: frozenset[str] = KINDS
 ) -> Change:
-    """A DDL of one of the kinds."""
     while True:
         kind = choose.choice(sorted(kinds & MAKERS.keys()))
         made = MAKERS[kind](choose, table, flavor)
@@ -178,7 +174,6 @@ def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
-    """Two columns of one type exchange their names in one statement."""
     columns = [column for column in table.others() if column.name not in _sources(table)]
     pairs = [
         (a, b)
@@ -406,7 +401,6 @@ def _ptosc(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _partition(choose: random.Random, table: Table, flavor: str) -> Made:
-    """Partitions come, and one goes with its rows."""
     if table.unique or not table.key or table.column(table.key[0]).type.kind != "int":
         return None
     column = quoted(table.key[0])

@@ -26,6 +26,7 @@ from tests.campaigns.sink.oracle import Place
 from tests.campaigns.sink.verify import Lake, Verdict, verify
 from tests.campaigns.sink.workload import Executor, Pack, Size
 from tests.servers import Server
+from tests.support.captures import live as live_source
 from tests.support.kills import AtPoint, Killed, end_run
 
 FAULT_POINTS = (
@@ -45,8 +46,6 @@ Run = Callable[[PipelineConfig, Bound | None, random.Random], None]
 
 @dataclass(frozen=True)
 class Way:
-    """How a group's log is captured."""
-
     stepwise: bool
     archive: bool
     merge_rows: int
@@ -139,11 +138,7 @@ class Group:
         way = self.way
         assert way is not None
         if live:
-            user, password = self.server.create_replication_user()
-            source = {
-                "kind": "live", "host": self.server.host, "port": self.server.port, "user": user,
-                "password": password,
-            }  # fmt: skip
+            source = live_source(self.server)
         else:
             source = {"kind": "archive", "directory": self.folder / "journals"}
         return PipelineConfig.model_validate(
@@ -160,7 +155,6 @@ class Group:
         )
 
     def capture_all(self, config: PipelineConfig, way: Way, choose: random.Random) -> None:
-        """Capture what the log holds, in the way's number of runs."""
         places = sorted(
             choose.sample(self.executor.places, min(way.runs - 1, len(self.executor.places)))
         )
@@ -190,7 +184,6 @@ class Group:
 
 
 def rules_of(pack: Pack) -> list[dict[str, Any]]:
-    """The pipeline's rules for a pack's tables: one for each of its modes."""
     # beside a mirror
     own: dict[str, dict[str, Any]] = {"soft_delete": {"name": "{schema}.{table}_soft"}}
     if "keyless" in FEATURES:

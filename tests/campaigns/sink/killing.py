@@ -31,8 +31,6 @@ TIMEOUT_S = 7200  # a large group takes its time on a busy machine: that is no f
 
 
 class KilledRuns:
-    """Runs captures for a group; see `Group.run`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.killed = 0

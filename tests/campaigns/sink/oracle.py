@@ -30,7 +30,6 @@ class Oracle:
     states: dict[str, list[State]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, cursor: Any, database: str, table: str, place: Place) -> None:
-        """Read a table through a cursor of the connection that changed it."""
         cursor.execute(
             "SELECT COLUMN_NAME, LOWER(DATA_TYPE) FROM information_schema.COLUMNS "
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
@@ -50,7 +49,6 @@ class Oracle:
         )
 
     def before(self, state: State) -> State | None:
-        """The state of the same table just before one; None where there was none."""
         states = next(
             states for states in self.states.values() if any(one is state for one in states)
         )

@@ -44,7 +44,6 @@ def random_transaction(
 
 
 def _change(choose: random.Random, table: Table, *, image: str) -> list[str]:
-    """One change, of one statement or several."""
     kinds = [_insert] * (6 if len(table.keys) < 6 else 2)
     if table.keys:
         kinds += [

@@ -63,11 +63,8 @@ class Column:
 @dataclass
 class Table:
     """A table as the generator believes it to be; a statement that the server refuses changes
-    nothing here.
-
-    Attributes:
-        keys: literals of keys that may exist.
-        unique: the key is a unique not-null key instead of the primary key.
+    nothing here. `keys`: literals of keys that may exist; `unique`: the key is a unique not-null
+    key instead of the primary key.
     """
 
     database: str
@@ -113,7 +110,6 @@ class Table:
         return " AND ".join(f"{quoted(name)} <=> {value}" for name, value in key.items())
 
     def fresh_name(self, choose: random.Random) -> str:
-        """A column name that the table does not have, in any case."""
         taken = {column.name.lower() for column in self.columns}
         names = COLUMN_NAMES + (ODD_COLUMN_NAMES if "odd_names" in FEATURES else ())
         free = [name for name in names if name.lower() not in taken]

@@ -51,7 +51,6 @@ def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, sp
 
 
 def _assert_spark_agrees(lake: Lake, spark: Any) -> None:
-    """Spark reads one table as the plain reader does, at the last cut."""
     cut = lake.cuts()[-1]
     name, version = max(
         ((name, table.table_version) for name, table in cut.tables.items()),

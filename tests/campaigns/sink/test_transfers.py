@@ -19,6 +19,7 @@ from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
+from tests.support.captures import SPARK, live
 from tests.support.delta_reader import read_delta
 
 pytestmark = [pytest.mark.spark]
@@ -149,7 +150,7 @@ class Watcher:
 def test_k3_cuts_hold_the_sum(
     server: Server,
     fresh_database: str,
-    torture_config: Callable[..., PipelineConfig],
+    make_config: Callable[..., PipelineConfig],
     tmp_path: Path,
     spark: Any,
 ) -> None:
@@ -162,12 +163,13 @@ def test_k3_cuts_hold_the_sum(
     server.execute_all(
         "BEGIN", *(f"INSERT INTO {table} VALUES {rows}" for table in TABLES), "COMMIT"
     )
-    config = torture_config(
-        server,
+    config = make_config(
+        live(server),
         include=[f"{fresh_database}.{table}" for table in TABLES],
-        start=(journal, offset),
+        start={"journal": journal, "offset": offset},
         batch={"merge_rows": 8},
-        sink={"merge_threads": 1},  # so that a batch stands half merged for certain
+        # one thread, so that a batch stands half merged for certain
+        sink={"lake_path": tmp_path / "lake", "spark": SPARK, "merge_threads": 1},
     )
     reader = Reader(tmp_path / "lake")
     watcher = Watcher(reader, tmp_path / "lake", fresh_database)

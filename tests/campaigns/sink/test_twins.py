@@ -72,7 +72,6 @@ def test_twins_agree_with_the_server(server: Server, tmp_path: Path) -> None:
 
 
 def _compare(table: Table, executor: Executor, changes: dict[str, list[Change]]) -> int:
-    """The twins of one table at each of its states; the number of rows that were compared."""
     compared = 0
     states = executor.oracle.states[table.full_name]
     every = items_of(table.full_name, states[-1].place, changes, executor.altered)

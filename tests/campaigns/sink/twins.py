@@ -25,8 +25,6 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Whole:
-    """A change with complete images: what the table had, and has."""
-
     change: Change
     index: int  # among the items of the table
     before: Values | None
@@ -35,8 +33,6 @@ class Whole:
 
 @dataclass(frozen=True)
 class Step:
-    """An alteration among the changes."""
-
     altered: Altered
     index: int
 

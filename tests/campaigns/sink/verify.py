@@ -31,8 +31,6 @@ ACCEPTED_STOPS = re.compile(f"{RELOADS}|{TAKEN_NAME}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Finding:
-    """A table that is not what it must be, at one cut."""
-
     table: str
     cut: int
     what: str
@@ -78,13 +76,9 @@ def verify(
     may_stop: Callable[[str], bool] = lambda _source: False,
 ) -> Verdict:
     """Compare every target of every cut with the server's SELECT, and with the twin of its mode.
-
-    Args:
-        changes: the log's changes by source table, where targets other than mirrors are to be
-            compared.
-        altered: what DDL did to rows without row events, in order.
-        may_stop: whether a DDL that may stop its table by the product's own rules was run on a
-            source table.
+    `changes`: the log's changes by source table, where targets other than mirrors are to be
+    compared; `altered`: what DDL did to rows without row events, in order; `may_stop`: whether a
+    DDL that may stop its table by the product's own rules was run on a source table.
     """
     verdict = Verdict()
     for cut in lake.cuts():

@@ -19,6 +19,7 @@ from tests.campaigns.sink.column_types import plain
 from tests.campaigns.sink.comparing import difference, row_difference
 from tests.campaigns.sink.oracle import State
 from tests.campaigns.sink.twins import Replay, history, key_of, soft_delete, whole_changes
+from tests.support.comparison import present
 from tests.support.delta_reader import DeltaTable
 
 START, END, DELETED = "__START_AT", "__END_AT", "_cdc_deleted"
@@ -49,7 +50,7 @@ def compare_soft_delete(
 ) -> str:
     """Rows that are not marked are the server's; the marked ones are those that were deleted, as
     they last were."""
-    alive = replace(there, rows=[row for row in there.rows if not row[DELETED]])
+    alive = replace(there, rows=present(there.rows, "soft_delete"))
     found = difference(alive, expected)
     if found:
         return f"rows that are not deleted: {found}"
@@ -68,8 +69,8 @@ def compare_history(
 ) -> str:
     """Open versions are the server's rows; all versions are the twin's, each from one change up to
     another."""
-    present = replace(there, rows=[row for row in there.rows if row[END] is None])
-    found = difference(present, expected)
+    open_versions = replace(there, rows=present(there.rows, "history"))
+    found = difference(open_versions, expected)
     if found:
         return f"open versions: {found}"
     names, first = _columns(there, expected), first_key(items, key)
@@ -137,11 +138,9 @@ def compare_changelog(
 
 @dataclass
 class Line:
-    """A row that a changelog must have: its images in the table's columns of now.
-
-    Attributes:
-        change: None for a TRUNCATE.
-        later: the alterations after it, which have renamed columns that its images lack.
+    """A row that a changelog must have: its images in the table's columns of now. `change`: None
+    for a TRUNCATE; `later`: the alterations after it, which have renamed columns that its images
+    lack.
     """
 
     change: Change | None

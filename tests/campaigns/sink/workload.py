@@ -20,8 +20,6 @@ from tests.servers import Server
 
 @dataclass(frozen=True)
 class Size:
-    """How much one pack does."""
-
     tables_max: int = 2
     steps: int = 1
     transactions_max: int = 6  # between two DDL of a step
@@ -32,11 +30,8 @@ class Size:
 @dataclass
 class Executor:
     """Runs SQL on one connection, keeps what the server took, and notes the tables afterwards.
-
-    Attributes:
-        script: every statement that succeeded, in order, by pack.
-        places: ends of transactions and of DDL, in order.
-        altered: what DDL did to rows without row events, in order.
+    `script`: every statement that succeeded, in order, by pack; `places`: ends of transactions
+    and of DDL, in order; `altered`: what DDL did to rows without row events, in order.
     """
 
     server: Server

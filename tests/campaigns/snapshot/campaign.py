@@ -109,7 +109,6 @@ def _opened(folder: Path) -> Iterator[Play]:
 
 
 def _play(server: Server, case: Case, folder: Path) -> None:
-    """One round. Raises AssertionError where the lake is not what the server has."""
     _name, _flavor, seed, rows, twin, chunk_rows, readers = case[0]
     with temporary_database(server) as database:
         create_a(server, database)

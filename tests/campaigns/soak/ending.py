@@ -8,6 +8,7 @@ last images.)
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
@@ -17,15 +18,12 @@ from tests.campaigns.sink.comparing import difference
 from tests.campaigns.sink.oracle import Oracle
 from tests.campaigns.soak.workload import COUNTER_DATABASE
 from tests.servers import Server
+from tests.support.comparison import present
 from tests.support.delta_reader import DeltaTable, read_delta
 
 
 def compare(server: Server, lake: Path, source: str) -> tuple[int, list[str]]:
-    """Compare every target of the last cut.
-
-    Returns:
-        How many were compared, and what differs.
-    """
+    """Compare every target of the last cut. Returns how many were compared, and what differs."""
     paths = LakePaths(lake.absolute(), source)
     cut = read_cut(paths, list_numbers(paths.cuts)[-1])
     oracle, findings, compared = Oracle(), [], 0
@@ -52,21 +50,10 @@ def compare(server: Server, lake: Path, source: str) -> tuple[int, list[str]]:
                 final = dict(server.query(f"SELECT id, n FROM {table}"))
                 what = _counted(there, mode, final)
             if mode != "changelog":
-                what = what or difference(_present(there, mode), expected)
+                what = what or difference(replace(there, rows=present(there.rows, mode)), expected)
             if what:
                 findings.append(f"{name} ({mode}): {what}")
     return compared, findings
-
-
-def _present(there: DeltaTable, mode: str) -> DeltaTable:
-    """The rows that a target says are the source's now."""
-    if mode == "soft_delete":
-        rows = [row for row in there.rows if not row["_cdc_deleted"]]
-    elif mode == "history":
-        rows = [row for row in there.rows if row["__END_AT"] is None]
-    else:
-        rows = there.rows
-    return DeltaTable(there.columns, there.types, rows)
 
 
 def _counted(there: DeltaTable, mode: str, final: dict[int, int]) -> str:

@@ -28,7 +28,6 @@ Measures = dict[str, float]
 
 
 def inside() -> dict[str, Any]:
-    """Measure this process and its JVM, if it has one."""
     pa.default_memory_pool().release_unused()
     ctypes.CDLL(None).malloc_trim(0)
     found: Measures = {
@@ -63,7 +62,6 @@ def outside(pid: int) -> Measures:
 
 
 def _jvm(pid: int) -> Measures:
-    """The measures of a process that is a JVM; none of any other."""
     if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() != "java":
         return {}
     return {f"jvm_{name}": value for name, value in _process(pid).items()}
@@ -83,7 +81,6 @@ def files(folder: Path) -> tuple[int, int]:
 
 
 def folders(paths: dict[str, Path]) -> Measures:
-    """Measure folders by name: ``NAME_files`` and ``NAME_bytes``."""
     found: Measures = {}
     for name, path in paths.items():
         found[f"{name}_files"], found[f"{name}_bytes"] = files(path)

@@ -36,6 +36,7 @@ from tests.campaigns.soak.ending import compare
 from tests.campaigns.soak.measures import Measures, folders, log_files, outside
 from tests.campaigns.soak.workload import CHANGELOGS, Workload, database_of, rules
 from tests.servers import Flavor, Forwarder, ReplicaPair
+from tests.support.captures import live
 
 ROOT = Path(__file__).resolve().parents[3]
 CATCH_UP_S = 300.0
@@ -60,22 +61,11 @@ Answer = dict[str, Any]
 
 
 class Soaked:
-    """A source under work. A context manager.
-
-    Args:
-        flavor: of its servers.
-        folder: for the lake, temporary files and logs.
-        seed: of all choices.
-        tables: how many.
-        pause_s: of the workload, between transactions.
-        retention: of cuts.
-        measure_every_s: how often a sample is taken.
-
-    Attributes:
-        samples: one row of measures each time.
-        counts: what has happened.
-        findings: what must not have.
-        actions: how many were dealt so far.
+    """A source under work. A context manager. `flavor`: of its servers; `folder`: for the lake,
+    temporary files and logs; `seed`: of all choices; `tables`: how many; `pause_s`: of the
+    workload, between transactions; `retention`: of cuts; `measure_every_s`: how often a sample
+    is taken. `samples`: one row of measures each time; `counts`: what has happened; `findings`:
+    what must not have; `actions`: how many were dealt so far.
     """
 
     def __init__(
@@ -159,7 +149,7 @@ class Soaked:
         return self.folder / f"config_{temporary}.json"
 
     def _write_config(self, start: tuple[str, int]) -> None:
-        user, password = self._pair.primary.create_replication_user()
+        source = live(self._pair.primary)
         for temporary in ("tmp", "killed_tmp"):
             java = LONG_RUN["settings"]["spark.driver.extraJavaOptions"]
             settings = {
@@ -169,13 +159,7 @@ class Soaked:
             }
             document = {
                 "name": self.name,
-                "source": {
-                    "kind": "live",
-                    "host": self._address.host,
-                    "port": self._address.port,
-                    "user": user,
-                    "password": password,
-                },
+                "source": {**source, "host": self._address.host, "port": self._address.port},
                 "tables": {"include": ["soak*.*"]},
                 "start": {"journal": start[0], "offset": start[1]},
                 "targets": rules(),

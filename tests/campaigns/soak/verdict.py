@@ -21,12 +21,9 @@ SAMPLES_MIN: Final = 9
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a median may grow from the middle third to the last.
-
-    Attributes:
-        share: of the middle third's median.
-        amount: in the measure's own unit; what grows by less is flat.
-        bound: in the measure's own unit; what is not more is flat.
+    """How much a median may grow from the middle third to the last. `share`: of the middle third's
+    median; `amount`: in the measure's own unit; what grows by less is flat. `bound`: in the
+    measure's own unit; what is not more is flat.
     """
 
     share: float

@@ -80,18 +80,10 @@ def _is_plain(table: Table) -> bool:
 
 
 class Workload:
-    """A thread that writes to a server.
-
-    Args:
-        server: where it begins; `go_to` names another one.
-        tables: how many.
-        seed: of all that is chosen.
-        pause_s: between transactions.
-        ddl_every: a DDL comes after so many transactions.
-
-    Attributes:
-        done: transactions, DDL and refused statements so far.
-        error: what ended the thread; None while it goes on.
+    """A thread that writes to a server. `server`: where it begins; `go_to` names another one.
+    `tables`: how many; `seed`: of all that is chosen; `pause_s`: between transactions;
+    `ddl_every`: a DDL comes after so many transactions. `done`: transactions, DDL and refused
+    statements so far; `error`: what ended the thread; None while it goes on.
     """
 
     def __init__(

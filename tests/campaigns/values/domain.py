@@ -22,12 +22,8 @@ _NAME: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A type with its values.
-
-    Attributes:
-        declared: as in a definition, without NULL or NOT NULL.
-        values: SQL literals, NULL not among them.
-        flavor: only on this server; "" on both.
+    """A type with its values. `declared`: as in a definition, without NULL or NOT NULL; `values`:
+    SQL literals, NULL not among them; `flavor`: only on this server; "" on both.
     """
 
     declared: str

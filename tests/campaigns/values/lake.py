@@ -1,19 +1,12 @@
 """A column of the lake in plain Python: its values as they are captured, and what the steps of a
-decision make of them.
-
-Rules:
-- It is a second reading of the Spark SQL that `schema` writes, by its few forms: a form that is not
-  known fails, and nothing is passed over.
-- A condition that is NULL lets a row pass, as ``WHERE NOT (condition)`` does.
-"""
+decision make of them."""
 
 from __future__ import annotations
 
 import datetime as dt
-import re
-from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any, Final
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.evolution.steps import (
@@ -26,12 +19,9 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.types import delta_type
+from tests.support.spark_expressions import evaluated
 
 Value = Any
-_C: Final = r"`c`"
-_TEXT: Final = rf"(?:{_C}|CAST\({_C} AS string\))"
-_N: Final = r"(-?\d+)"
-_ABS: Final = r"abs\((.*)\) < CAST\('(\d+)' AS decimal\(38,0\)\)"
 
 
 class Stopped(Exception):
@@ -90,20 +80,16 @@ def alike(ours: Value, theirs: Value) -> bool:
 
 
 def after(value: Value, steps: Sequence[Step]) -> Value:
-    """Return what steps on the column `c` make of one value.
-
-    Raises:
-        Stopped: a check does not let it pass.
+    """What steps on the column `c` make of one value. Raises Stopped: a check does not let it pass;
+    one that is NULL does. Raises NotInMemoryError: an expression is not known.
     """
     columns = {"c": value}
     for step in steps:
         if isinstance(step, CheckRows):
-            if not _passes(step.condition, columns["c"]):
+            if evaluated(step.condition, columns) is False:
                 raise Stopped(step.reason)
         elif isinstance(step, FillColumns):
-            columns |= {
-                name: _computed(expression, columns["c"]) for name, _, expression in step.values
-            }
+            columns |= {name: evaluated(text, columns) for name, _, text in step.values}
         elif isinstance(step, AddColumn):
             columns[step.name] = None
         elif isinstance(step, DropColumn):
@@ -113,80 +99,3 @@ def after(value: Value, steps: Sequence[Step]) -> Value:
         else:
             assert isinstance(step, WidenColumn), step
     return columns["c"]
-
-
-def _matched(forms: Sequence[tuple[str, Callable[..., Value]]], text: str, value: Value) -> Value:
-    for form, meaning in forms:
-        found = re.fullmatch(form, text, re.DOTALL)
-        if found is not None:
-            return meaning(value, *found.groups())
-    raise AssertionError(f"not known: {text}")
-
-
-def _passes(condition: str, value: Value) -> bool:
-    if condition == "`c` IS NOT NULL":
-        return value is not None
-    return value is None or bool(_matched(_CONDITIONS, condition, value))
-
-
-def _computed(expression: str, value: Value) -> Value:
-    return None if value is None else _matched(_VALUES, expression, value)
-
-
-def _rounded(value: Value, digits: int) -> Decimal:
-    with localcontext() as context:
-        context.prec = 80
-        return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-
-
-def _unquoted(listed: str) -> list[str]:
-    texts = re.findall(r"'((?:[^'\\]|\\.)*)'", listed, re.DOTALL)
-    return [re.sub(r"\\(.)", r"\1", text) for text in texts]
-
-
-def _cast(value: Value, kind: str) -> Value:
-    if kind == "boolean":
-        return bool(value)
-    if kind == "string":
-        return str(value)
-    if kind == "date":
-        return value.date()
-    if kind.startswith("decimal"):
-        return Decimal(value)
-    return float(value) if kind == "double" else int(value)
-
-
-def _seconds_fit(value: dt.datetime, digits: str) -> bool:
-    return bool(value.microsecond % 10 ** (6 - int(digits)) == 0)
-
-
-_CONDITIONS: Final[list[tuple[str, Callable[..., Value]]]] = [
-    (rf"{_C} <> 0", lambda value: value != 0),
-    (rf"{_C} >= 0", lambda value: value >= 0),
-    (
-        rf"CAST\({_C} AS decimal\(\d+,0\)\) BETWEEN {_N} AND {_N}",
-        lambda value, low, high: int(low) <= value <= int(high),
-    ),
-    (_ABS.replace("(.*)", _C), lambda value, limit: abs(value) < int(limit)),
-    (
-        _ABS.replace("(.*)", rf"round\({_C}, {_N}\)"),
-        lambda value, n, limit: abs(_rounded(value, int(n))) < int(limit),
-    ),
-    (rf"char_length\({_TEXT}\) <= {_N}", lambda value, size: len(str(value)) <= int(size)),
-    (rf"octet_length\({_TEXT}\) <= {_N}", lambda value, size: len(_encoded(value)) <= int(size)),
-    (rf"{_C} NOT LIKE '% '", lambda value: not value.endswith(" ")),
-    (rf"{_C} IN \((.*)\)", lambda value, listed: value in _unquoted(listed)),
-    (rf"{_C} NOT IN \((.*)\)", lambda value, listed: value not in _unquoted(listed)),
-    (rf"date_part\('SECOND', {_C}\) = round\(date_part\('SECOND', {_C}\), {_N}\)", _seconds_fit),
-]
-_VALUES: Final[list[tuple[str, Callable[..., Value]]]] = [
-    (_C, lambda value: value),
-    (rf"CAST\({_C} AS (\S+)\)", _cast),
-    (rf"round\({_C}, {_N}\)", lambda value, digits: _rounded(value, int(digits))),
-    (rf"rpad\({_C}, {_N}, X'00'\)", lambda value, size: value.ljust(int(size), b"\0")[: int(size)]),
-    (rf"concat\({_C}, '([.0]*)'\)", lambda value, tail: value + tail),
-]
-
-
-def _encoded(value: Value) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()

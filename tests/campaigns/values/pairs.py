@@ -53,13 +53,9 @@ _EXPRESSION: Final = "CONCAT_WS('|', {c}, LENGTH({c}), HEX({c}))"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the statements are run.
-
-    Attributes:
-        sql_mode: of the session.
-        suffix: what is written behind the new type.
-        explicit: explicit_defaults_for_timestamp.
-        old_types: only from types that begin so; () for all.
+    """How the statements are run. `sql_mode`: of the session; `suffix`: what is written behind the
+    new type; `explicit`: explicit_defaults_for_timestamp; `old_types`: only from types that
+    begin so; () for all.
     """
 
     sql_mode: str
@@ -87,13 +83,9 @@ WAYS: Final = (
 
 @dataclass
 class Report:
-    """What was found.
-
-    Attributes:
-        figures: pairs, values, and what became of them.
-        findings: certain values that are not the server's.
-        untouched: pairs that need a reload though no value of theirs changed; (old, new) of
-            `LOOSE`.
+    """What was found. `figures`: pairs, values, and what became of them; `findings`: certain values
+    that are not the server's; `untouched`: pairs that need a reload though no value of theirs
+    changed; (old, new) of `LOOSE`.
     """
 
     figures: Counter[str] = field(default_factory=Counter)

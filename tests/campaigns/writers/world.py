@@ -59,10 +59,8 @@ CREATE VIEW {o}.view_of_function AS SELECT {o}.add_b(77) AS id
 
 
 class World:
-    """The databases on a server, and the lake of the captured one.
-
-    Attributes:
-        names: what statements call the databases: {c} is captured, {o} is not.
+    """The databases on a server, and the lake of the captured one. `names`: what statements call
+    the databases: {c} is captured, {o} is not.
     """
 
     def __init__(

@@ -30,5 +30,4 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def lake(store: Store) -> Path:
-    """A new lake, ready to be read and written."""
     return LakePaths(store.sink_config().lake_path, "shop").lake

@@ -15,7 +15,7 @@ import yaml
 
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, live
 from tests.support.comparison import server_rows
 from tests.support.object_store import ROOT, Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
@@ -52,7 +52,6 @@ def _told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def test_k2_k16_a_lake_in_an_object_store_follows_the_server_through_a_crash(
     mysql_server: Server, mysql_database: str, store: Store, tmp_path: Path
 ) -> None:
-    user, password = mysql_server.create_replication_user()
     mysql_server.flush_journal()
     journal, offset = mysql_server.end_position()
     lake = store.lake()
@@ -60,13 +59,7 @@ def test_k2_k16_a_lake_in_an_object_store_follows_the_server_through_a_crash(
     job.write_text(
         yaml.safe_dump(
             {
-                "source": {
-                    "kind": "live",
-                    "host": mysql_server.host,
-                    "port": mysql_server.port,
-                    "user": user,
-                    "password": password,
-                },
+                "source": live(mysql_server),
                 "start": {"journal": journal, "offset": offset},
                 "tables": {"include": [f"{mysql_database}.{table}" for table in COLUMNS]},
                 "sink": {

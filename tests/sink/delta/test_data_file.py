@@ -138,7 +138,6 @@ Log = Callable[[list[dict[str, Any]]], None]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """Writes the next commit of the table in `tmp_path`."""
     numbers = iter(range(100))
 
     def commit(actions: list[dict[str, Any]]) -> None:

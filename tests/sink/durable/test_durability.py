@@ -72,12 +72,10 @@ class Disk:
         self._taken[found.st_dev, found.st_ino] = (found.st_size, found.st_mtime_ns)
 
     def lacks(self, *tops: Path) -> list[Path]:
-        """What is in the machine's memory alone, of these and all below them."""
         every = [path for top in tops for path in (top, *top.rglob("*"))]
         return [path for path in every if not self.has(path)]
 
     def has(self, path: Path) -> bool:
-        """Whether a file or folder is on the disk as it is now."""
         found = path.stat()
         return self._taken.get((found.st_dev, found.st_ino)) == (found.st_size, found.st_mtime_ns)
 

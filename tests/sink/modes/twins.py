@@ -6,13 +6,108 @@ that an image has.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Final, Protocol
 
+from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.modes import Mode
-from tests.support.sink_values import Change, Image, seq_of
+from tests.support.sink_values import (
+    Change,
+    Image,
+    column,
+    delete,
+    insert,
+    seq_of,
+    table_schema,
+    update,
+)
 
 Row = dict[str, Any]
+SCHEMA = table_schema(
+    "shop.things",
+    [
+        column("story", Kind.INT32),
+        column("a", Kind.INT64),
+        column("name", Kind.TEXT, charset="utf8mb4"),
+        column("b", Kind.TEXT, charset="utf8mb4"),
+        column("c", Kind.DECIMAL, precision=10, scale=2),
+    ],
+    "story",
+    "name",
+)
+KEY = ("story", "name")
+NAMES = ("A", "a", "B", "b", "ä", "", "Z z", "it's \\ 5")
+
+
+class Story:
+    def __init__(
+        self, number: int, rng: random.Random, rows: dict[tuple[int, str], dict[str, Any]]
+    ) -> None:
+        self.number = number
+        self.rng = rng
+        self.rows = rows
+        self.image = "full"
+
+    def value(self, name: str) -> Any:
+        if self.rng.random() < 0.2:
+            return None
+        if name == "a":
+            return self.rng.randrange(-(2**63), 2**63)
+        if name == "b":
+            return self.rng.choice(["", "x", "'", "ü" * 5])
+        return Decimal(self.rng.choice(["0.00", "-1.50", "99999999.99"]))
+
+    def step(self) -> list[Change]:
+        mine = [name for story, name in self.rows if story == self.number]
+        free = [name for name in NAMES if name not in mine]
+        kind = self.rng.choice(
+            ["insert", "update", "update", "update", "key", "key", "delete", "swap"]
+        )
+        if kind == "insert" and free:
+            row = {"story": self.number, "name": self.rng.choice(free)}
+            row |= {name: self.value(name) for name in ("a", "b", "c")}
+            return [insert(**row)]
+        if not mine:
+            return []
+        old = self.rows[self.number, self.rng.choice(mine)]
+        if kind == "delete":
+            return [delete(**self.before(old))]
+        if kind == "update":
+            return [self.updated(old, None)]
+        if kind == "key" and free:
+            return [self.updated(old, self.rng.choice(free))]
+        if kind == "swap" and free and len(mine) > 1:
+            one, two = (self.rows[self.number, name] for name in self.rng.sample(mine, 2))
+            between = {**one, "name": free[0]}
+            return [
+                self.logged(one, between),
+                self.logged(two, {**two, "name": one["name"]}),
+                self.logged(between, {**between, "name": two["name"]}),
+            ]
+        return []
+
+    def updated(self, old: dict[str, Any], name: str | None) -> Change:
+        new = dict(old)
+        for changed in self.rng.sample(
+            ["a", "b", "c"], self.rng.randrange(0 if name is not None else 1, 3)
+        ):
+            new[changed] = self.value(changed)
+        if name is not None:
+            new["name"] = name
+        return self.logged(old, new)
+
+    def before(self, row: dict[str, Any]) -> dict[str, Any]:
+        kept = {"full": row.keys(), "minimal": KEY, "noblob": row.keys() - {"b"}}[self.image]
+        return {name: row[name] for name in kept}
+
+    def logged(self, old: dict[str, Any], new: dict[str, Any]) -> Change:
+        changed = {name for name in new if new[name] != old[name]}
+        kept = {"full": set(new), "minimal": changed, "noblob": set(new) - {"b"} | changed}[
+            self.image
+        ]
+        return update(self.before(old), {name: new[name] for name in new if name in kept})
 
 
 class Twin(Protocol):

@@ -1,19 +1,5 @@
-"""Sinks with the fast settings of whole captures."""
+"""Sinks with the fast settings of whole captures, as in `tests/sink/modes`."""
 
-from __future__ import annotations
+from tests.sink.modes.conftest import sink_provider, sink_settings
 
-import pytest
-
-from cdc_pipeline.config.pipeline_config import SparkConfig
-from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.support.captures import SPARK
-
-
-@pytest.fixture(scope="session")
-def sink_settings() -> SparkConfig:
-    return SparkConfig(**SPARK)
-
-
-@pytest.fixture(scope="session")
-def sink_provider(provider: SparkProvider) -> SparkProvider:
-    return provider
+__all__ = ["sink_provider", "sink_settings"]
