@@ -46,15 +46,14 @@ test-rest: test-machine ## what `make test-all` runs and `make test` does not
 .PHONY: nightly
 nightly: test-machine ## whole environments: the wheel, Airflow, both ends of the dependencies, every release of the servers, a cluster with S3 and PostgreSQL: PYTEST_ARGS=tests/cluster (Go, PostgreSQL; 8 GB of memory)
 	@$(BIN)/python -m tests.servers.install releases
-	-@$(BIN)/python -m tests.cluster.install
+	-@$(BIN)/python -m tests.servers.install s3
 	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 	@$(if $(PYTEST_ARGS),,REAL_STORE=1 $(BIN)/python -m pytest tests/lake/storage)
 
 .PHONY: test-machine
 test-machine: setup
-	@$(BIN)/python -m tests.servers.install mysql mariadb
+	@$(BIN)/python -m tests.servers.install mysql mariadb browser
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
-	@$(BIN)/python -m tests.browser.install
 	@# compiles the decoder, or each worker would
 	@$(BIN)/python -m cdc_pipeline.cli binlog --format jsonl cdc_pipeline/demo/shop/journals >/dev/null
 

@@ -80,7 +80,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "mariadb": ("tests.servers.install", "mariadb"),
         "jars": ("cdc_pipeline.sink.spark.jars",),
         "S3 jars": ("cdc_pipeline.sink.spark.jars", "--with", "s3"),
-        "S3 server": ("tests.cluster.install",),
+        "S3 server": ("tests.servers.install", "s3"),
         "C compiler": ("tests.campaigns.disk.disk",),
     }
 )
