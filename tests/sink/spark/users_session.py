@@ -49,7 +49,7 @@ def that_fails() -> object:
 
 def _builder() -> Any:
     builder: Any = SparkSession.builder
-    jars = ",".join(jar.as_uri() for jar in jar_paths())
+    jars = ",".join(jar.as_uri() for jar in [*jar_paths(), *jar_paths("s3")])
     for name, value in {
         "spark.master": "local[2]",
         "spark.jars": jars,
