@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
-from cdc_pipeline.operations.backfill.backfill import backfill, begin
+from cdc_pipeline.operations.backfill.backfill import _begin, backfill
 from cdc_pipeline.operations.backfill.lake import BackfillLake, fill_in_parallel
 from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.run.capture.segments.division import Parallel
@@ -96,7 +96,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         BackfillLake(config, path=tmp_path / way, tables=[ACCOUNT])
         for way in ("in_order", "parallel")
     ]
-    records = [begin(side, start=start, end=end, purpose="into") for side in sides]
+    records = [_begin(side, start=start, end=end) for side in sides]
     lakes = [
         side.filling(record, observer=RunObserver(), run_id="")
         for side, record in zip(sides, records, strict=True)
