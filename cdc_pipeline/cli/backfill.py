@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    count_of,
-    quiet_streams,
-    results,
-    show_result,
-    table,
-)
+from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import operating
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from rich.table import Table

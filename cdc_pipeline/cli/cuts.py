@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.common.output import (
-    count_of,
     emit_json,
     notes,
     quiet_streams,
@@ -24,6 +23,7 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
 )
 from cdc_pipeline.text.printable import printable
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from datetime import datetime

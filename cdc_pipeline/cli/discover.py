@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, results, show_result, table
+from cdc_pipeline.cli.common.output import results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.discover import DiscoveredTable, Discovery
@@ -34,7 +35,7 @@ def command(settings: Settings, *, source: str) -> None:
 
 
 def _show(found: Discovery) -> None:
-    from cdc_pipeline.operations.doctor.context import size
+    from cdc_pipeline.text.wording import size
 
     out = results()
     numbers = ("rows, about", "size, about")

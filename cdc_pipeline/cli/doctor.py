@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    count_of,
-    emit_json,
-    notes,
-    quiet_streams,
-    results,
-    styled,
-)
+from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster, open_source
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from rich.table import Table

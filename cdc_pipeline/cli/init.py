@@ -10,12 +10,13 @@ from typing import Final
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, results
+from cdc_pipeline.cli.common.output import emit_json, results
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.cli.common.source_access import has_dagster
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo import SOURCE as DEMO_SOURCE
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.text.wording import count_of
 
 # The files are made of those in this folder, which are written for a source named `sales`.
 _PARTS: Final = Path(__file__).with_name("project")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    by_reason,
-    count_of,
-    emit_json,
-    listed,
-    operation_line,
-    results,
-    table,
-    xa_line,
-)
+from cdc_pipeline.cli.common.output import emit_json, results, table
 from cdc_pipeline.cli.common.ranges import with_bound
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -55,71 +46,12 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
-    from cdc_pipeline.lake.suspensions import sentence, way_out
-    from cdc_pipeline.run.plan.feature_plan import feature_lines
+    from cdc_pipeline.operations.plan_text import plan_rows
 
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
-    rows.add_row("server", plan.identity)
-    rows.add_row("start", f"{plan.start_journal}:{plan.start_offset}")
-    for number, reason in enumerate(plan.start_reasons):
-        rows.add_row("because" if number == 0 else "", reason)
-    if plan.start_gtid_set:
-        rows.add_row("executed", plan.start_gtid_set)
-    if plan.limit:
-        rows.add_row("end", plan.limit)
-    rows.add_row("at the latest" if plan.limit else "end", f"{plan.end_journal}:{plan.end_offset}")
-    rows.add_row(
-        "because", "the log ended there when the run was planned" if plan.limit else plan.end_reason
-    )
-    at_most = "at most " if plan.limit else ""
-    rows.add_row(
-        "to read",
-        f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}",
-    )
-    none = "none known yet: they will be found in the log"
-    if is_live:
-        none = (
-            "the account sees no table that matches tables.include: GRANT SELECT on the "
-            "tables, or correct tables.include"
-        )
-    rows.add_row("tables", listed(plan.tables) or none)
-    if plan.unseen:
-        why = (
-            "matches no table: misspelt in tables.include, not created yet, or the account "
-            "lacks SELECT on it"
-        )
-        rows.add_row("", f"{listed(plan.unseen)}: {why}")
-    for policy, names in plan.schema_changes.items():
-        rows.add_row("schema changes", f"{listed(names)}: {policy}")
-    for number, line in enumerate(feature_lines(plan.features)):
-        rows.add_row("features" if number == 0 else "", line)
-    for number, (engine, names) in enumerate(by_reason(plan.engines)):
-        rows.add_row("applied by" if number == 0 else "", f"{engine}: {listed(names)}")
-    if plan.oldest_needed is not None:
-        rows.add_row(
-            "needed",
-            f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}",
-        )
-    if plan.partial_tables:
-        rows.add_row("partial", listed(plan.partial_tables))
-    for why, names in by_reason(plan.needs_snapshot):
-        rows.add_row("needs a snapshot", f"{listed(names)}: {why}")
-    if plan.needs_snapshot:
-        rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
-    for operation in plan.snapshots:
-        rows.add_row("snapshot", operation_line(operation))
-    for name, suspension in sorted(plan.suspended.items()):
-        rows.add_row("suspended", sentence(name, suspension))
-        rows.add_row("", way_out(name, suspension, source=plan.source))
-    if plan.unfinished_batch is not None:
-        rows.add_row("first", f"finish batch {plan.unfinished_batch} from its own files")
-    for name, number in sorted(plan.quarantine.items()):
-        rows.add_row("quarantine", f"{name}: {count_of(number, 'row')} in quarantine")
-    for xa in plan.open_xa:
-        rows.add_row("prepared", xa_line(xa))
-    for warning in plan.warnings:
-        rows.add_row("warning", warning)
+    for label, text in plan_rows(plan, is_live=is_live):
+        rows.add_row(label, text)
     for note in skipped:
         rows.add_row("note", f"ignored the cursor asset's {note}")
     out.print(rows)
@@ -136,7 +68,3 @@ def _targets(targets: Sequence[PlannedTarget]) -> Table:
         reason = "" if target.reason == SOURCE_KEY else target.reason
         rows.add_row(target.target, target.kind_text, target.key_text, reason)
     return rows
-
-
-def _consumer(name: str) -> str:
-    return "the cursor" if name == "cursor" else f"the suspended table {name}"

@@ -9,7 +9,6 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
-    count_of,
     emit_json,
     notes,
     operator,
@@ -20,6 +19,7 @@ from cdc_pipeline.cli.common.output import (
 )
 from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, results, show_result, styled, table
+from cdc_pipeline.cli.common.output import results, show_result, styled, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import operating
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.snapshot.report import SnapshotReport

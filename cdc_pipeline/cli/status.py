@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.common.output import (
-    by_reason,
-    count_of,
-    duration,
     emit_json,
     error_document,
-    listed,
-    operation_line,
     results,
     show_error,
     styled,
     table,
-    xa_line,
 )
 from cdc_pipeline.cli.common.report import rescued_text
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.operations.plan_text import operation_line, xa_line
+from cdc_pipeline.text.wording import by_reason, count_of, duration, listed
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.status import SourceStatus

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_pipeline.cli.common.output import count_of, emit_json, results, styled
+from cdc_pipeline.cli.common.output import emit_json, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, read_document
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.run.plan.possible import impossible_settings
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument

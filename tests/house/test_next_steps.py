@@ -101,6 +101,8 @@ SEEN: Final[dict[str, str]] = {
     "operations/verify/verify.py::_Verification._reason": "a note of a report",
     "operations/verify/verify.py::_Verification._why_not": "a note of a report",
     "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
+    "operations/plan_text.py::operation_line": "the same command again",
+    "operations/plan_text.py::plan_rows": "a row of a plan, as its reason names it too",
     "operations/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",
     "binlog/column_types.py::_bit_delta": "a look at a journal",

@@ -123,7 +123,7 @@ def test_the_plan_is_a_job_whose_result_is_markdown(
     (output,) = (event for event in result.all_events if event.is_successful_output)
     metadata = output.step_output_data.metadata
     assert isinstance(metadata["plan"], dg.MarkdownMetadataValue)
-    assert "| unread | " in str(metadata["plan"].value)
+    assert "| to read | " in str(metadata["plan"].value)
     assert metadata["unread_bytes"].value > 0
     assert not config.sink.lake_path.exists(), "a plan writes nothing"
 
@@ -149,9 +149,9 @@ def test_k20_a_plan_shows_what_names_hold() -> None:
     )  # fmt: skip
     text = plan_text(plan)
     assert r"\<b\>\|\*x\*" in text
-    assert r"**Schema changes** of 2 tables: evolve\: x" in text
-    assert r"**Schema changes** of shop.or\|ders: careful\: y" in text
-    assert r"**shop.or\|ders** is suspended at binlog.000003\:500" in text
+    assert r"| schema changes | shop.a, shop.b\: evolve\: x |" in text
+    assert r"| schema changes | shop.or\|ders\: careful\: y |" in text
+    assert r"| suspended | shop.or\|ders " in text
     assert "cdc-pipeline snapshot shop --table" in text
 
 

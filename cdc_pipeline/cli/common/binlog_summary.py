@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.common.output import count_of, errors, results, table
+from cdc_pipeline.cli.common.output import errors, results, table
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,9 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from cdc_pipeline.lake.long_operations import OperationStatus
-    from cdc_pipeline.position.cursor import OpenXa
 
 
 R = TypeVar("R", bound="BaseModel")
@@ -131,37 +127,6 @@ def styled(*parts: str | tuple[str, str]) -> Text:
     )
 
 
-def xa_line(xa: OpenXa) -> str:
-    """On one line: xid, position, time, waiting rows."""
-    since = ""
-    if xa.prepared_at_us >= 0:
-        since = (
-            " since "
-            f"{datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
-    return (
-        f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, "
-        f"{count_of(xa.rows, 'row')} parked"
-    )
-
-
-def operation_line(operation: OperationStatus) -> str:
-    """An unfinished snapshot on one line: its step and progress."""
-    if operation.damaged:
-        return f"{operation.operation_id}: {operation.damaged}"
-    percent = f", {operation.percent:.0f} %" if operation.percent >= 0 else ""
-    is_rebuild = operation.kind == "rebuild"
-    command = "cdc-pipeline backfill --rebuild" if is_rebuild else "cdc-pipeline snapshot"
-    stopped = f"stopped; run the same `{command}` again to continue it"
-    state = "under way" if operation.is_running else stopped
-    what = f"{operation.operation_id} of {', '.join(operation.tables)}"
-    place = f"from {operation.journal}:{operation.offset}"
-    if is_rebuild:
-        return f"{what}: rebuilt {place}; {state}"
-    read = f"{count_of(operation.rows, 'row')} in {count_of(operation.chunks, 'chunk')}"
-    return f"{what}: {read}{percent}, {place}; {state}"
-
-
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     """The columns in `numbers` are right-aligned; without any name there is no header."""
     from rich import box
@@ -183,36 +148,6 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
         )
     return rows
-
-
-def count_of(number: int, noun: str) -> str:
-    """``1 table``, ``2,000 tables``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-_DURATIONS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-
-
-def duration(seconds: float) -> str:
-    """``3 hours``, ``90 minutes``: in the largest unit that the duration has twice."""
-    for unit_s, name in _DURATIONS:
-        if seconds >= 2 * unit_s or unit_s == 1:
-            return count_of(int(seconds // unit_s), name)
-    raise AssertionError
-
-
-def listed(names: Sequence[str], *, most: int = 20) -> str:
-    """Of more than `most`, the first ones and the number of the rest."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Group names by their shared reason, sorted, so that each reason appears once."""
-    by_reason_names: dict[str, list[str]] = {}
-    for name, reason in sorted(reasons.items()):
-        by_reason_names.setdefault(reason, []).append(name)
-    return list(by_reason_names.items())
 
 
 def error_document(error: BaseException) -> dict[str, object]:

@@ -15,12 +15,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from cdc_pipeline.cli.common.output import count_of, notes, print_log_with
+from cdc_pipeline.cli.common.output import notes, print_log_with
 from cdc_pipeline.lake.long_operations import Operation
 from cdc_pipeline.lake.long_operations import Progress as ReadSoFar
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.text.wording import count_of
 
 
 def holders_text(holders: list[str]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.common.output import count_of, results, table
+from cdc_pipeline.cli.common.output import results, table
+from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,10 @@ from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.doctor.context import Context, checks, listed, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.position.failback import consumers_of
+from cdc_pipeline.text.wording import listed, size
 
 
 def _journals(context: Context) -> Iterator[Verdict]:

@@ -23,6 +23,7 @@ from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import TablePattern
+from cdc_pipeline.text.wording import duration
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.connection import ServerConnection
@@ -197,35 +198,6 @@ class Context:
         if self.every_s is None:
             return f"{every} (assumed, because there is no schedule; set it with --every)"
         return f"{every} ({self.every_reason})"
-
-
-_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit that fits twice or evenly: ``9 hours``."""
-    for unit_s, name in _UNITS:
-        count = seconds / unit_s
-        if count >= 2 or (count >= 1 and count == int(count)):
-            text = (
-                f"{count:.0f}"
-                if count >= 10 or abs(count - round(count)) < 0.05
-                else f"{count:.1f}"
-            )
-            return f"{text} {name}" + ("" if text == "1" else "s")
-    return f"{seconds:.1f} seconds" if seconds else "0 seconds"
-
-
-def size(count_bytes: float) -> str:
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count_bytes >= unit:
-            return f"{count_bytes / unit:.1f} {name}"
-    return f"{count_bytes:.0f} bytes"
-
-
-def listed(names: list[str], *, most: int = 5) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc_pipeline.errors import StatementError
-from cdc_pipeline.operations.doctor.context import Context, checks, listed
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")

@@ -9,12 +9,13 @@ from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import check_reachable, storage_of
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
-from cdc_pipeline.operations.doctor.context import Context, checks, duration, listed, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.local import not_complete
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
+from cdc_pipeline.text.wording import duration, listed, size
 
 # A batch is staged, then merged: its files exist twice for a while, beside those that the tables
 # replace.

@@ -11,12 +11,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.operations.doctor.context import Context, checks, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.run.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
 from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home, java_version
+from cdc_pipeline.text.wording import size
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)

@@ -16,12 +16,13 @@ from typing import Final
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake import state
-from cdc_pipeline.operations.doctor.context import Context, checks, duration, listed, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.live.retention import JournalRetention, journal_retention
+from cdc_pipeline.text.wording import duration, listed, size
 
 _DAY_S: Final = 86_400.0
 _WARN_RUNS: Final = 3

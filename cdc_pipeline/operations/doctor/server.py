@@ -9,13 +9,14 @@ from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
 from cdc_pipeline.operations.doctor import settings
-from cdc_pipeline.operations.doctor.context import Context, checks, duration
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.settings import set_statement
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.source.live.answers import AnswerRow, unexpected
 from cdc_pipeline.source.live.login import is_this_machine
 from cdc_pipeline.text.server_messages import without_quoted
+from cdc_pipeline.text.wording import duration
 
 # Versions that the tests run on. Older ones are read by feature, which is not tested for all of
 # them.

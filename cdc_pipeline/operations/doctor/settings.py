@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.operations.doctor.context import Context, checks, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
 from cdc_pipeline.source.live.answers import number_of
 from cdc_pipeline.text.table_names import NameRule
+from cdc_pipeline.text.wording import size
 
 _ROW_BYTES: Final = 16 << 20
 _WRITE_TIMEOUT_S: Final = 30

@@ -13,7 +13,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.cursor.cursor_view import view_cursor
-from cdc_pipeline.operations.doctor.context import Context, checks, duration, listed, size
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.plan.planning import plan
@@ -22,6 +22,7 @@ from cdc_pipeline.run.report import needed_position, quarantined
 from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.delta.engine import PLAIN
 from cdc_pipeline.sink.read.cuts import check_readable
+from cdc_pipeline.text.wording import duration, listed, size
 
 _MISSED_RUNS: Final = 2
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.operations.doctor.context import Context, checks, listed
+from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
@@ -17,6 +17,7 @@ from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_ta
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.wording import listed
 
 # These keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})

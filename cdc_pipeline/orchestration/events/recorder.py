@@ -32,6 +32,7 @@ from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.known_tables import newest_cut
+from cdc_pipeline.text.wording import listed
 
 # Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
@@ -254,7 +255,4 @@ class MaterializationRecorder(RunObserver):
 def tables_text(tables: tuple[str, ...]) -> str:
     if not tables:
         return "no table is known before the log is read"
-    more = (
-        f" and {len(tables) - _TABLES_NAMED_MAX:,} more" if len(tables) > _TABLES_NAMED_MAX else ""
-    )
-    return f"known tables: {', '.join(tables[:_TABLES_NAMED_MAX])}{more}"
+    return f"known tables: {listed(tables, most=_TABLES_NAMED_MAX)}"

@@ -14,7 +14,7 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.lake.suspensions import way_out
+from cdc_pipeline.operations.plan_text import plan_rows
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.names import markdown
@@ -47,7 +47,9 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
             raise unexpected(error) from None
         context.add_output_metadata(
             {
-                "plan": dg.MarkdownMetadataValue(plan_text(made)),
+                "plan": dg.MarkdownMetadataValue(
+                    plan_text(made, is_live=config.source.kind == "live")
+                ),
                 "unread_bytes": dg.MetadataValue.int(made.bytes_between),
             }
         )
@@ -64,46 +66,22 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
     return job
 
 
-def plan_text(plan: CapturePlan) -> str:
-    return "\n".join(_lines(plan))
+def plan_text(plan: CapturePlan, *, is_live: bool = True) -> str:
+    return "\n".join(_lines(plan, is_live=is_live))
 
 
-def _lines(plan: CapturePlan) -> Iterator[str]:
+def _lines(plan: CapturePlan, *, is_live: bool) -> Iterator[str]:
     yield f"### The next capture of {markdown(plan.source)}\n"
     yield "| | |\n|---|---|"
-    yield f"| server | {_cell(plan.identity)} |"
-    yield f"| from | {_cell(f'{plan.start_journal}:{plan.start_offset}')} |"
-    yield f"| because | {_cell('; '.join(plan.start_reasons))} |"
-    yield f"| to | {_cell(f'{plan.end_journal}:{plan.end_offset}')} |"
-    yield f"| because | {_cell(plan.limit or plan.end_reason)} |"
-    journals = f"{len(plan.journals):,} journal{'' if len(plan.journals) == 1 else 's'}"
-    yield f"| unread | {plan.bytes_between:,} bytes in {journals} |"
-    if plan.oldest_needed is not None:
-        needed = f"{plan.oldest_needed}, by {plan.oldest_needed.consumer}"
-        yield f"| needed from | {_cell(needed)} |"
-    if plan.unfinished_batch is not None:
-        yield f"| first | finish batch {plan.unfinished_batch} from its own files |"
+    for label, text in plan_rows(plan, is_live=is_live):
+        yield f"| {label} | {_cell(text)} |"
     if plan.targets:
         yield "\n| table | mode | key | |\n|---|---|---|---|"
     for target in plan.targets[:_TABLES_NAMED_MAX]:
-        state = "suspended" if target.target in plan.suspended else ""
-        if target.target in plan.needs_snapshot:
-            state = f"needs a snapshot: {plan.needs_snapshot[target.target]}"
-        cells = (target.target, target.kind_text, target.key_text, state)
+        cells = (target.target, target.kind_text, target.key_text, target.reason)
         yield f"| {' | '.join(map(_cell, cells))} |"
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
-    for policy, names in plan.schema_changes.items():
-        tables = names[0] if len(names) == 1 else f"{len(names):,} tables"
-        yield f"\n**Schema changes** of {markdown(tables)}: {markdown(policy)}"
-    for table, suspension in sorted(plan.suspended.items()):
-        yield (
-            f"\n**{markdown(table)}** is suspended at {markdown(str(suspension.position))}: "
-            f"{markdown(suspension.what)}. "
-            f"{markdown(way_out(table, suspension, source=plan.source))}"
-        )
-    for warning in plan.warnings:
-        yield f"\n**Warning:** {markdown(warning)}"
 
 
 def _cell(text: str) -> str:

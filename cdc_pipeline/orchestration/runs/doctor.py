@@ -20,10 +20,10 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import PipelineConfig, ScheduleConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.doctor import Diagnosis, Finding, examine
-from cdc_pipeline.operations.doctor.context import duration
 from cdc_pipeline.operations.doctor.diagnosis import AREAS, Area, Verdict, note, ok, warning
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, load_source, open_instance
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.text.wording import duration
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
 # The first window contains the longest gap of any weekly schedule; the second, of any yearly one.

@@ -14,12 +14,12 @@ from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import QuarantineCount
 from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
-from cdc_pipeline.operations.doctor.context import duration, size
 from cdc_pipeline.operations.doctor.local import memory_bytes
 from cdc_pipeline.position.cursor import CursorEntry, CursorState, MemoryCursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX
+from cdc_pipeline.text.wording import duration, size
 from tests.operations.doctor.helpers import diagnosis, is_fine, only, pipeline, troubles
 from tests.support.fake_capture import cursor, cut, write_cut
 

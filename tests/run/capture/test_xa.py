@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.cli.common.output import xa_line
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StagingError, TargetSuspendedError, UnknownXaError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.inspect.inspect import inspect
+from cdc_pipeline.operations.plan_text import xa_line
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
