@@ -145,14 +145,13 @@ class FollowedTargets:
         routes = self._routes.of_table(*split_table_name(origin))
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
-            return Route(source, target.name, TargetRule(mode=target.spec.mode))
+            rule = TargetRule(mode=target.spec.mode)
+            return Route(source, target.name, rule, self._routes.policy)
         return replace(route, source=source, target=target.name)
 
-    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
-        return next(
-            (route.rule for route in self.routes_of(database, table) if route.target == target),
-            None,
-        )
+    def route_of(self, database: str, table: str, target: str) -> Route | None:
+        routes = self.routes_of(database, table)
+        return next((route for route in routes if route.target == target), None)
 
     def _free_name(self, route: Route) -> str:
         """The target's name, or ``name__2`` ... if a renamed table took its target along."""

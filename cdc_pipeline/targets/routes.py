@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.position.cursor import TargetState
@@ -27,11 +28,17 @@ from cdc_pipeline.text.table_names import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One target of a source table; `number`: of its rule, -1 for the default target."""
+    """One target of a source table.
+
+    Attributes:
+        policy: what its schema changes do, the rule's own or the pipeline's.
+        number: of its rule, -1 for the default target.
+    """
 
     source: str
     target: str
     rule: TargetRule
+    policy: SchemaChangePolicy
     number: int = -1
 
     @property
@@ -50,6 +57,7 @@ class Routes:
     def __init__(self, config: PipelineConfig) -> None:
         self._captured = TableFilter(config).captured
         self._default = TargetRule(mode=config.sink.mode)
+        self.policy = config.schema_changes
         names = pattern_names(config)
         self._rules = [
             (_patterns(rule.tables, names), _patterns(rule.except_, names), rule)
@@ -66,7 +74,14 @@ class Routes:
             if matches_any(among, name) and not matches_any(without, name)
         ] or [(-1, self._default)]
         routes = tuple(
-            Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules
+            Route(
+                name,
+                rule.target_name(schema, table),
+                rule,
+                rule.schema_changes or self.policy,
+                number,
+            )
+            for number, rule in rules
         )
         names = [route.target for route in routes]
         twice = next((target for target in names if names.count(target) > 1), None)

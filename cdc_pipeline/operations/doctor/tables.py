@@ -216,14 +216,24 @@ def _partitions(context: Context) -> Iterator[Verdict]:
     names = [table.name for table in context.tables if table.is_partitioned]
     if not names:
         return
-    keeps = context.config.schema_changes.truncate == "keep"
-    yield note(
-        "DROP and TRUNCATE PARTITION remove rows without row events: such a statement "
-        + ("leaves those rows in the lake" if keeps else "suspends its table"),
-        got=f"partitioned: {listed(names)}",
-        mend="delete rows with DELETE before dropping their partition, or set "
-        "schema_changes.truncate: keep",
-    )
+    routes = Routes(context.config)
+    what = "DROP and TRUNCATE PARTITION remove rows without row events: such a statement "
+    keeping = {
+        name
+        for name in names
+        if all(
+            route.policy.truncate == "keep" for route in routes.of_table(*split_table_name(name))
+        )
+    }
+    if keeping:
+        yield ok(f"{what}leaves those rows in the lake (schema_changes.truncate: keep)")
+    if suspended := [name for name in names if name not in keeping]:
+        yield note(
+            f"{what}suspends its table",
+            got=f"partitioned: {listed(suspended)}",
+            mend="delete rows with DELETE before dropping their partition, or set "
+            "schema_changes.truncate: keep",
+        )
 
 
 def _versioned(context: Context) -> Iterator[Verdict]:

@@ -204,16 +204,16 @@ class _Lookup:
         return tables[min(self.number, len(tables) - 1)] if tables else None
 
     def policy(self, database: str, table: str) -> SchemaChangePolicy:
-        there = self.known(database, table)
-        rule = None if there is None else self.targets.rule_of(database, table, there.name)
-        return (None if rule is None else rule.schema_changes) or self.default_policy
+        known = self.known(database, table)
+        route = None if known is None else self.targets.route_of(database, table, known.name)
+        return self.default_policy if route is None else route.policy
 
     def masked(self, database: str, table: str) -> set[str]:
-        rules = (
-            self.targets.rule_of(database, table, one.name)
-            for one in self.known_all(database, table)
+        routes = (
+            self.targets.route_of(database, table, known.name)
+            for known in self.known_all(database, table)
         )
-        return {name for rule in rules if rule is not None for name in rule.masks}
+        return {name for route in routes if route is not None for name in route.rule.masks}
 
 
 def decide_in_overlap(

@@ -88,13 +88,9 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    rules = (
-        route.rule
-        for route in Routes(config).of_table(*split_table_name(source))
-        if route.target == target
-    )
-    policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
-    if policy.rename_table == "follow":
+    routes = Routes(config).of_table(*split_table_name(source))
+    policies = (route.policy for route in routes if route.target == target)
+    if next(policies, config.schema_changes).rename_table == "follow":
         return ""
     return (
         f"it follows {', '.join(state.source_names)}, which was once named {source}, and not "
@@ -226,15 +222,15 @@ def _check_shards(
     """Refuse a snapshot that would silently remove the rows of a shard whose table is gone."""
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
-        rule = next(
-            route.rule
+        leading = next(
+            route
             for source in sources
             for route in routes.of_table(*split_table_name(source))
             if route.target == name
         )
         gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
-        policy = rule.schema_changes or config.schema_changes
-        if not gone or rule.shard_column is None or policy.drop_table == "apply":
+        is_merged = leading.rule.shard_column is not None
+        if not gone or not is_merged or leading.policy.drop_table == "apply":
             continue
         raise SnapshotError(
             f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a snapshot "

@@ -39,8 +39,9 @@ def planned_targets(
                 target = _new(route, sources, catalog)
             else:
                 target = _recorded(route, table)
-            policy = route.rule.schema_changes or config.schema_changes
-            planned[route.target] = target.model_copy(update={"schema_changes": policy.effect})
+            planned[route.target] = target.model_copy(
+                update={"schema_changes": route.policy.effect}
+            )
     return tuple(planned[name] for name in sorted(planned))
 
 
