@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from cdc_pipeline.errors import CdcError, ServerAnswerError
+from cdc_pipeline.source.live.login import unverified_context
 from cdc_pipeline.text.server_messages import said_by
 
 TIMEOUTS_MAX: Final = 10
@@ -72,6 +74,10 @@ class BoundedConnection(_Connection):
         self._answer_bytes_max = answer_bytes_max
         self._begin_answer()
         super().__init__(**arguments)
+
+    def _create_ssl_ctx(self, tls: Any) -> ssl.SSLContext:
+        """`tls`: a context, or {} for TLS that checks nothing."""
+        return tls or unverified_context()
 
     def connect(self, sock: Any = None) -> None:
         self._begin_answer()

@@ -164,6 +164,14 @@ def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
     return {"ssl": _context(tls)}
 
 
+def unverified_context() -> ssl.SSLContext:
+    """Without the system's authorities: reading them costs more than a whole login."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _context(tls: TlsConfig) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(
