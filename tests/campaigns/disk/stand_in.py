@@ -88,6 +88,7 @@ def _applied(
     paths: LakePaths,
     properties: Mapping[str, str],
     fixed: Mapping[str, str],
+    engine: str,
     check_lock: Callable[[], None],
     run: None = None,
 ) -> TableLog:
