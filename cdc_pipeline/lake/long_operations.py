@@ -33,6 +33,7 @@ from cdc_pipeline.errors import LakeStateError, LockError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import (
     LakePaths,
+    application_id,
     list_numbers,
     numbered,
     put_if_absent,
@@ -81,7 +82,7 @@ class Operation(FrozenModel):
 
     def app_id(self, target: str) -> str:
         """The application id of a target once this operation has replaced it."""
-        return f"cdc_pipeline/{self.source}/{target}/{self.operation_id}"
+        return application_id(self.source, target, self.operation_id)
 
 
 class TableProgress(FrozenModel):

@@ -38,6 +38,7 @@ __all__ = [
     "STATE_FOLDER",
     "TEMPORARY_PREFIX",
     "LakePaths",
+    "application_id",
     "folder_name",
     "list_numbers",
     "list_numbers_and_remains",
@@ -75,6 +76,16 @@ def folder_name(name: str) -> str:
     room = _FOLDER_NAME_BYTES_MAX - len(_SHORTENED) - len(digest)
     beginnings = (_escaped(name[:length]) for length in range(min(len(name), room), -1, -1))
     return next(readable for readable in beginnings if len(readable) <= room) + _SHORTENED + digest
+
+
+def application_id(source: str, target: str, *unique: object) -> str:
+    """The id under which a target's commits are in Delta's logs (K2).
+
+    Spark gets it as a setting, in which it would replace a reference such as ``${env:HOME}``: the
+    log would have another id than the one that is looked for. Folder names have none.
+    """
+    parts = (source, *split_table_name(target), *map(str, unique))
+    return "/".join(("cdc_pipeline", *map(folder_name, parts)))
 
 
 def _escaped(name: str) -> str:

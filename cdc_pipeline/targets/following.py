@@ -18,6 +18,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.evolution.statement_context import Shadow
 from cdc_pipeline.sink.target import Target
@@ -217,7 +218,7 @@ class FollowedTargets:
         return name in self.now.suspended or self._catching_up not in (None, name)
 
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
-        app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
+        app_id = application_id(self._source, route.target, uuid4().hex)
         sources = () if route.source == route.target else (route.source,)
         leads_to = {
             known.target for known in self._routes.of_table(*split_table_name(route.source))

@@ -29,6 +29,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
+from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
@@ -478,7 +479,7 @@ class Targets(FollowedTargets):
         self._allowed.check_types(
             ((column.name, column.delta_type) for column in spec.columns), table=source
         )
-        app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
+        app_id = application_id(self._source, target.name, uuid4().hex)
         return self._put(
             Target(
                 target.state.model_copy(

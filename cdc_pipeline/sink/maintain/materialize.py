@@ -22,7 +22,7 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.config.storage_config import LakeUri, parse_uri
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.paths import LakePaths, application_id
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
@@ -154,7 +154,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
 
 def _app_id(copy: LakePaths, cut: Cut, name: str) -> str:
     """Differs from the original's, so that no pipeline takes a copy for its own table."""
-    return f"cdc_pipeline/copy/{copy.source}/{cut.batch_number}/{name}"
+    return application_id(copy.source, name, "copy", cut.batch_number)
 
 
 def _in_the_way(what: str, name: str) -> LakeStateError:
