@@ -137,7 +137,7 @@ class Plain:
                 for name, value in TUNED.items():
                     session.conf.set(name, value)
                 settings = MergeSettings(session, {})
-                settings.small_batch()
+                settings.lookup()
             session.read.parquet(str(file)).createOrReplaceTempView("changed")
             session.sql(statement).collect()
 

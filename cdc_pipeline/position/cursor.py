@@ -85,12 +85,15 @@ class TargetState(FrozenModel):
     """The state of one target's table.
 
     Attributes:
-        table: the target's name in the lake. app_id: the table's transaction application id.
-        table_version: in this cut, -1 before it was made. applied_batch: the last batch that
-        changed it. partial: it was neither created in the log nor read by a snapshot, so that it
-        lacks older rows (K19). suspended: set while the table does not follow the source (K4).
-        sources: names of its source tables; () for one table with the target's name. exact: the
-        table has equalled the source, key by key, since its CREATE TABLE, and every
+        table: the target's name in the lake.
+        app_id: the table's transaction application id.
+        table_version: in this cut, -1 before it was made.
+        applied_batch: the last batch that changed it.
+        partial: it was neither created in the log nor read by a snapshot, so that it lacks older
+            rows (K19).
+        suspended: set while the table does not follow the source (K4).
+        sources: names of its source tables; () for one table with the target's name.
+        exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
             change came as a row event that was applied once (K12: only then may a batch append
             without MERGE). Once lost, it does not return.
         origin: (source table, target) of the configuration that leads to it, if a rename has

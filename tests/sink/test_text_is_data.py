@@ -220,7 +220,11 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     """K20: keys that a second language would read, alone in a batch, as its least and its greatest;
     MINIMAL images; a partition; a lake whose own path is odd; a DEFAULT."""
     # of a few rows it costs half
-    monkeypatch.setattr(merge_settings, "_COMPILED", merge_settings._INTERPRETED)
+    interpreted = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    monkeypatch.setattr(merge_settings, "_COMPILED", interpreted)
     sink = open_sink(lake='a `$x\' "y" @v1 größe,=;#')
     rows: dict[str, tuple[Any, Any]] = {key: (1, key) for key in ODD if "\0" not in key}
     _apply(sink, 1, [insert(id=key, a=a, b=b) for key, (a, b) in rows.items()])

@@ -1,7 +1,7 @@
 """Commit the batches of a stretch: record -> merge -> cut -> cursor -> ack (K2, K3).
 
 Rules:
-- The cursor is written after the cut, the ack comes after the cursor (`run/publish.py`).
+- The cursor is written after the cut (`run/publish.py`); the ack comes after that, here.
 - Prepared XA transactions are durable before the record or cursor that refers to them (K8,
   `lake/prepared.py`).
 - A range that changes no target makes no batch: at the end of a run only the cursor moves, under

@@ -108,8 +108,7 @@ def add_located(
     types = plain_types(target, there, codec=codec)
     if types is None:
         return False
-    settings.small_batch()
-    settings.interpret(False)
+    settings.lookup()
     with old_commits_readable(session):
         frame = table_frame(session, path, version=there.version)
         frame = frame if predicate is None else frame.where(predicate)

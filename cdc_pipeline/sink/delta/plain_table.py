@@ -63,6 +63,8 @@ _PROPERTIES: Final = frozenset(
     }
 )
 _VALUES: Final = frozenset({(_MAPPING, "name")})
+# "false" is no way to switch these off: it is an expression, or the unusual value.
+_NOT_OFF: Final = ("delta.constraints.", "delta.checkpoint.")
 _READER_VERSION_MAX: Final = 3
 _WRITER_VERSION_MAX: Final = 7
 
@@ -91,7 +93,7 @@ def commit_refusal(
         if name.startswith(_PROPERTIES_OF_DELTA)
         and name not in _PROPERTIES
         and (name, value) not in _VALUES
-        and value not in ("false", "none")
+        and (value not in ("false", "none") or name.startswith(_NOT_OFF))
     )
     return f"the table has the property {', '.join(refused)}" if refused else ""
 

@@ -1,9 +1,9 @@
 """Settings of a merging thread's own session, by the amount of work.
 
 Spark compiles a Java class for each stage of each query. For a few thousand rows that costs more
-than it saves, in a new JVM many times over; for a table of a million rows it saves five sixths of
-the work (one lookup of 10,000 keys: 0.9 against 6 CPU-seconds). So the same session switches
-between the two, query by query.
+than it saves, in a new JVM many times over, but such batches seldom need Spark; for a table of a
+million rows it saves five sixths of the work (one lookup of 10,000 keys: 0.9 against 6
+CPU-seconds).
 
 Rules:
 - Nothing here changes the result of a query, nor what a reader of the table needs.
@@ -29,10 +29,6 @@ _COMPILED: Final = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
-_INTERPRETED: Final = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 _SMALL: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
 
 
@@ -46,13 +42,9 @@ class MergeSettings:
     def codec(self) -> str | None:
         return self._fixed.get(CODEC_SETTING)
 
-    def small_batch(self) -> None:
-        """For commits built directly: only a few rows of Delta's log are shuffled."""
-        self._set(_SMALL)
-        self.interpret(True)
-
-    def interpret(self, yes: bool) -> None:
-        self._set(_INTERPRETED if yes else _COMPILED)
+    def lookup(self) -> None:
+        """For finding a few rows: their places alone are shuffled."""
+        self._set(_SMALL | _COMPILED)
 
     def large_batch(self, staged_bytes: int) -> None:
         """The number of partitions follows from the bytes, never Spark's 200."""

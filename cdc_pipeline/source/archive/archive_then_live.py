@@ -160,11 +160,11 @@ class ArchiveThenLive(LiveSource):
 
     def _needs_archive(self, start: Position) -> bool:
         oldest = log_positions.earliest(self.server)
-        if self._by_gtid(start):
+        if self._joins_by_gtid(start):
             return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
         return start.order[0] < oldest.order[0]
 
-    def _by_gtid(self, start: Position) -> bool:
+    def _joins_by_gtid(self, start: Position) -> bool:
         return bool(start.gtid_set) and bool(self.server.end_position().gtid_set)
 
     def _way(self, start: Position) -> _Way:
@@ -182,7 +182,7 @@ class ArchiveThenLive(LiveSource):
     def _find_way(self, start: Position, oldest: Position) -> _Way:
         last = journal_number(oldest.journal) - 1
         self._check_base(oldest.journal)
-        by_gtid = self._by_gtid(start)
+        by_gtid = self._joins_by_gtid(start)
         first = (
             self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
         )

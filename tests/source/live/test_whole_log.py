@@ -15,6 +15,7 @@ from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.live.server_checks import Finding, _leaves_out, log_findings
 from tests.servers import Flavor, ReplicaPair, Server
 from tests.support.live_source import live_config
+from tests.support.waits import wait_until
 
 UPDATES = {"mysql": "log_replica_updates", "mariadb": "log_slave_updates"}
 BOTH = pytest.mark.parametrize(
@@ -155,8 +156,8 @@ def _config(server: Server, primary: Server) -> LiveSourceConfig:
     """Of one account for both servers, made on the primary."""
     if not primary.query("SELECT 1 FROM mysql.user WHERE User = 'cdc'"):
         primary.create_replication_user()
-    if server is not primary:
-        server.query("SELECT 1")
+    granted = "SELECT 1 FROM mysql.user WHERE User = 'cdc' AND Repl_slave_priv = 'Y'"
+    wait_until(lambda: bool(server.query(granted)), "the account is not replicated")
     return live_config(server, user="cdc", password="cdc-Secret-1")
 
 
