@@ -29,9 +29,11 @@ from cdc_pipeline.schema.types import TargetColumn
 
 __all__ = [
     "BatchRecord",
+    "ColumnDefault",
     "Cut",
     "CutTable",
     "DdlDecision",
+    "EarlierLayout",
     "Interval",
     "Note",
     "QuarantineCount",
@@ -122,6 +124,35 @@ class QuarantineCount(FrozenModel):
     gone: int = 0
 
 
+class ColumnDefault(FrozenModel):
+    """Value that the server gave to existing rows when a column was added.
+
+    A changelog's rows from before `seq` do not contain it.
+
+    Attributes:
+        value: Spark SQL literal.
+    """
+
+    column: str
+    delta_type: str
+    value: str
+    seq: str
+
+
+class EarlierLayout(FrozenModel):
+    """What a changelog's rows from before `seq` were written with, where a DDL changed it there.
+
+    Attributes:
+        names: by a column's name before, the columns that have its value afterwards; () if none
+            has.
+        keys: by source table, the key before, under the target's present names.
+    """
+
+    seq: str
+    names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
 class RecordedContent(FrozenModel):
     """A version of a side table whose rows replace those of a target (`sink/replace/replace.py`).
 
@@ -133,14 +164,15 @@ class RecordedContent(FrozenModel):
         files, size_bytes: of its data files; -1 files: not counted, because the version determines
             them.
         seq: the place of the side table's first rows, as text (K1): rows that a snapshot has read
-            have this seq, except for ordinals and image; "" if nothing of the old rows is kept.
+        have
+            this seq, except for ordinals and image; "" if nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
         keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
         carried: columns that the side table lacks: each row gets its values from the target's row
             of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the
             side table's rows restart it.
-        rescued_ever, layout_seq: as in `CutTable`, of the side table.
+        rescued_ever, column_defaults, layouts: as in `CutTable`, of the side table.
         renamed_from: no side table but another target of the source, whose table has taken the name
             of this one by RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows
             after that.
@@ -158,7 +190,8 @@ class RecordedContent(FrozenModel):
     carried: tuple[str, ...] = ()
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
-    layout_seq: str = ""
+    column_defaults: tuple[ColumnDefault, ...] = ()
+    layouts: tuple[EarlierLayout, ...] = ()
     renamed_from: str = ""
 
 
@@ -297,7 +330,8 @@ class TableFacts(_HasSpec):
 
     spec: TargetSpec = TargetSpec()
     rescues: bool = False  # as in `RecordedTarget`
-    layout_seq: str = ""  # of a changelog: its rows before have other columns, or another key
+    column_defaults: tuple[ColumnDefault, ...] = ()  # of a changelog
+    layouts: tuple[EarlierLayout, ...] = ()  # of a changelog
 
 
 class CutTable(TableFacts):

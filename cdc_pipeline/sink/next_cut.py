@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
-from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.cut_order import with_order
+from cdc_pipeline.lake.earlier_layouts import earlier_layouts_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveRows, RenameColumn
 from cdc_pipeline.sink.modes.rescue import summed
 from cdc_pipeline.sink.protocol import TableVersion
 
@@ -162,44 +161,8 @@ def _table_after(
         rescued_ever=summed(ever, target.rescued)
         if target.content is None
         else target.content.rescued_ever,
-        layout_seq=layout_seq_after(moved or before, record, target),
-    )
-
-
-def layout_seq_after(before: CutTable | None, record: BatchRecord, target: RecordedTarget) -> str:
-    """From where on a changelog's rows have its present columns and key; "" from the first one.
-    `before`: the target whose rows the batch goes on from.
-    """
-    content = target.content
-    if not MODES[target.spec.mode].rows_are_changes or (
-        content is None and (target.create or target.replaces)
-    ):
-        return ""
-    earlier = "" if before is None else before.layout_seq
-    if content is not None and not content.renamed_from:
-        kept = earlier if content.keeps_rows and not content.restarts else ""
-        return max(kept, content.layout_seq, key=lambda seq: int(seq or 0))
-    if any(isinstance(step, RemoveRows) for step in target.schema_steps):
-        return ""
-    layout_steps = (DropColumn, FillColumns, RenameColumn)
-    if _has_keys_of(target, before) and not any(
-        isinstance(step, layout_steps) for step in target.schema_steps
-    ):
-        return earlier
-    end = record.interval
-    return str(seq_of_place(record.cursor_after.epoch, end.end_journal, end.end_offset))
-
-
-def _has_keys_of(target: RecordedTarget, before: CutTable | None) -> bool:
-    keys = {name: source.key_in_target for name, source in target.spec.sources.items()}
-    earlier = (
-        keys
-        if before is None
-        else {name: source.key_in_target for name, source in before.spec.sources.items()}
-    )
-    # The table itself may have another name.
-    return set(keys.values()) == set(earlier.values()) and all(
-        keys.get(name, key) == key for name, key in earlier.items()
+        column_defaults=column_defaults_after(before, target),
+        layouts=earlier_layouts_after(moved or before, record, target),
     )
 
 

@@ -282,7 +282,7 @@ class MemoryTables:
             seq=str(seq),
             ts_us=ts_us,
             rescued_ever=there.rescued_ever,
-            layout_seq=there.layout_seq,
+            column_defaults=there.column_defaults,
         )
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:

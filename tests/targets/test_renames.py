@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import ContentUnknownError, MergeError, UnsupportedDdlError
+from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import (
     BatchRecord,
+    ColumnDefault,
     Cut,
     CutTable,
     Interval,
@@ -23,6 +25,7 @@ from cdc_pipeline.lake.records import (
 )
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.run.capture.interpret import check_not_parked
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.next_cut import next_cut
@@ -397,6 +400,19 @@ def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(
     assert (content.path, content.version, content.app_id) == ("d/a", 7, "app")
     assert (content.files, content.renamed_from, content.keeps_rows) == (-1, "d.a", True)
     assert RecordedContent.model_validate_json(content.model_dump_json()) == content
+
+
+def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
+    columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
+    given = (ColumnDefault(column="c", delta_type="int", value="5", seq="7"),)
+    content = RecordedContent(
+        path="d/a", version=0, app_id="a", renamed_from="d.a", column_defaults=given
+    )
+    target = RecordedTarget(table="d.b", app_id="new",
+        spec=TargetSpec(mode="changelog", columns=columns),
+        content=content, schema_steps=(AddColumn(name="q", delta_type="int"),
+                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")))  # fmt: skip  # noqa: E501
+    assert [one.column for one in column_defaults_after(None, target)] == ["c", "q"]
 
 
 def test_k28_rows_that_wait_for_xa_commit_under_the_old_name_stop_the_table() -> None:

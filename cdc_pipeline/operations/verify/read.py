@@ -314,7 +314,9 @@ class TableReading:
             ),
             version=after.cut.tables[self._name].table_version,
             shard=shard,
-            since=int(after.cut.tables[self._name].layout_seq or 0),
+            column_defaults=after.cut.tables[self._name].column_defaults,
+            layouts=after.cut.tables[self._name].layouts,
+            source_table=self._source_table,
         )
 
     def _shard(self, source_table: str, target: Target) -> str:

@@ -461,17 +461,15 @@ class _Verification:
         )
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
         keyless = not compared_key(reading.target, sources[-1])
-        mode = MODES[table.spec.mode]
-        proves = mode.proves_keyless if keyless else mode.proves
-        if sides.since:
-            proves += "; only keys that changed after its columns or key last did are compared"
         return TableVerified(
             target=name,
             sources=tuple(sources),
             mode=table.spec.mode,
             key=sides.key,
             status=status,
-            proves=proves,
+            proves=MODES[table.spec.mode].proves_keyless
+            if keyless
+            else MODES[table.spec.mode].proves,
             reason=self._reason(
                 table,
                 counts,

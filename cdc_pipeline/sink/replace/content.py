@@ -70,7 +70,8 @@ def content_of(
         seq=str(seq),
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
-        layout_seq=there.layout_seq,
+        column_defaults=there.column_defaults,
+        layouts=there.layouts,
     )
 
 
@@ -85,6 +86,7 @@ def carried_content(paths: LakePaths, cut: Cut | None, carried: Carried) -> Reco
         files=-1,
         keeps_rows=carried.keeps_rows,
         rescued_ever=there.rescued_ever,
+        column_defaults=there.column_defaults,
         renamed_from=name,
     )
 

@@ -125,7 +125,7 @@ def compare(
         fixed: settings that the configuration names, which stay as they are.
 
     Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
-    otherwise; IncompleteChangelogError: changes without a key do not determine the rows.
+    otherwise; IncompleteChangelogError: images of a changelog without a key lack columns.
     """
     session = new_session(spark)
     MergeSettings(session, fixed or {}).large_batch(source_bytes)

@@ -20,10 +20,12 @@ Rules:
 - Without a key each change is one row more or less (``_weight`` 1 or -1): an insert adds its row, a
   delete removes it, an update does both. Their sum is the rows of the source with their
   multiplicity.
-- Changes from before a DDL that renamed, dropped or filled columns, or changed the key, have
-  another layout (`CutTable.layout_seq`). Then only keys that changed since are compared; a table
-  without a key is not.
-- An image that lacks a column makes a sum uncertain: such a table is not compared.
+- Where a DDL changed the key, the rows that the changes before it leave by their key are the first
+  rows of what follows (`lake/earlier_layouts.py`).
+- A row from before an ADD COLUMN counts with the value that the server gave it then
+  (`lake/column_defaults.py`).
+- An image that lacks a column makes a sum uncertain, and so does one that lacks a column of a later
+  key: such a table is not compared.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
@@ -38,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.lake.records import ColumnDefault, EarlierLayout, RecordedTarget
 from cdc_pipeline.sink.modes.expand import INSERT
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
@@ -74,7 +76,9 @@ class ComparisonSql:
         source_version: an earlier version of the Delta table that takes the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for
             all.
-        since: for a changelog, the seq from which on its rows have the present layout; 0 for all.
+        column_defaults: for a changelog, the values at the source of rows older than a column.
+        layouts: for a changelog, what earlier rows were written with, oldest first.
+        source_table: the compared table, by which `layouts` names keys.
     """
 
     target: RecordedTarget
@@ -84,7 +88,9 @@ class ComparisonSql:
     version: int
     shard: tuple[str, str] | None = None
     source_version: int | None = None
-    since: int = 0
+    column_defaults: tuple[ColumnDefault, ...] = ()
+    layouts: tuple[EarlierLayout, ...] = ()
+    source_table: str = ""
 
     @property
     def is_sum(self) -> bool:
@@ -127,14 +133,6 @@ def make_sides(
     lake = _from_table(session, sides, sides.version, "lake_rows")
     for name, rows in (("side_source", source), ("side_lake", lake)):
         session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
-    if sides.since:
-        images = _images(sides, "lake_rows", session.table("lake_rows"))
-        keys = ", ".join(_exact_keys(sides))
-        same = " AND ".join(f"s.{key} <=> o.{key}" for key in sides.keys)
-        session.sql(
-            f"SELECT s.* FROM side_source AS s LEFT SEMI JOIN (SELECT {keys} FROM ({images})) AS o "
-            f"ON {same}"
-        ).createOrReplaceTempView("side_source")
 
 
 def _from_files(session: SparkSession, sides: ComparisonSql, files: Sequence[Path]) -> str:
@@ -157,9 +155,10 @@ def _from_table(session: SparkSession, sides: ComparisonSql, version: int, view:
     with old_commits_readable(session):
         frame = table_frame(session, sides.path, version=version)
     frame.createOrReplaceTempView(view)
+    of_shard = _of_shard(sides)
     if MODES[sides.target.spec.mode].rows_are_changes:
-        return _rows_left(session, sides, view, frame)
-    return _live(sides, view, frame.columns)
+        return rows_left(session, sides, view, frame, of_shard=of_shard)
+    return _live(sides, view, frame.columns, of_shard)
 
 
 def checksums(sides: ComparisonSql) -> tuple[str, str]:
@@ -172,20 +171,16 @@ def checksums(sides: ComparisonSql) -> tuple[str, str]:
 
 
 def _side(sides: ComparisonSql, rows: str, buckets: int) -> str:
-    keys = _exact_keys(sides)
+    keys = [
+        f"{sides.exact(f'c{at}', at)} AS {key}"
+        for key, at in zip(sides.keys, sides.key_positions, strict=True)
+    ]
     values = [f"{sides.exact(f'c{at}', at)} AS v{at}" for at in sides.value_positions]
     marked = ", ".join(f"{key} IS NULL, {key}" for key in sides.keys)
     return (
         f"SELECT *, CAST(pmod(xxhash64({marked}), {buckets}) AS int) AS _bucket "
         f"FROM (SELECT *, {', '.join([*keys, *values])} FROM ({rows}))"
     )
-
-
-def _exact_keys(sides: ComparisonSql) -> list[str]:
-    return [
-        f"{sides.exact(f'c{at}', at)} AS {key}"
-        for key, at in zip(sides.keys, sides.key_positions, strict=True)
-    ]
 
 
 def _named(sides: ComparisonSql, there: Sequence[str]) -> list[str]:
@@ -207,104 +202,227 @@ def _of_shard(sides: ComparisonSql) -> str:
     )
 
 
-def _live(sides: ComparisonSql, view: str, there: Sequence[str]) -> str:
+def _live(sides: ComparisonSql, view: str, there: Sequence[str], of_shard: str) -> str:
     live = SINK_MODES[sides.target.spec.mode].live_rows or "true"
     listed = ", ".join(
         [*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"]
     )
-    return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {_of_shard(sides)}"
+    return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"
 
 
 class IncompleteChangelogError(CdcError):
     """The changes of a changelog do not determine the rows that they leave."""
 
 
-def _rows_left(session: SparkSession, sides: ComparisonSql, view: str, frame: Any) -> str:
-    """The rows that the changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which is
-    other than 1 only without a key. Raises IncompleteChangelogError.
+@dataclass(frozen=True)
+class _Part:
+    """Changes between two DDL that changed the key, which is in positions."""
+
+    condition: str
+    key: tuple[int, ...]
+
+
+def rows_left(
+    session: SparkSession, sides: ComparisonSql, view: str, frame: Any, *, of_shard: str
+) -> str:
+    """The rows that all changes leave: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``, which is
+    other than 1 only without a key. `of_shard` is a predicate of the source table's rows. Raises
+    IncompleteChangelogError: images lack columns that are needed.
     """
-    values = ", ".join(f"c{at}" for at in sides.positions)
-    if sides.key:
-        rank = ", ".join(f"c{at}" for at in sides.key_positions)
+    rows = ""
+    parts = _parts(sides, f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND "
+                   f"{of_shard}")  # fmt: skip
+    images = _Images(session, sides, view, frame, parts)
+    for number, part in enumerate(parts):
+        if not part.key:
+            rows = images.sum(part, rows)
+        elif number and not parts[number - 1].key:
+            rows = images.last(part, _counted(sides, images.positions, rows))
+        else:
+            rows = images.last(part, rows)
+    listed = ", ".join(f"c{at}" for at in sides.positions)
+    return f"SELECT {listed}, _seq, _absent, _weight FROM ({rows})"
+
+
+def _parts(sides: ComparisonSql, condition: str) -> list[_Part]:
+    """The parts of the changes that a key each holds for, oldest first."""
+    positions = {column.name: at for at, column in enumerate(sides.target.spec.columns)}
+    parts, since = [], "true"
+    for layout in sides.layouts:
+        if sides.source_table not in layout.keys:
+            continue
+        key = layout.keys[sides.source_table]
+        if any(name not in positions for name in key):
+            raise IncompleteChangelogError(
+                "rows from before a change of the primary key were identified by "
+                f"({', '.join(key)}), which is no longer in the table",
+                table=sides.target.table,
+                next_step="take a new snapshot of the table, which starts its changes again",
+            )
+        shard = (sides.shard[0],) if sides.shard is not None and key else ()
+        before = f"{SEQ_COLUMN} < {seq_literal(int(layout.seq))}"
+        parts.append(
+            _Part(
+                f"{condition} AND {since} AND {before}",
+                tuple(positions[name] for name in (*key, *shard)),
+            )
+        )
+        since = f"NOT ({before})"
+    key_now = tuple(sides.key_positions) if sides.key else ()
+    return [*parts, _Part(f"{condition} AND {since}", key_now)]
+
+
+class _Images:
+    def __init__(
+        self,
+        session: SparkSession,
+        sides: ComparisonSql,
+        view: str,
+        frame: Any,
+        parts: Sequence[_Part],
+    ) -> None:
+        keys = {at for part in parts for at in part.key}
+        self.positions = sorted({*sides.positions, *keys})
+        self._session = session
+        self._sides = sides
+        self._view = view
+        self._after = _image(sides, self.positions, "", frame.columns)
+        there = frame.schema[BEFORE_COLUMN].dataType.fieldNames()
+        self._before = _image(sides, self.positions, f"{BEFORE_COLUMN}.", there)
+        self._absent = _absent_now(sides, ABSENT_COLUMN)
+        self._before_absent = _absent_now(sides, BEFORE_ABSENT_COLUMN)
+
+    def last(self, part: _Part, earlier: str) -> str:
+        """The last image of each key, of some rows and the changes after them."""
+        self._check_key(part, earlier)
+        names = [quoted(self._name(at)) for at in part.key]
+        moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in names)
+        nulls = ", ".join(
+            f"{BEFORE_COLUMN}.{quoted(self._name(at))} AS c{at}" if at in part.key else "NULL"
+            for at in self.positions
+        )
+        values = ", ".join(f"c{at}" for at in self.positions)
+        rank = f"PARTITION BY {', '.join(f'c{at}' for at in part.key)} ORDER BY _seq DESC"
+        before = f"UNION ALL SELECT {values}, _seq, _absent, false FROM ({earlier})"
         return f"""
             SELECT {values}, _seq, _absent, 1 AS _weight FROM (
-                SELECT *, row_number() OVER (PARTITION BY {rank} ORDER BY _seq DESC) AS _rank
-                FROM ({_images(sides, view, frame)}))
+                SELECT *, row_number() OVER ({rank}) AS _rank FROM (
+                    SELECT {self._after}, {SEQ_COLUMN} AS _seq, {self._absent} AS _absent,
+                        {OP_COLUMN} = 'delete' AS _gone
+                    FROM {self._view} WHERE {part.condition}
+                    UNION ALL
+                    SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS {SEQ_TYPE}), NULL, true
+                    FROM {self._view}
+                    WHERE {OP_COLUMN} = 'update' AND NOT ({moved}) AND {part.condition}
+                    {before if earlier else ""}))
             WHERE _rank = 1 AND NOT _gone"""
-    if sides.since:
-        raise IncompleteChangelogError(
-            "its columns have changed, and without a key its rows are the sum of all changes",
-            table=sides.target.table,
-            next_step="take a new snapshot of the table, which starts its changes again",
+
+    def sum(self, part: _Part, earlier: str) -> str:
+        """Some rows and all rows that the changes after them add or remove."""
+        lacking = " OR ".join(
+            self._lacks(absent, self.positions)
+            for absent in (self._absent, f"IF({OP_COLUMN} = 'update', {self._before_absent}, NULL)")
         )
-    changes = _changes(sides, view)
-    names = ", ".join(text_literal(sides.target.spec.columns[at].name) for at in sides.positions)
-    lacking = " OR ".join(
-        f"coalesce(arrays_overlap({absent}, array({names})), false)"
-        for absent in (
-            ABSENT_COLUMN,
-            f"IF({OP_COLUMN} = 'update', {BEFORE_ABSENT_COLUMN}, NULL)",
-        )
-    )
-    untold = session.sql(f"SELECT count(*) FROM {view} WHERE {changes} AND ({lacking})").collect()
-    if untold[0][0]:
-        raise IncompleteChangelogError(
-            f"{untold[0][0]:,} changes of a table without a key have images that lack columns: "
-            "their sum is unknown",
-            table=sides.target.table,
-            setting="binlog_row_image",
-            expected="complete images (FULL)",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', then take a new snapshot of the "
-            "table, which starts its changes again",
-        )
-    fields_before = frame.schema[BEFORE_COLUMN].dataType.fieldNames()
-    before = _image(sides, f"{BEFORE_COLUMN}.", fields_before)
-    change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"
-    return f"""
-        SELECT {_image(sides, "", frame.columns)}, {change},
-            IF({OP_COLUMN} = 'delete', -1, 1) AS _weight
-        FROM {view} WHERE {changes}
-        UNION ALL
-        SELECT {before}, {change}, -1
-        FROM {view} WHERE {changes} AND {OP_COLUMN} = 'update'"""
+        untold = self._count(f"{self._view} WHERE {part.condition} AND ({lacking})")
+        if earlier:
+            untold += self._count(f"({earlier}) WHERE {self._lacks('_absent', self.positions)}")
+        if untold:
+            raise _untold(
+                self._sides,
+                f"{untold:,} changes of a table without a key have images that lack columns: "
+                "their sum is unknown",
+            )
+        change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"
+        weight = f"IF({OP_COLUMN} = 'delete', -1, 1)"
+        values = ", ".join(f"c{at}" for at in self.positions)
+        before = f"UNION ALL SELECT {values}, _seq, _absent, _weight FROM ({earlier})"
+        return f"""
+            SELECT {self._after}, {change}, {weight} AS _weight FROM {self._view}
+            WHERE {part.condition}
+            UNION ALL
+            SELECT {self._before}, {change}, -1 FROM {self._view}
+            WHERE {part.condition} AND {OP_COLUMN} = 'update'
+            {before if earlier else ""}"""
+
+    def _check_key(self, part: _Part, earlier: str) -> None:
+        """Rows from before a change of the key must have the new key's columns."""
+        if not earlier:
+            return
+        untold = self._count(f"({earlier}) WHERE {self._lacks('_absent', part.key)}")
+        if untold:
+            raise _untold(
+                self._sides,
+                f"{untold:,} rows from before a change of the primary key have images that lack "
+                "columns of the new key",
+            )
+
+    def _lacks(self, absent: str, positions: Sequence[int]) -> str:
+        """A predicate: an image lacks one of some columns."""
+        names = ", ".join(text_literal(self._name(at)) for at in positions)
+        return f"coalesce(arrays_overlap({absent}, array({names})), false)"
+
+    def _count(self, rows: str) -> int:
+        return int(self._session.sql(f"SELECT count(*) FROM {rows}").collect()[0][0])
+
+    def _name(self, at: int) -> str:
+        return self._sides.target.spec.columns[at].name
 
 
-def _changes(sides: ComparisonSql, view: str) -> str:
-    """A predicate: changes of the source table that count."""
-    truncated = (
-        f"coalesce((SELECT max({SEQ_COLUMN}) FROM {view} WHERE {OP_COLUMN} = 'truncate'), -1)"
-    )
+def _counted(sides: ComparisonSql, positions: list[int], changes: str) -> str:
+    """The rows that a sum of changes adds up to, where each is there once: a key follows."""
+    same = ", ".join(sides.exact(f"c{at}", at) for at in positions)
+    values = ", ".join(f"any_value(c{at}) AS c{at}" for at in positions)
     return (
-        f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {truncated} AND "
-        f"{SEQ_COLUMN} >= {seq_literal(sides.since)} AND {_of_shard(sides)}"
+        f"SELECT {values}, max(_seq) AS _seq, CAST(NULL AS array<string>) AS _absent, 1 AS _weight "
+        f"FROM ({changes}) GROUP BY {same} HAVING sum(_weight) > 0"
     )
 
 
-def _images(sides: ComparisonSql, view: str, frame: Any) -> str:
-    """All images by key: ``c0 ...``, ``_seq``, ``_absent``, and ``_gone`` of a row that has left
-    its key.
-    """
-    changes = _changes(sides, view)
-    names = {at: quoted(sides.target.spec.columns[at].name) for at in sides.key_positions}
-    moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in names.values())
-    nulls = ", ".join(
-        f"{BEFORE_COLUMN}.{names[at]} AS c{at}" if at in names else "NULL" for at in sides.positions
+def _untold(sides: ComparisonSql, what: str) -> IncompleteChangelogError:
+    return IncompleteChangelogError(
+        what,
+        table=sides.target.table,
+        setting="binlog_row_image",
+        expected="complete images (FULL)",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', then take a new snapshot of the table, "
+        "which starts its changes again",
     )
-    return f"""
-        SELECT {_image(sides, "", frame.columns)}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent,
-            {OP_COLUMN} = 'delete' AS _gone
-        FROM {view} WHERE {changes}
-        UNION ALL
-        SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS {SEQ_TYPE}), NULL, true
-        FROM {view} WHERE {OP_COLUMN} = 'update' AND NOT ({moved}) AND {changes}"""
 
 
-def _image(sides: ComparisonSql, within: str, there: Sequence[str]) -> str:
-    """One of our columns that no batch has needed yet is NULL."""
-    columns = sides.target.spec.columns
-    return ", ".join(
-        f"{within}{quoted(columns[at].name)} AS c{at}"
-        if columns[at].name in there
-        else f"CAST(NULL AS {columns[at].delta_type}) AS c{at}"
-        for at in sides.positions
-    )
+def _since(view: str) -> str:
+    return f"coalesce((SELECT max({SEQ_COLUMN}) FROM {view} WHERE {OP_COLUMN} = 'truncate'), -1)"
+
+
+def _absent_now(sides: ComparisonSql, absent: str) -> str:
+    """The present names of the columns that an image lacks."""
+    for layout in sides.layouts:
+        if layout.names:
+            cases = " ".join(
+                f"WHEN {text_literal(name)} THEN CAST(array({', '.join(map(text_literal, after))}) "
+                "AS array<string>)"
+                for name, after in layout.names.items()
+            )
+            renamed = f"flatten(transform({absent}, x -> CASE x {cases} ELSE array(x) END))"
+            earlier = f"{SEQ_COLUMN} < {seq_literal(int(layout.seq))}"
+            absent = f"IF({earlier}, {renamed}, {absent})"
+    return absent
+
+
+def _image(sides: ComparisonSql, positions: list[int], within: str, there: list[str]) -> str:
+    defaults = {default.column: default for default in sides.column_defaults}
+    fields = []
+    for at in positions:
+        column = sides.target.spec.columns[at]
+        # One of our columns that no batch has needed yet.
+        value = (
+            f"{within}{quoted(column.name)}"
+            if column.name in there
+            else f"CAST(NULL AS {column.delta_type})"
+        )
+        if column.name in defaults:
+            default = defaults[column.name]
+            earlier = f"{SEQ_COLUMN} < {seq_literal(int(default.seq))}"
+            old_value = f"CAST({default.value} AS {default.delta_type})"
+            value = f"IF({earlier} AND {value} IS NULL, {old_value}, {value})"
+        fields.append(f"{value} AS c{at}")
+    return ", ".join(fields)

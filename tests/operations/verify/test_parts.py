@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
-from cdc_pipeline.binlog.seq import pack_seq, seq_of_place
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
-from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.records import CutTable, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.records import ColumnDefault, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
@@ -43,13 +43,11 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
 )
-from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.next_cut import layout_seq_after
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS
-from tests.support.sink_values import cursor_at, head_of, interval_of
 
 BASE = pack_seq(3, 7, 4711)
 
@@ -240,48 +238,45 @@ def verified(status: Status = "equal", **more: Any) -> TableVerified:
     )
 
 
-def test_k10_f63_f64_a_changelogs_layout_begins_where_its_columns_or_key_last_changed() -> None:
-    interval, cursor = interval_of(3), cursor_at(3)
-    here = str(seq_of_place(cursor.epoch, interval.end_journal, interval.end_offset))
-    record = head_of(interval=interval, cursor_after=cursor)
+def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_columns() -> None:
+    column = TargetColumn(name="id", delta_type="int")
 
     def after(
-        before: str,
-        *steps: Step,
-        key: str = "id",
-        mode: Mode = "changelog",
-        source: str = "d.t",
-        **more: Any,
-    ) -> str:
-        earlier, now = (
-            TargetSpec(mode=mode, sources={name: RecordedSource(columns=(), key=(column,))})
-            for name, column in (("d.t", "id"), (source, key))
-        )
-        target = RecordedTarget(table="d.t", app_id="x", spec=now, schema_steps=steps, **more)
-        table = CutTable(spec=earlier, table_version=1, layout_seq=before)
-        return layout_seq_after(table, record, target)
+        before: tuple[ColumnDefault, ...], *steps: Step, **more: Any
+    ) -> tuple[ColumnDefault, ...]:
+        spec = TargetSpec(mode=more.pop("mode", "changelog"), columns=(column,))
+        target = RecordedTarget(table="d.t", app_id="x", spec=spec, schema_steps=steps, **more)
+        return column_defaults_after(CutTable(table_version=1, column_defaults=before), target)
 
-    added = AddColumn(name="n", delta_type="int")
-    filled = FillColumns(values=(("n", "int", "7"),), defaults=("n",), seq="100")
-    assert after("", added, filled) == here
-    assert after("", added, filled, mode="mirror") == ""
-    assert after("7", added, WidenColumn(name="m", delta_type="bigint")) == "7"
-    for step in (RenameColumn(name="n", new_name="m"), DropColumn(name="n")):
-        assert after("7", step) == here
-    assert after("7", key="code") == here
-    assert after("7", source="d.u") == "7"
-    assert after("7", source="d.u", key="code") == here
-    assert after("7", RemoveRows(op="truncate")) == ""
-    assert after("7", create=True) == after("7", replaces="z") == ""
-    content = RecordedContent(path="p", version=1, app_id="y", layout_seq="9")
-    assert after("10", content=content) == "9", "all of it is new"
+    values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
+    steps = (
+        AddColumn(name="n", delta_type="int"),
+        FillColumns(values=values, defaults=("n",), seq="100"),
+    )
+    (one,) = given = after((), *steps)
+    assert one == ColumnDefault(column="n", delta_type="int", value="7", seq="100")
+    assert after((), *steps, mode="mirror") == ()
+    renamed = after(
+        given, RenameColumn(name="n", new_name="m"), WidenColumn(name="m", delta_type="bigint")
+    )
+    assert renamed == (one.model_copy(update={"column": "m", "delta_type": "bigint"}),)
+    assert after(renamed, DropColumn(name="m")) == ()
+    assert after(renamed, RemoveRows(op="truncate")) == ()
+    assert after(given) == given
+    assert after(given, create=True) == ()
+    content = RecordedContent(path="p", version=1, app_id="y", column_defaults=renamed)
+    assert after(given, content=content) == renamed, "all of it is new"
+    assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (
+        *given,
+        *renamed,
+    )
     kept = content.model_copy(update={"keeps_rows": True})
-    assert after("10", content=kept) == after("10", content=kept, replaces="z") == "10"
-    assert after("8", content=kept) == "9"
-    assert after("10", content=kept.model_copy(update={"restarts": True})) == "9"
-    moved = kept.model_copy(update={"renamed_from": "d.a"})
-    assert after("7", content=moved) == "7"
-    assert after("7", filled, content=moved) == here
+    assert after(given, content=kept, replaces="z") == (*given, *renamed), (
+        "as a load of a target that is there"
+    )
+    assert after(given, replaces="z") == ()
+    restarts = {"keeps_rows": True, "restarts": True}
+    assert after(given, content=content.model_copy(update=restarts)) == renamed
 
 
 @pytest.mark.parametrize(
