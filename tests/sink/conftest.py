@@ -44,6 +44,19 @@ def open_sink(
         yield start
 
 
+@pytest.fixture
+def no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
+    """A sink whose session cannot start."""
+    config = SinkConfig(lake_path=tmp_path / "lake", spark=SparkConfig())
+    sink = DeltaSink(source="shop", config=config)
+
+    def start() -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr(sink.spark, "session", start)
+    return sink
+
+
 @pytest.fixture(params=["auto", pytest.param("spark", marks=pytest.mark.whole)])
 def engine(request: pytest.FixtureRequest) -> str:
     """Both engines, for `sink`."""

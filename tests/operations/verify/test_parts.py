@@ -18,7 +18,7 @@ from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
-from cdc_pipeline.lake.records import ColumnDefault, CutTable, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
@@ -32,7 +32,8 @@ from cdc_pipeline.operations.verify.report import (
     VerifyReport,
 )
 from cdc_pipeline.operations.verify.reread import RepairReport, _Reread
-from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.operations.verify.verify import VerifyOptions, _Verification
+from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
@@ -43,11 +44,12 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
 )
-from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS
+from tests.support.sink_values import cursor_at, interval_of
 
 BASE = pack_seq(3, 7, 4711)
 
@@ -222,6 +224,42 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
     reads += 5 * [([rows], None)]
     left = reread._range(ALL_ROWS, "id > 0", ["d.t"], done)
     assert (left.rows_written, left.rows_left, left.rounds, left.batches) == (2, 2, 8, (7,))
+
+
+def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compared() -> None:
+    def why_not(policy: str, origin: tuple[str, str] | None = ("d.t", "d.t")) -> str:
+        config = PipelineConfig.model_validate(
+            {
+                "name": "shop",
+                "source": {"kind": "live", "host": "nowhere", "user": "u", "password": "p"},
+                "tables": {"include": ["d.*"]},
+                "targets": [{"tables": ["d.t"], "schema_changes": {"rename_table": policy}}],
+                "sink": {"lake_path": "."},
+            }
+        )
+        state = TargetState(
+            table="d.t", app_id="a", table_version=3, applied_batch=1, sources=("d.moved",),
+            origin=origin,
+        )  # fmt: skip
+        recorded = RecordedSource(columns=(), key=("id",))
+        cut = Cut(
+            source="shop", batch_number=1, published_at_us=0, interval=interval_of(1),
+            cursor=cursor_at(1, targets={"d.t": state}),
+            tables={"d.t": CutTable(
+                table_version=3, spec=TargetSpec(key=("id",), sources={"d.moved": recorded})
+            )},
+        )  # fmt: skip
+        unused: Any = None
+        verification = _Verification(
+            config, VerifyOptions(), sink=unused, scratch=unused, captures=unused, on_step=unused
+        )
+        return verification._why_not("d.t", cut)
+
+    assert why_not("by_name") == (
+        "it follows d.moved, which was once named d.t, and not the table that has this name now: "
+        "take its snapshot with `cdc-pipeline snapshot shop --table d.t`"
+    )
+    assert why_not("follow") == why_not("by_name", None) == ""
 
 
 def test_what_has_no_repair_says_so() -> None:

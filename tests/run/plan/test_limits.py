@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan import limits
 from cdc_pipeline.run.plan.limits import executed_before, make_limit
 from tests.run.plan.bounded import FIRST_US, NEVER, SOURCE_UUID, Log, Told, build_log, run_once
+from tests.support.memory_shop import MemoryShop, memory_shop
 
 KINDS = st.sampled_from(["commit", "commit", "commit", "rollback", "ddl", "mark"])
 TRANSACTION = st.tuples(KINDS, st.sampled_from([1, 1, 2, 15]), st.integers(0, 3))
@@ -306,3 +308,21 @@ def test_a_gtid_that_the_log_does_not_hold_fails_after_what_was_read() -> None:
 def test_a_fixed_end_has_no_limit() -> None:
     assert make_limit("end_of_log", "mysql") is None
     assert make_limit(PositionConfig(journal="binlog.000001", offset=4), "mysql") is None
+
+
+def test_a_bound_inside_a_transaction_ends_before_it_and_the_next_run_reads_it_whole(
+    tmp_path: Path,
+) -> None:
+    def shop(name: str) -> MemoryShop:
+        rules = [{"tables": ["shop.*"], "mode": "changelog"}]
+        return memory_shop(tmp_path / name, include=["shop.pair", "shop.plain"], targets=rules)
+
+    whole, bounded = shop("whole"), shop("bounded")
+    whole.run()
+    inside = PositionConfig(journal="binlog.000001", offset=7024)  # the third of its four inserts
+    report = bounded.run(bound=inside)
+    assert (report.plan.end_offset, bounded.last_cut().cursor.offset) == (7024, 6559)
+    assert set(map(len, bounded.all_changes().values())) == {0}
+    assert bounded.run(bound=inside).outcome == "nothing_new"
+    bounded.run()
+    assert bounded.all_changes() == whole.all_changes()

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, SinkError
 from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink.delta import plain_commit
@@ -105,19 +105,6 @@ def seen(sink: DeltaSink) -> list[tuple[Any, ...]]:
 
 def plainly_read(path: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(found.values()) for found in newest_rows(path, *_READ))
-
-
-@pytest.fixture
-def no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
-    """A sink whose session cannot start."""
-    config = SinkConfig(lake_path=tmp_path / "lake", spark=SparkConfig())
-    sink = DeltaSink(source="shop", config=config)
-
-    def start() -> None:
-        raise AssertionError("Spark starts")
-
-    monkeypatch.setattr(sink.spark, "session", start)
-    return sink
 
 
 def test_a_table_is_created_changed_and_cleaned_up_without_spark(no_spark: DeltaSink) -> None:
