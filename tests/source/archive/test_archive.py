@@ -77,7 +77,13 @@ class Recorded(NamedTuple):
     gtid_set: str
 
 
-@pytest.fixture(scope="module", params=["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
+)
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     directory = tmp_path_factory.mktemp("recorded")
     with Server(request.param) as server:
