@@ -356,7 +356,7 @@ RowsAfter(rec, t) ==
 Apply(r, t) ==
     \* sink/apply/merge.py::is_applied  sink/apply/merge.py::apply_target
     \* sink/delta/plain_commit.py::PlainCommit.commit  sink/delta/commit.py::run_once
-    \* sink/replace/replace.py::replace_content  sink/apply/external_writes.py::restore
+    \* sink/replace/replace.py::adopt  sink/apply/external_writes.py::restore
     \* lake/staged_file.py::verify
     /\ run[r].pc = "apply" /\ MayAct(r)
     /\ t \in Undecided(r)
