@@ -17,7 +17,7 @@ from uuid import uuid4
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.evolution.statement_context import Shadow
@@ -242,10 +242,15 @@ class FollowedTargets:
     # -- shapes ------------------------------------------------------------------------------------
 
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
-        """A source table's masked rows as a target's."""
+        """A source table's masked rows as a target's; SchemaError: it has no such target."""
         return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
 
     def _route_to(self, source: str, target: str) -> Route:
-        return next(
-            route for route in self.routes_of(*split_table_name(source)) if route.target == target
-        )
+        route = self.route_of(*split_table_name(source), target)
+        if route is None:
+            raise SchemaError(
+                f"{target} is no longer a target of {source}",
+                table=source,
+                next_step="take a snapshot of the table under its present name",
+            )
+        return route

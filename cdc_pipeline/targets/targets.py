@@ -13,13 +13,15 @@ Rules:
   table has the name now, if both are kept by the same rule (`carrying.heir`). If it cannot, it
   holds rows of another table, and is suspended until its snapshot; a name without a target gets a
   partial one.
+- Who takes over what is judged on the routes before the statement. A target that the statement
+  itself moves takes over nothing: its name is suspended, too.
 - A suspended target is not known here: its rows and statements pass it by (K4). A table can be
   suspended even before it has a target. A source table is suspended if all of its targets are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -211,11 +213,24 @@ class Targets(FollowedTargets):
             for arrival in decision.arrivals
             if any(route.target in self.now.suspended for route in self.routes_of(*arrival.before))
         }
+        moved = {
+            change.known.name
+            for change in decision.changes
+            if not change.is_carried and change.new_name != change.table
+        }
+        heirs = {}
+        for change in [change for change in decision.changes if change.is_carried]:
+            if may_carry and change.known.name not in standing:
+                routes = self.routes_of(*change.new_name)
+                staying = [route for route in routes if route.target not in moved]
+                heirs[change.known.name] = self._heir(change, staying)
+                if len(staying) < len(routes):
+                    unknown.add(change.table)
         for change in decision.changes:
             if not change.is_carried:
                 self._change(change)
-            elif may_carry and change.known.name not in standing:
-                self._carry(change, before)
+            elif (takes := heirs.get(change.known.name)) is not None:
+                self._carry(change, takes, before)
         arrived = [
             self._arrive(
                 arrival,
@@ -365,17 +380,17 @@ class Targets(FollowedTargets):
             route.target == target and not (alone and route.rule.shard_column) for route in routes
         )
 
-    def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
-        """To a target of the new name, if one can take them; `before`: tables may exchange
-        names.
-        """
-        origin = before[change.known.name]
-        source = table_name(*change.table)
-        name = table_name(*change.new_name)
-        routes = self.routes_of(*change.new_name)
-        route = heir(self._route_to(source, origin.name), origin, routes, before)
-        if route is None or self._catching_up not in (None, route.target):
-            return
+    def _heir(self, change: TableChange, routes: Sequence[Route]) -> Route | None:
+        """Of the new name's `routes`, the one that can take over the rows."""
+        origin = self.now.targets[change.known.name]
+        left = self.route_of(*change.table, origin.name)
+        route = left and heir(left, origin, routes, self.now.targets)
+        is_left_out = route is not None and self._catching_up not in (None, route.target)
+        return None if is_left_out else route
+
+    def _carry(self, change: TableChange, route: Route, before: Mapping[str, Target]) -> None:
+        """`before`: tables may exchange names."""
+        origin, name = before[change.known.name], table_name(*change.new_name)
         existing, known = before.get(route.target), change.known
         self._allowed.check_types(_added(change), table=name)
         state = self._new_state(route, partial=origin.state.partial)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.errors import ContentUnknownError, MergeError, UnsupportedDdlError
+from cdc_pipeline.errors import ContentUnknownError, MergeError, SchemaError, UnsupportedDdlError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import (
@@ -426,3 +426,48 @@ def test_k28_rows_that_wait_for_xa_commit_under_the_old_name_stop_the_table() ->
     assert caught.value.table == "d.a"
     free = SimpleNamespace(holds_rows_of=lambda _source: False)
     check_not_parked(decision, parking=free, targets=model.targets)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_followed_before", [False, True])
+def test_k22_k28_a_target_that_the_statement_moves_takes_over_nothing(
+    has_followed_before: bool,
+) -> None:
+    """Of two tables that exchange their names one keeps its target. The other one's rows have no
+    place then, and its name waits for a snapshot; every run ended with StopIteration."""
+    if has_followed_before:
+        following = names(schema_changes={"rename_table": "follow"})
+        following.create("d.b")
+        following.say("RENAME TABLE d.b TO d.c")
+        model = names()
+        model.targets.now = model.targets.now.having(*following.targets.now.targets.values())
+        model.tables, model.held, model.made = {"d.c": 1}, {"d.b": Held((1,))}, 1
+        model.whole = {1}
+        name, new = "d.c", "d.c"
+    else:
+        rule = {"tables": ["d.b"], "schema_changes": {"rename_table": "follow"}}
+        model = names(targets=[rule])
+        model.create("d.b")
+        name, new = "d.b", "d.b__2"
+    model.create("d.a")
+    model.rename(("d.a", "d.u1"), (name, "d.a"), ("d.u1", name))
+    assert model.held == {"d.b": Held((1,)), "d.a": Held((2,))}, "nothing is overwritten"
+    assert list(model.targets.named("d.b").spec.sources) == ["d.a"]
+    assert model.targets.named("d.a").spec.sources["d.a"].gone
+    error = model.stopped[new]
+    assert isinstance(error, ContentUnknownError)
+    assert (error.table, error.journal, error.offset) == (name, "b.000001", 400)
+    assert error.next_step is not None
+    assert f"snapshot bank --table {name}" in error.next_step
+    assert model.targets.carried() == []
+    model.end()
+    model.load(name)
+    model.end()
+    assert (model.stopped, model.held[new]) == ({}, Held((2,)))
+
+
+def test_k22_a_target_that_a_table_does_not_have_is_an_error_of_the_table() -> None:
+    model = names()
+    model.create("d.a")
+    with pytest.raises(SchemaError, match=r"d\.b is no longer a target of d\.a") as caught:
+        model.targets._route_to("d.a", "d.b")
+    assert caught.value.table == "d.a"

@@ -269,6 +269,10 @@ def renamed(context: StatementContext) -> Decision:
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
+    for carried in [change for change in changes if change.is_carried]:
+        if carried.table in following:  # with a target of its own
+            changes.append(TableChange(carried.table, carried.known.as_gone()))
+            said.append(f"the target of {table_name(*carried.table)} is kept unchanged")
     arrivals = tuple(
         Arrival(new, source)
         for new, source in came_from.items()
