@@ -110,7 +110,8 @@ def column_changes(actions: Iterable[Action], columns: Collection[str]) -> Colum
         elif kind is _A.DROP_PRIMARY_KEY:
             changes.key = changes.key or ()
         elif kind is _A.ADD_COLUMN and definition is not None:
-            if name is not None and name.lower() not in leaving:
+            # IF NOT EXISTS asks for the column as it was, whatever else the statement does to it.
+            if name is not None and (action.if_exists or name.lower() not in leaving):
                 changes.leave_out(action, "is added, but already exists")
                 continue
             changes.added.append(definition)
@@ -121,10 +122,7 @@ def column_changes(actions: Iterable[Action], columns: Collection[str]) -> Colum
             changes.leave_out(action, "is changed, but does not exist")
             continue
         elif kind is not _A.COLUMN_VISIBILITY and (
-            name in changes.dropped
-            or (kind is _A.DROP_COLUMN and name in changes.changed | changes.renamed)
-            or (definition is None and name in changes.renamed)
-            or (definition is not None and name in changes.changed)
+            name in changes.dropped or name in changes.changed or name in changes.renamed
         ):
             changes.contradictions.append((action, "is changed twice"))
             continue

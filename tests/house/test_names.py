@@ -29,7 +29,6 @@ _READERS = {
 # Calls without it, and why they need none.
 _NEED_NONE = {
     ("config/target_config.py", "TablePattern.parse"),  # checked, not compared
-    ("source/live/programs.py", "parse_statement"),  # compared as words, in any case
     ("schema/catalog.py", "SqlModes"),  # of a column's type
     ("schema/ddl/tokens.py", "SqlModes"),  # nothing is known
     ("schema/evolution/statement_context.py", "ShadowNames"),  # before a pipeline's own
@@ -52,6 +51,12 @@ def test_k30_whatever_reads_names_is_told_how_they_are_compared() -> None:
         if wanted and wanted not in given:
             left[file, name] = call.lineno
     assert left.keys() == _NEED_NONE, left
+
+
+def test_k29_statements_of_the_log_are_read_in_the_modes_of_their_sessions() -> None:
+    found = {file for file, name, _ in _calls() if name == "parse_statement"}
+    kept = "schema/evolution/table_changes.py"  # a shadow's statements, with their modes
+    assert found == {"schema/ddl/ddl.py", kept}
 
 
 def test_k30_nothing_else_folds_letters_that_only_a_server_folds() -> None:

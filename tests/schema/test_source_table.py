@@ -100,6 +100,8 @@ def _context(statement: ddl.Statement, known: KnownTable, table: SourceTable) ->
     [
         ("DROP a, MODIFY a BIGINT", "`a` is changed twice"),
         ("RENAME COLUMN a TO x, RENAME COLUMN a TO y", "`a` is changed twice"),
+        ("RENAME COLUMN a TO x, MODIFY a BIGINT", "`a` is changed twice"),
+        ("MODIFY a BIGINT, RENAME COLUMN a TO x", "`a` is changed twice"),
         ("RENAME COLUMN a TO b, RENAME COLUMN b TO a, RENAME COLUMN id TO b", "another one"),
         ("ADD x INT, ADD X INT", "another one"),
         ("RENAME COLUMN a TO b", "another one"),
@@ -118,3 +120,24 @@ def test_k22_an_alter_that_contradicts_itself_stops_its_table(actions: str, why:
         altered(table, statement)
     other = replace(statement, actions=())
     assert not decide(_context(other, known, table)).changes
+
+
+@pytest.mark.parametrize(
+    ("actions", "columns"),
+    [
+        ("ADD COLUMN IF NOT EXISTS a BIGINT, DROP COLUMN a", ["id"]),
+        ("DROP COLUMN a, ADD COLUMN IF NOT EXISTS a BIGINT", ["id"]),
+        ("DROP COLUMN a, ADD COLUMN a BIGINT", ["id", "a"]),
+        ("ADD COLUMN IF NOT EXISTS a BIGINT, CHANGE a z INT", ["id", "z"]),
+        ("ADD COLUMN IF NOT EXISTS a BIGINT, RENAME COLUMN a TO z", ["id", "z"]),
+    ],
+)
+def test_k13_if_not_exists_asks_for_the_columns_before_the_statement(
+    actions: str, columns: list[str]
+) -> None:
+    """As MariaDB 10.11 does."""
+    statement = parse_statement(f"ALTER TABLE t {actions}", "d", is_mariadb=True, modes=MODES)
+    plain = parse_statement("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "d").created
+    assert plain is not None
+    table = created(("d", "t"), plain, database_charset="", is_mariadb=True)
+    assert altered(table, statement).schema.column_names == tuple(columns)

@@ -68,7 +68,7 @@ class Action:
         new_name: of RENAME COLUMN and CHANGE.
         column: the definition of ADD COLUMN, MODIFY and CHANGE.
         if_exists: IF EXISTS or IF NOT EXISTS is written.
-        key: columns of a primary key.
+        key: columns of a key or index that is added; () if an expression is among its parts.
         unique: of a unique index.
         charset: of CONVERT TO, and of an option that is one.
         value: of any other option.
@@ -418,7 +418,13 @@ def _partition(tokens: TokenReader, start: int) -> Action | None:
     if follows == "PARTITION" and key in ("DISCARD", "IMPORT", "TRUNCATE", "EXCHANGE"):
         return _all(tokens, start, _A.PARTITION_ROWS)
     if follows == "PARTITION" and key in _PARTITION_VERBS:
-        return _all(tokens, start, _A.PARTITION)
+        first = tokens.index
+        action = _all(tokens, start, _A.PARTITION)
+        words = [token.key for token in tokens.read[first : tokens.index]]
+        if key == "REORGANIZE" and ("VALUES", "IN") in pairwise(words):
+            # Both servers drop the rows whose values are in none of the new lists.
+            return replace(action, kind=_A.PARTITION_ROWS)
+        return action
     if tokens.take("REMOVE", "PARTITIONING"):
         return Action(_A.PARTITION, _text(tokens, start))
     return None

@@ -61,6 +61,7 @@ class ColumnDefinition:
         expression: of a generated column, as it is written.
         stored: of a generated column: its values are stored, not computed by the reader.
         period: "START" or "END" of system versioning's period.
+        constrained: CHECK or REFERENCES is written.
         versioned: WITH SYSTEM VERSIONING is written, which gives it to the table.
         after: column that it is placed after; "" if `first` or nothing is written.
     """
@@ -83,6 +84,7 @@ class ColumnDefinition:
     auto_increment: bool = False
     primary_key: bool = False
     unique: bool = False
+    constrained: bool = False
     visible: bool = True
     first: bool = False
     after: str = ""
@@ -153,10 +155,16 @@ def _sets(*forms: str, **fields: object) -> _Read:
 
 
 def _skips(skip: Callable[[TokenReader], object]) -> _Read:
-    """A reader of an attribute that changes no value: comments, checks, references, storage
-    hints. `skip` gets the reader at its first word; false if it cannot read it.
+    """A reader of an attribute that changes no value: comments, storage hints. `skip` gets the
+    reader at its first word; false if it cannot read it.
     """
     return lambda tokens, definition: definition if skip(tokens) else None
+
+
+def _constrains(skip: Callable[[TokenReader], object]) -> _Read:
+    return lambda tokens, definition: (
+        replace(definition, constrained=True) if skip(tokens) else None
+    )
 
 
 def _not(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
@@ -357,9 +365,9 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "FIRST": _sets("FIRST", first=True),
     "AFTER": _after,
     "CONSTRAINT": _skips(_skip_constraint),
-    "CHECK": _skips(_skip_check),
+    "CHECK": _constrains(_skip_check),
     "ENFORCED": _sets("ENFORCED"),
-    "REFERENCES": _skips(skip_references),
+    "REFERENCES": _constrains(skip_references),
     "SRID": _skips(_skip_number),
     "REF_SYSTEM_ID": _skips(_skip_number),
     "COLUMN_FORMAT": _skips(_skip_word),

@@ -219,13 +219,45 @@ class _Alter:
                 action,
                 f"engine {action.name} loses the rows of a captured table without row events",
             )
-        if action.kind is _A.UNIQUE_INDEX and (self._statement.ignore or self._shadow):
+        if (self._statement.ignore or self._shadow) and (what := self._unfit_rows(action)):
             raise self._refused(
                 action,
-                "the copy into a shadow table drops rows that violate the unique index"
+                f"the copy into a shadow table drops rows that {what}"
                 if self._shadow
-                else "ALTER IGNORE drops rows that violate the unique index, without row events",
+                else f"ALTER IGNORE drops rows that {what}, without row events",
             )
+
+    def _unfit_rows(self, action: Action) -> str:
+        """What is wrong with the rows that INSERT IGNORE and ALTER IGNORE drop; "" if they drop
+        none.
+        """
+        kind, column, text = action.kind, action.column, action.text.upper()
+        key = {self._changes.name_after(name).lower() for name in self._known.source.key}
+        if kind is _A.UNIQUE_INDEX or (column is not None and column.unique):
+            return "violate the unique index"
+        if kind is _A.ADD_PRIMARY_KEY or (column is not None and column.primary_key):
+            names = action.key if column is None else (column.name,)
+            has_prefix = kind is _A.ADD_PRIMARY_KEY and text.count("(") > 1
+            if has_prefix or {name.lower() for name in names} != key:
+                return "violate the primary key"
+        if kind is _A.CONSTRAINT and not text.startswith("DROP"):
+            return "violate the constraint"
+        if column is not None and (
+            column.constrained
+            # MariaDB's JSON is a text with a CHECK.
+            or (column.declared == "JSON" and kind is not _A.ADD_COLUMN)
+        ):
+            return "violate the constraint"
+        if (
+            column is not None
+            and kind is not _A.ADD_COLUMN
+            and column.column.type.has_charset
+            and (self._statement.ignore or column.name.lower() in key)
+        ) or (kind is _A.CONVERT_CHARSET and self._statement.ignore):
+            return "are equal in another collation"
+        if kind is _A.PARTITION and text.startswith("PARTITION") and "VALUES" in text:
+            return "fit in no partition"
+        return ""
 
     def _refused(self, action: Action, what: str, next_step: str = RELOAD) -> UnsupportedDdlError:
         said = self._statement
@@ -284,12 +316,7 @@ class _Alter:
         }
         if not wanted:
             what = "the primary key of a captured table is dropped"
-        elif (
-            policy == "apply"
-            and changes.key is not None
-            and set(wanted) <= kept
-            and not self._shadow
-        ):
+        elif policy == "apply" and changes.key is not None and set(wanted) <= kept:
             return
         else:
             what = "a captured table gets another primary key"

@@ -24,12 +24,13 @@ from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.ddl.ddl import parse_statement
+from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.text.table_names import NameRule
 
 _K = StatementKind
 _NEEDED: Final = frozenset({"SELECT", "TRIGGER", "SHOW VIEW"})
@@ -101,16 +102,14 @@ def _disturbances(source: Source, since: Position, end: Position) -> list[Distur
     with closing(source.chunks(since, end)) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
-            disturbances += _of_chunk(chunk)
+            disturbances += _of_chunk(chunk, source.identity.names)
     return disturbances
 
 
-def _of_chunk(chunk: Chunk) -> Iterator[Disturbance]:
+def _of_chunk(chunk: Chunk, names: NameRule) -> Iterator[Disturbance]:
     for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
         query = parse_query(chunk, row)
-        statement = parse_statement(
-            query.sql, query.database, is_mariadb=chunk.journal_format.is_mariadb
-        )
+        statement = parse_logged(query, is_mariadb=chunk.journal_format.is_mariadb, names=names)
         offset = int(chunk.events["offset"][row])
         is_new = statement.verb.startswith("CREATE") and not statement.or_replace
         if statement.drops_database or (statement.kind in _CHANGES and not is_new):

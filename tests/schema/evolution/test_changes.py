@@ -139,6 +139,8 @@ def test_k28_a_decision_names_each_table_that_takes_a_captured_name(
      "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE t", "ALTER TABLE t ADD c GIZMO",
      "ALTER TABLE t ADD c INT PRIMARY KEY",
      "ALTER TABLE t ENGINE=BLACKHOLE", "ALTER IGNORE TABLE t ADD UNIQUE (b)",
+     "ALTER IGNORE TABLE t ADD q INT NOT NULL DEFAULT 0 UNIQUE",
+     "ALTER TABLE t REORGANIZE PARTITION p INTO (PARTITION q VALUES IN (2))",
      "ALTER TABLE t ADD c JSON DEFAULT (JSON_OBJECT())"],
 )  # fmt: skip
 def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -> None:

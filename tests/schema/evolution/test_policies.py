@@ -330,6 +330,21 @@ def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
 
 
 SWAP = "RENAME TABLE t TO _t_del, _t_gho TO t"
+# What INSERT IGNORE and ALTER IGNORE drop rows for.
+DROPPING = [
+    ("MODIFY a INT UNIQUE", "the unique index"),
+    ("ADD q INT NOT NULL DEFAULT 0 UNIQUE", "the unique index"),
+    ("ADD q SERIAL", "the unique index"),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "the primary key"),
+    ("DROP PRIMARY KEY, MODIFY a INT PRIMARY KEY", "the primary key"),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id(3))", "the primary key"),
+    ("ADD CHECK (a > 0)", "the constraint"),
+    ("ADD FOREIGN KEY (a) REFERENCES x (id)", "the constraint"),
+    ("MODIFY a INT CHECK (a > 0)", "the constraint"),
+    ("MODIFY l1 JSON", "the constraint"),
+    ("PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (2))", "in no partition"),
+    ("PARTITION BY LIST (id) (PARTITION p VALUES IN (2))", "in no partition"),
+]
 
 
 def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
@@ -357,6 +372,10 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
         ((), "was not seen"),
         (("CREATE TABLE _t_gho LIKE v",), "like another table"),
         (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD UNIQUE (a)"), "drops rows"),
+        *(
+            (("CREATE TABLE _t_gho LIKE t", f"ALTER TABLE _t_gho {actions}"), f"drops rows .*{why}")
+            for actions, why in DROPPING
+        ),
         (("CREATE TABLE _t_gho LIKE t", "CREATE UNIQUE INDEX i ON _t_gho (a)"), "unique index"),
         (
             ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho RENAME COLUMN a TO z"),
@@ -373,6 +392,41 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
 def test_pitfall_8_what_a_copy_may_lose_stops(statements: tuple[str, ...], why: str) -> None:
     with pytest.raises(UnsupportedDdlError, match=why):
         said(SWAP, shadows=shadow_after(*statements))
+
+
+@pytest.mark.parametrize(
+    ("actions", "why"),
+    [*DROPPING, ("MODIFY b VARCHAR(20)", "collation"), ("CONVERT TO CHARSET utf8mb4", "collation")],
+)
+def test_k13_f124_f125_alter_ignore_that_may_drop_rows_stops(actions: str, why: str) -> None:
+    with pytest.raises(UnsupportedDdlError, match=why):
+        said(f"ALTER IGNORE TABLE t {actions}")
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+@pytest.mark.parametrize("key", ["id", ""])
+def test_k13_f125_another_key_drops_rows_whatever_the_target_makes_of_keys(
+    key: str, by_key: bool
+) -> None:
+    source = KNOWN.source.model_copy(update={"key": (key,) if key else ()})
+    known = replace(KNOWN, source=source, by_key=by_key)
+    drop = "DROP PRIMARY KEY, " if key else ""
+    shadows = shadow_after(
+        "CREATE TABLE _t_gho LIKE t", f"ALTER TABLE _t_gho {drop}ADD PRIMARY KEY (a)"
+    )
+    for sql in (f"ALTER IGNORE TABLE t {drop}ADD PRIMARY KEY (a)", SWAP):
+        with pytest.raises(UnsupportedDdlError, match="violate the primary key"):
+            said(sql, shadows=shadows, known=known, change_key="apply")
+
+
+@pytest.mark.parametrize(
+    "actions",
+    ["DROP PRIMARY KEY, ADD PRIMARY KEY (id)", "DROP CONSTRAINT c", "MODIFY a BIGINT",
+     "PARTITION BY HASH (id) PARTITIONS 2", "ADD q JSON"],
+)  # fmt: skip
+def test_k13_alter_ignore_that_keeps_every_row_is_followed(actions: str) -> None:
+    said(f"ALTER IGNORE TABLE t {actions}")
+    said(SWAP, shadows=shadow_after("CREATE TABLE _t_gho LIKE t", f"ALTER TABLE _t_gho {actions}"))
 
 
 def test_pitfall_7_an_unreadable_text_stops_only_where_it_may_reach_a_captured_table() -> None:
