@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import LOOKED_FILES_MAX, DataFile, data_files
+from cdc_pipeline.sink.delta.active_files import LISTED_FILES_MAX, DataFile, data_files
 
 _LOOKED_ROWS_MAX: Final = 20_000_000
 _LOOKED_FILES_MAX: Final = 500
@@ -41,7 +41,7 @@ def rows_with_keys(
     occurs twice; columns are named as in the files; `lowest_seq` is of the batch's changes.
     Raises LakeStateError: a file of the log is damaged.
     """
-    files = data_files(path, version, files_max=LOOKED_FILES_MAX)
+    files = data_files(path, version, files_max=LISTED_FILES_MAX)
     if files is None:
         return None
     files = [file for file in files if _can_have(file.statistics, keys)]

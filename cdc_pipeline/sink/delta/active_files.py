@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -31,7 +33,8 @@ from cdc_pipeline.sink.delta.log import (
 )
 from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
 
-LOOKED_FILES_MAX: Final = 1_000
+LISTED_FILES_MAX: Final = 1_000
+_ROWS_AT_A_TIME: Final = 1_024
 
 _ADD_FIELDS: Final = (
     "path",
@@ -152,7 +155,20 @@ def data_files(
 
 
 def _is_wanted(add: dict[str, Any] | None, names: Collection[str] | None) -> bool:
-    return add is None or names is None or unquote(add["path"]).rpartition("/")[2] in names
+    return add is None or names is None or _base_name(add["path"]) in names
+
+
+def _named(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
+    """Without the ``add`` actions of other files."""
+    if "add" not in batch.schema.names:
+        return batch
+    paths = pc.struct_field(batch.column("add"), "path").to_pylist()
+    kept = (path is None or _base_name(path) in names for path in paths)
+    return batch.filter(pa.array(np.fromiter(kept, np.bool_, len(paths))))
+
+
+def _base_name(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
 
 
 def _checkpointed(file: Path, names: Collection[str] | None) -> Iterator[dict[str, Any]]:
@@ -163,12 +179,13 @@ def _checkpointed(file: Path, names: Collection[str] | None) -> Iterator[dict[st
             yield from (action for action in actions if _is_wanted(action.get("add"), names))
             return
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
-            for group in range(opened.num_row_groups):
-                rows = opened.read_row_group(group, columns=list(_CHECKPOINT_COLUMNS))
+            # Few at a time: who asks for few files stops early, and others are never made objects.
+            for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=list(_CHECKPOINT_COLUMNS)):
+                rows = batch if names is None else _named(batch, names)
                 for row in rows.to_pylist():
                     for kind, value in row.items():
                         action = _plain(value, rows.schema.field(kind).type)
-                        if action and (kind != "add" or _is_wanted(action, names)):
+                        if action:
                             yield {kind: action}
     except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
