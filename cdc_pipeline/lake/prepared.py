@@ -194,15 +194,11 @@ class XaParking:
         )
         self._open[xid] = parked
 
-    def schemas_under_way(self) -> tuple[TableSchema, ...]:
-        """The tables of the transaction under way, each at the schema version of its rows."""
-        return () if self._pieces is None else tuple(self._pieces.spools)
-
-    def pieces(self, effect: CommitPlace) -> Iterator[DecodedRows]:
-        """Yield its rows, when it was committed in one phase; call `drop_pieces` afterwards."""
-        assert self._pieces is not None
-        for spool in self._pieces.spools.values():
-            yield from (effect.on(rows) for rows in spool.read())
+    def pieces(self) -> Iterator[DecodedRows]:
+        """Yield the rows of the transaction under way; none can be added afterwards."""
+        if self._pieces is not None:
+            for spool in self._pieces.spools.values():
+                yield from spool.read()
 
     def drop_pieces(self) -> None:
         """Drop its rows: it was rolled back, never ended, or `pieces` took them."""
@@ -257,13 +253,13 @@ class XaParking:
         )
         return (*checked, *parked.spools)
 
-    def rows(self, xid: str, effect: CommitPlace) -> Iterator[DecodedRows]:
-        """Yield rows that XA COMMIT makes effective, in bounded pieces."""
+    def rows(self, xid: str) -> Iterator[DecodedRows]:
+        """Yield rows that XA COMMIT makes effective (`CommitPlace.on`), in bounded pieces."""
         parked = self._open[xid]
         for file in parked.entry.files:
-            yield from (effect.on(rows) for rows in read_file(self._paths.lake / file.path))
+            yield from read_file(self._paths.lake / file.path)
         for spool in parked.spools.values():
-            yield from (effect.on(rows) for rows in spool.read())
+            yield from spool.read()
 
     def end(self, xid: str) -> None:
         """End a prepared transaction that was committed (its rows are staged) or rolled back.

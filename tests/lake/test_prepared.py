@@ -97,7 +97,7 @@ def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(
     ] == [("x", "g:1", 50, 12, 7)]
     for again in (first, parking(paths, open_xa)):
         assert again.schemas("x") == (T, U)
-        found = [rows for rows in again.rows("x", EFFECT) if rows.schema == T]
+        found = [rows for rows in map(EFFECT.on, again.rows("x")) if rows.schema == T]
         assert len(found) == 2
         for rows in found:
             assert (rows.op == given.op).all()
@@ -108,7 +108,7 @@ def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(
             assert not rows.all_present
             assert rows.commit_ts_us.tolist() == [5_000_000] * 3
             assert [int(seq) for seq in rows.seq.to_pylist()] == [pack_seq(3, 9, 777)] * 3
-        (other_back,) = [rows for rows in again.rows("x", EFFECT) if rows.schema == U]
+        (other_back,) = [rows for rows in map(EFFECT.on, again.rows("x")) if rows.schema == U]
         assert other_back.after.equals(other.after)
         assert other_back.all_present
 
@@ -116,7 +116,7 @@ def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(
 def test_k8_ordinals_stay_under_another_transaction(paths: LakePaths) -> None:
     parked = parking(paths)
     park(parked, "x", 50, rows_of(T, 5, ordinal=9))
-    (rows,) = parked.rows("x", EFFECT)
+    (rows,) = map(EFFECT.on, parked.rows("x"))
     assert event_ordinals(rows.seq).tolist() == [9, 10, 11, 12, 13]
     assert [int(seq) for seq in rows.seq.to_pylist()] == [
         pack_seq(3, 9, 777, ordinal) for ordinal in range(9, 14)
@@ -134,9 +134,7 @@ def test_k8_undone_rows_are_not_parked(paths: LakePaths, memory_bytes_max: int) 
     parked.park("x", prepared_at_us=1)
     (entry,) = parked.durable()
     assert [file.table for file in entry.files] == ["shop.t"]
-    ordinals = [
-        number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()
-    ]
+    ordinals = [number for rows in parked.rows("x") for number in event_ordinals(rows.seq).tolist()]
     assert ordinals == [2, 3, 8, 9, 10, 11, 31, 32]
     assert len(files(paths)) == 1
 

@@ -5,8 +5,9 @@
 Rules:
 - Rows of an XA transaction that is not whole yet are added to the one under way; its last part, or
   its only one, shows whether it is prepared or was committed in one phase (K34).
-- Planning judges everything and changes nothing; staging then carries the steps out. So an
-  XA COMMIT that cannot be applied stops the run before anything of its slice is staged.
+- Planning judges everything, parked rows too, and changes nothing; staging then carries the steps
+  out, and judges nothing. So an XA COMMIT that cannot be applied suspends its table, or stops the
+  run, before anything of its slice is staged.
 - A prepared group's tables must fit their targets when it is prepared and again when it is
   committed (K13). Only the commit creates a target: rows that are rolled back leave no table
   behind.
@@ -25,8 +26,9 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, assert_never
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
@@ -147,8 +149,7 @@ class XaPlanner:
                 if item.ending is Ending.PREPARED:
                     waiting[item.xid] = len(steps)
                 elif item.ending is Ending.COMMITTED:
-                    of_tables = [table.rows.schema for table in tables]
-                    self._confirm([*self._parking.schemas_under_way(), *of_tables], item)
+                    self._accept(chain(self._parking.pieces(), _rows(tables)), item)
                 steps.append(_Add(item, tables))
             except CdcError as error:
                 error.journal = error.journal or item.journal
@@ -166,13 +167,16 @@ class XaPlanner:
         # Behind a transaction in pieces a unit has nothing: what is paired came whole.
         assert isinstance(step, _Add)
         if end.is_commit:
-            self._confirm([table.rows.schema for table in step.tables], end)
+            self._accept(_rows(step.tables), end)
         return _EndPaired(step.tables, end)
 
     def _end(self, end: XaEnd, *, is_parked: bool) -> _EndParked | _PassOver:
         if is_parked:
             if end.is_commit:
-                self._confirm(self._parking.schemas(end.xid), end, was_parked=True)
+                for schema in self._parking.schemas(end.xid):
+                    if self._session.applies_parked(schema):
+                        self._targets.masks.check_parked(schema)
+                self._accept(self._parking.rows(end.xid), end)
             return _EndParked(end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
@@ -192,21 +196,21 @@ class XaPlanner:
             evidence = "another XA PREPARE of it follows"
             raise lost_end(xid, begin, rows, source=self._source, found=evidence)
 
-    def _confirm(
-        self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
-    ) -> None:
-        for schema in schemas:
-            if not self._session.applies_parked(schema):
+    def _accept(self, rows: Iterable[DecodedRows], end: XaEnd | XaPart) -> None:
+        for part in rows:
+            if not self._session.applies_parked(part.schema):
                 continue
+            name = part.schema.full_name
             try:
-                if was_parked:
-                    self._targets.masks.check_parked(schema)
-                self._session.overlap.check_changes(
-                    self._targets.confirm(schema), schema.full_name, first_us=end.commit_ts_us
-                )
+                targets = self._targets.accept(part)
+                self._session.overlap.check_changes(targets, name, first_us=end.commit_ts_us)
             except CdcError as error:
-                error.table = error.table or schema.full_name
+                error.table = error.table or name
                 raise
+
+
+def _rows(tables: Sequence[DecodedTable]) -> Iterator[DecodedRows]:
+    return (table.rows for table in tables)
 
 
 def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
@@ -256,26 +260,25 @@ class XaStaging:
         parking = self._parking
         if not parking.has_pieces:
             parking.begin(journal=part.journal, offset=part.tx_offset, gtid=part.gtid)
+        if part.ending is Ending.COMMITTED:
+            parking.undo(part.undone)
+            self._take(chain(parking.pieces(), _rows(tables)), part)
+            self._stage_gathered()
+            parking.drop_pieces()
+            return
         for table in tables:
             parking.add(table.rows)
-        if part.ending is None:
-            return
-        parking.undo(part.undone)
         if part.ending is Ending.PREPARED:
+            parking.undo(part.undone)
             self._counts["xa_prepared"] += 1
             parking.park(part.xid, prepared_at_us=part.commit_ts_us)
-            return
-        self._counts["transactions_applied"] += self._take(parking.pieces(self._effect(part)))
-        self._stage_gathered()
-        parking.drop_pieces()
 
     def _end_paired(self, tables: Sequence[DecodedTable], end: XaEnd) -> None:
         self._counts["xa_prepared"] += 1
-        effect = self._effect(end)
-        self._ended(end, (effect.on(table.rows) for table in tables))
+        self._ended(end, _rows(tables))
 
     def _end_parked(self, end: XaEnd) -> None:
-        self._ended(end, self._parking.rows(end.xid, self._effect(end)))
+        self._ended(end, self._parking.rows(end.xid))
         self._parking.end(end.xid)
 
     def _pass_over(self, end: XaEnd) -> None:
@@ -301,20 +304,18 @@ class XaStaging:
     def _ended(self, end: XaEnd, rows: Iterable[DecodedRows]) -> None:
         self._counts["xa_committed" if end.is_commit else "xa_rolled_back"] += 1
         if end.is_commit:
-            self._counts["transactions_applied"] += self._take(rows)
-
-    def _effect(self, end: XaEnd | XaPart) -> CommitPlace:
-        return CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+            self._take(rows, end)
 
     # -- rows that became effective ----------------------------------------------------------------
 
-    def _take(self, rows: Iterable[DecodedRows]) -> int:
-        has_rows = 0
+    def _take(self, rows: Iterable[DecodedRows], end: XaEnd | XaPart) -> None:
+        place = CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+        has_rows = False
         for part in rows:
             if self._session.applies_parked(part.schema):
-                self._gather(part)
-                has_rows = 1
-        return has_rows
+                self._gather(place.on(part))
+                has_rows = True
+        self._counts["transactions_applied"] += has_rows
 
     def _gather(self, rows: DecodedRows) -> None:
         self._counts["rows"] += len(rows)
@@ -327,5 +328,5 @@ class XaStaging:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for parts in gathered.values():
             rows = joined(parts)
-            targets = self._session.targets.accept(rows)
+            targets = self._session.targets.following(rows.schema.database, rows.schema.table)
             self._stager.stage(targets, rows, open_transaction=False)

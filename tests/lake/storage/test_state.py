@@ -20,7 +20,7 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from tests.lake.test_prepared import EFFECT, T, park, rows_of
+from tests.lake.test_prepared import T, park, rows_of
 from tests.support.object_store import Store
 from tests.support.sink_values import (
     cursor_at,
@@ -34,9 +34,7 @@ from tests.support.sink_values import (
 
 
 def _ordinals(parked: XaParking) -> list[int]:
-    return [
-        number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()
-    ]
+    return [number for rows in parked.rows("x") for number in event_ordinals(rows.seq).tolist()]
 
 
 @pytest.mark.parametrize("memory_bytes_max", [1 << 30, 0])

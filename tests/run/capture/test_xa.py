@@ -343,3 +343,29 @@ def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_not
     report = way.run()  # equal to the server's SELECT, both tables
     assert report.suspended == {}
     assert way.open_xids() == []
+
+
+def test_k4_k22_parked_rows_that_do_not_fit_another_key_suspend_their_table_alone(
+    server: Server, fresh_database: str, make_config: MakeConfig, memory: MemoryLake
+) -> None:
+    """The checks were made while the rows were staged: the source stopped in every run."""
+    way = Way(server, fresh_database, make_config, memory)
+    way.execute("INSERT INTO u VALUES (1, 'one', 1)")
+    include = [f"{way.database}.*"]
+    before = make_config(live(server), include=include, start=here(server))
+    xa = XaSession(server, way.database, "'minimal'")
+    xa.run("SET SESSION binlog_row_image = 'MINIMAL'")
+    xa.run("UPDATE t SET v = 'by xa' WHERE id = 1", "INSERT INTO u VALUES (2, 'by xa', 2)")
+    xa.prepare()
+    capture(before, cursors=way.cursors)
+    (prepared,) = way.cursor.open_xa
+    rule = {"tables": ["*.t"], "key": ["n"]}
+    config = make_config(live(server), include=include, start=before.start, targets=[rule])
+    xa.commit()
+    way.execute("INSERT INTO u VALUES (3, 'three', 3)")
+    with pytest.raises(TargetSuspendedError, match="lack"):
+        capture(config, cursors=way.cursors)
+    held = way.cursor.suspended[f"{way.database}.t"]
+    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset)
+    rows = lake_rows(memory, config.sink.lake_path, way.database, "u", ["a"])
+    assert [row[0] for row in rows] == [2, 3]
