@@ -18,6 +18,7 @@ from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import server_rows
 from tests.support.delta_reader import newest_rows
+from tests.support.kills import killed_at
 from tests.support.xa_session import XaSession
 
 pytestmark = pytest.mark.spark
@@ -92,7 +93,7 @@ def test_k10_all_modes_of_one_table(
     tmp_path: Path,
 ) -> None:
     """MINIMAL images, key swaps, a rolled back transaction, XA, tables without a key; twice, so
-    that the second run meets rows of the first."""
+    that the second run meets rows of the first; and is killed between merges (K2)."""
     mysql_server.execute_all(
         f"USE `{mysql_database}`",
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(8,2))",
@@ -147,7 +148,10 @@ def test_k10_all_modes_of_one_table(
     before_commit = mysql_server.gtid_set()
     xa.commit()
     after_commit = mysql_server.gtid_set()
+    with killed_at("between_merges", 3):
+        capture(config, cursors=cursors)
     report = capture(config, cursors=cursors)
+    assert report.recovered_batch == 2
     assert not report.suspended
 
     now = shown(mysql_server, mysql_database, "item", COLUMNS)
