@@ -44,10 +44,11 @@ test-rest: test-machine ## what `make test-all` runs and `make test` does not
 	@$(PYTEST) -m whole $(PYTEST_ARGS)
 
 .PHONY: nightly
-nightly: test-machine ## whole environments: the wheel, Airflow, both ends of the dependencies, every release of the servers, a cluster with S3 and PostgreSQL: PYTEST_ARGS=tests/cluster (Go, PostgreSQL; 8 GB of memory)
+nightly: test-machine ## new examples for the tests of properties, and whole environments: the wheel, Airflow, both ends of the dependencies, every release of the servers, a cluster with S3 and PostgreSQL: PYTEST_ARGS=tests/cluster (Go, PostgreSQL; 8 GB of memory)
 	@$(BIN)/python -m tests.servers.install releases
 	-@$(BIN)/python -m tests.servers.install s3
 	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+	@$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest --hypothesis-profile=new_examples -m "hypothesis and not spark and not mysql and not mariadb")
 	@$(if $(PYTEST_ARGS),,REAL_STORE=1 $(BIN)/python -m pytest tests/lake/storage)
 
 .PHONY: test-machine

@@ -18,9 +18,12 @@ from tests.servers.crashes import watched
 pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
 
 
-# The same examples in each run, on a machine of any speed: campaigns look for others.
+# The same examples in each run, on a machine of any speed: `make nightly` looks for others.
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "new_examples", settings.get_profile("suite"), derandomize=False, print_blob=True
 )
 settings.load_profile("suite")
 

@@ -1,8 +1,8 @@
 """Every type at its edges: what the journal gives is what SELECT prints
-(docs/reference/types.md); and the values that other decoders get wrong, one by one.
+(docs/reference/types.md), in images before and after, and reals keep every bit.
 
-Characters of East Asian charsets and MariaDB's own types are in the files beside this
-one; JSON and journals with less than full row metadata have tests of their own.
+Charsets, unusual tables and MariaDB's own types are in the files beside this one; JSON and
+journals with less than full row metadata have tests of their own.
 """
 
 from __future__ import annotations

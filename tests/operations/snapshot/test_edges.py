@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,6 +15,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.long_operations import OperationStatus
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -69,6 +71,21 @@ def accounts(numbers: range) -> str:
         for at in numbers
     )
     return f"INSERT INTO account VALUES {', '.join(rows)}"
+
+
+def test_plain_text_is_found_in_compressed_files_too(tmp_path: Path) -> None:
+    for number, compression in enumerate(("none", "zstd")):
+        rows = pa.table({"mail": [f"mail-of-{number}"] * 2})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", compression=compression)
+    (tmp_path / "note.json").write_text('{"phone": "tel:77-1"}')
+    (tmp_path / "clean.json").write_text('{"mail": 7}')
+    seen = set[Path]()
+    assert sorted((Path(file).name, word) for file, word in plain(tmp_path, seen)) == [
+        ("0.parquet", "mail-of-"),
+        ("1.parquet", "mail-of-"),
+        ("note.json", "tel:"),
+    ]
+    assert list(plain(tmp_path, seen)) == []
 
 
 def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
@@ -155,8 +172,10 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     assert first.operation_id != second.operation_id
     assert (second.rows, second.is_running) == (4, False)
 
-    # What was read under other rules is not gone on with.
+    # What was read under other rules is not gone on with, and no file of it stays.
     config = rules(2)
+    old = LakePaths(config.sink.lake_path, config.name).state / "operations" / second.operation_id
+    assert old.is_dir()
 
     def ddl() -> None:
         server.execute_all(
@@ -186,6 +205,7 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
         report = take_snapshot(config, cursors=cursors, observer=observer)
     assert any("written under another rule: masks changed" in step for step in observer.steps)
     assert report.resumed == ()
+    assert not old.exists()
     gone = {note.table for note in report.notes if note.kind == "snapshot_gone"}
     assert gone == {f"{database}.t_drop", f"{database}.t_name"}
     assert sum(f"DDL changed {database}.t_drop" in step for step in observer.steps) <= 1
