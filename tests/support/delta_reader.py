@@ -131,9 +131,8 @@ def _logical(value: Any, delta_type: Any) -> Any:
         return None
     if isinstance(delta_type, dict) and delta_type["type"] == "struct":
         return {
-            field["name"]: _logical(
-                value.get(_physical(field), value.get(field["name"])), field["type"]
-            )
+            # not by its own name, which an earlier column may have had in this file
+            field["name"]: _logical(value.get(_physical(field)), field["type"])
             for field in delta_type["fields"]
         }
     if isinstance(delta_type, str) and delta_type.startswith("decimal("):
