@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import (
     LakePaths,
+    application_id,
     folder_name,
     list_numbers,
     numbered,
@@ -103,3 +104,11 @@ def test_k16_a_link_that_was_sent_twice_meets_its_own_success(
     assert put_if_absent(path, '"mine"')
     assert not put_if_absent(path, '"mine"'), "of another put, whatever it holds"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_k2_f126_an_application_id_has_nothing_that_spark_would_replace() -> None:
+    """In a setting Spark replaces a reference: the log would have another id."""
+    names = ["shop.${env:HOME}", "${system:user.name}.t", "shop.$", "shop.{", "shop.t"]
+    ids = [application_id("shop", name, "1") for name in names]
+    assert len(set(ids)) == len(ids)
+    assert not [text for text in ids if "${" in text]
