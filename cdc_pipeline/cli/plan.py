@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +12,8 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cdc_pipeline.config.pipeline_config import Bound
-    from cdc_pipeline.run.report import CapturePlan, PlannedTarget
+    from cdc_pipeline.run.report import CapturePlan
 
 
 @click.command("plan")
@@ -46,7 +43,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
-    from cdc_pipeline.operations.plan_text import plan_rows
+    from cdc_pipeline.operations.plan_text import plan_rows, target_rows
 
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
@@ -57,14 +54,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     out.print(rows)
     if plan.targets:
         out.print()
-        out.print(_targets(plan.targets))
-
-
-def _targets(targets: Sequence[PlannedTarget]) -> Table:
-    from cdc_pipeline.targets.keys import SOURCE_KEY
-
-    rows = table("Targets", "target", "mode", "key", "")
-    for target in targets:
-        reason = "" if target.reason == SOURCE_KEY else target.reason
-        rows.add_row(target.target, target.kind_text, target.key_text, reason)
-    return rows
+        targets = table("Targets", "target", "mode", "key", "")
+        for cells in target_rows(plan):
+            targets.add_row(*cells)
+        out.print(targets)

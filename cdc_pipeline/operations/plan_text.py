@@ -82,6 +82,19 @@ def plan_rows(plan: CapturePlan, *, is_live: bool) -> Iterator[tuple[str, str]]:
         yield ("warning", warning)
 
 
+def target_rows(plan: CapturePlan) -> Iterator[tuple[str, str, str, str]]:
+    """Target, mode, key, and what is worth a note."""
+    from cdc_pipeline.targets.keys import SOURCE_KEY
+
+    for target in plan.targets:
+        note = "" if target.reason == SOURCE_KEY else target.reason
+        if target.target in plan.needs_snapshot:
+            note = f"needs a snapshot: {plan.needs_snapshot[target.target]}"
+        elif target.target in plan.suspended:
+            note = "suspended"
+        yield target.target, target.kind_text, target.key_text, note
+
+
 def _consumer(name: str) -> str:
     return "the cursor" if name == "cursor" else f"the suspended table {name}"
 

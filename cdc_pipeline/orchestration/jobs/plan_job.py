@@ -8,13 +8,14 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 from collections.abc import Iterator
+from itertools import islice
 
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.operations.plan_text import plan_rows
+from cdc_pipeline.operations.plan_text import plan_rows, target_rows
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.names import markdown
@@ -77,8 +78,7 @@ def _lines(plan: CapturePlan, *, is_live: bool) -> Iterator[str]:
         yield f"| {label} | {_cell(text)} |"
     if plan.targets:
         yield "\n| table | mode | key | |\n|---|---|---|---|"
-    for target in plan.targets[:_TABLES_NAMED_MAX]:
-        cells = (target.target, target.kind_text, target.key_text, target.reason)
+    for cells in islice(target_rows(plan), _TABLES_NAMED_MAX):
         yield f"| {' | '.join(map(_cell, cells))} |"
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
