@@ -2,7 +2,7 @@
 CURSORS [POINT]``.
 
 With a fault point it kills itself there; else it prints, as JSON, the outcome, whether Spark was
-needed, and the rows of the captured tables, read through Spark where it was.
+needed, and, if something was applied, the rows of the captured tables, read through Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(job: str, cursors: str, point: str = "") -> None:
         "spark": "pyspark" in sys.modules,
         "rows": {},
     }
-    if told["spark"]:
+    if report.outcome == "applied":
         from cdc_pipeline.lake.paths import LakePaths
         from cdc_pipeline.sink.spark.session import SparkProvider
 
