@@ -273,7 +273,7 @@ def test_k32_f79_f80_from_the_log_and_then_a_snapshot(
     lake.change()
     lake.run()
     names = [f"{database}.{one.name}" for one in lake.tables if not one.no_rows]
-    lake.load(monkeypatch, names)
+    lake.take_snapshot(monkeypatch, names)
     for one in lake.tables:
         lake.execute(*(("DELETE FROM {t}", *one.first) if not one.no_rows else one.first), of=one)
     lake.run()
@@ -286,6 +286,6 @@ def test_k32_f79_f80_from_a_snapshot_and_then_the_log(
     database = _database(server, "selected")
     lake = Lake(server, database, tmp_path, start="latest")
     lake.create()
-    lake.load(monkeypatch)
+    lake.take_snapshot(monkeypatch)
     lake.change()
     lake.run()
