@@ -537,7 +537,7 @@ class UnsupportedDdlError(SchemaError):
 
     Cause: The log does not show what it did to existing rows, or the policy does not permit it.
 
-    Fix: Take a new snapshot of the table, or choose another policy under `schema_changes`.
+    Fix: Take a new snapshot of it, or choose another policy under `schema_changes`.
     """
 
 
@@ -586,7 +586,7 @@ class ContentUnknownError(SchemaError):
     Cause: Tables were exchanged by RENAME TABLE, and the new one was not captured; or a session
     wrote with binlog_format STATEMENT or MIXED.
 
-    Fix: Take a snapshot of the table: `cdc-pipeline snapshot SOURCE --table NAME`.
+    Fix: Take its snapshot: `cdc-pipeline snapshot SOURCE --table NAME`.
 
     Attributes:
         targets: names of the targets that do not hold its rows; None for all of the table's.
