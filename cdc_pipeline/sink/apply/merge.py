@@ -53,7 +53,7 @@ from cdc_pipeline.sink.delta.log import (
     newest_change,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit, write_due_checkpoint
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -200,13 +200,13 @@ def apply_target(
         if target.restores >= 0:
             restore(session, path, record, target, there)
             return replace(_table(path, target), engine=engine_used)
-        add_rescued_column(session, path, there, target)
+        if add_rescued_column(session, path, there, target):
+            there = _table(path, target)
         if has_rows and has_steps(target):
             raise StagingError(
                 "a batch has both a change of a target's columns and rows of it", table=target.table
             )
         run_steps(session, path, record, target, there)
-        there = _table(path, target)
         if has_rows and there.transaction_version < transaction_version(
             record.batch_number, MERGE_STEP
         ):
@@ -252,6 +252,8 @@ def _without_spark(
         if content is not None and not adopt(content, note=note, check_lock=check_lock):
             return None
         there = _table(path, target)
+        if content is not None and not there.needs_spark:
+            write_due_checkpoint(path, there)
         return there if are_done(there, record, target) else None
     if target.replaces or target.restores >= 0 or has_steps(target):
         return None

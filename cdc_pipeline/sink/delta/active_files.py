@@ -179,7 +179,8 @@ def _checkpointed(file: Path, names: Collection[str] | None) -> Iterator[dict[st
             yield from (action for action in actions if _is_wanted(action.get("add"), names))
             return
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
-            # Few at a time: who asks for few files stops early, and others are never made objects.
+            # In small batches: a caller that wants few files stops early, and the rest never
+            # become Python objects.
             for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=list(_CHECKPOINT_COLUMNS)):
                 rows = batch if names is None else _named(batch, names)
                 for row in rows.to_pylist():

@@ -198,10 +198,10 @@ def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
 
 def add_rescued_column(
     session: SparkSession, path: Path, there: TableLog, target: RecordedTarget
-) -> None:
-    """The batch is the first to need it. Idempotent."""
+) -> bool:
+    """Whether the batch is the first to need it, so that the table has changed. Idempotent."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
-        return
+        return False
     if MODES[target.spec.mode].rows_are_changes:
         before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
         if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
@@ -212,6 +212,7 @@ def add_rescued_column(
     session.sql(
         f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})"
     )
+    return True
 
 
 def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:

@@ -56,7 +56,7 @@ from cdc_pipeline.sink.delta.log import (
     maintenance_note,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.plain_commit import put_commit, removed, write_due_checkpoint
+from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
 from cdc_pipeline.sink.delta.row_count import NAME_PARTS, file_name
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
@@ -224,9 +224,6 @@ def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool
         "userMetadata": note,
     }
     put_commit(path, what.version + 1, info, actions)
-    there = read_table_log(path)
-    if there is not None and not there.needs_spark:
-        write_due_checkpoint(path, there)
     return True
 
 
