@@ -5,8 +5,8 @@ Rules:
   their functions. What files tell (`validate`, `status`, `cuts`) needs none of them, nor Arrow.
 - Results go to standard output; progress, notes and errors go to standard error. With ``--json``
   standard output holds exactly one JSON document, even for an error.
-- Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; for ``doctor``, by the worst
-  finding: 0 fine, 1 warnings, 2 errors.
+- Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 stopped by SIGINT, 143 by
+  SIGTERM; for ``doctor``, by the worst finding: 0 fine, 1 warnings, 2 errors.
 """
 
 from __future__ import annotations

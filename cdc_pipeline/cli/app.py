@@ -6,8 +6,10 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, Literal
 
 import click
@@ -160,7 +162,16 @@ def _show_log() -> None:
 
 
 def run() -> None:
-    """A reader that closes the pipe early ends it quietly."""
+    """A reader that closes the pipe early ends it quietly; SIGTERM ends it as Ctrl-C does."""
+    stopped_by = signal.SIGINT
+
+    def terminate(number: int, _: FrameType | None) -> None:
+        nonlocal stopped_by
+        stopped_by = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    # The first process of a container ignores what it does not handle.
+    signal.signal(signal.SIGTERM, terminate)
     try:
         code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
         sys.stdout.flush()
@@ -169,7 +180,7 @@ def run() -> None:
         code = 2 if isinstance(error, click.UsageError) else 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        code = 1
+        code = 128 + stopped_by
     except BrokenPipeError:
         _let_output_go_nowhere()
         code = 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +73,30 @@ def test_a_reader_that_goes_away_ends_binlog_quietly() -> None:
     # Kernels that are not compiled yet are announced.
     assert process.stderr.read() in ("", COMPILING + "\n")
     assert process.wait(timeout=120) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_says_so_by_its_exit_code(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = {"kind": "live", "host": "127.0.0.1", "port": silent.getsockname()[1]}
+        account = {"user": "cdc", "password": "${SECRET}"}
+        pipeline = {
+            "source": source | account,
+            "tables": {"include": ["a.*"]},
+            "sink": {"lake_path": str(tmp_path / "lake")},
+        }
+        (tmp_path / "shop.yaml").write_text(json.dumps(pipeline))
+        with subprocess.Popen(
+            [SCRIPT, "--jobs", str(tmp_path), "--cursor", "lake", "run", "shop"],
+            env={**os.environ, "SECRET": "x"},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(number)
+                assert process.stderr is not None
+                assert process.stderr.read().splitlines()[-1] == "stopped"
+    assert process.returncode == code

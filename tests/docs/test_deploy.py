@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,8 +25,31 @@ from cdc_pipeline.errors import ConfigError, ServerUnreachableError
 from tests.docs.pages import DOCS
 from tests.house.test_commands import mistakes
 from tests.support.project import ROOT
+from tests.support.waits import wait_until
 
 FILES = DOCS / "deploy" / "files"
+_WAITING_RUN = """
+import time
+from pathlib import Path
+import dagster as dg
+
+@dg.op
+def wait():
+    Path("started").touch()
+    while not Path("go").exists():
+        time.sleep(0.05)
+    Path("ended").touch()
+
+@dg.job(executor_def=dg.in_process_executor)
+def waiting():
+    wait()
+
+defs = dg.Definitions(jobs=[waiting])
+"""
+_INSTANCE = """
+telemetry: {enabled: false}
+run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
+"""
 UNITS = sorted(FILES.glob("*.service"))
 
 
@@ -33,14 +58,14 @@ def test_a_unit_is_one_that_systemd_accepts(unit: Path, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not on this machine")
     text = unit.read_text(encoding="utf-8")
-    program = re.search(r"^ExecStart=(\S+)/.venv/bin/(\S+)", text, re.MULTILINE)
+    program = re.search(r"^ExecStart=(\S+)/.venv/bin/(\S+).*", text, re.MULTILINE)
     assert program is not None
     assert (Path(sys.executable).with_name(program[2])).is_file()
     here = tmp_path / unit.name
     # The account and the programs are those of the machine that it is made for.
     text = text.replace(program[0], "ExecStart=/bin/true")
     here.write_text(re.sub(r"^(User|Group)=.*\n", "", text, flags=re.MULTILINE))
-    (tmp_path / "cdc-pipeline-daemon.service").write_text(here.read_text())
+    (tmp_path / "cdc-pipeline-code.service").write_text(here.read_text())
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(here)],
         capture_output=True,
@@ -68,35 +93,90 @@ def test_the_instance_of_the_containers_is_the_projects_own_with_another_storage
 def test_the_composition_is_whole() -> None:
     compose = yaml.safe_load((FILES / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"state", "daemon", "web"}
+    assert set(services) == {"state", "code", "daemon", "web"}
     assert services["daemon"]["command"][0] == "dagster-daemon"
     assert services["web"]["command"][0] == "dagster-webserver"
     for service in services.values():
         named = {one.split(":")[0] for one in service["volumes"] if one[0].isalpha()}
         assert named <= set(compose["volumes"])
-    build = services["daemon"]["build"]
+        assert service["healthcheck"]["test"]
+    (ours,) = {one["image"] for name, one in services.items() if name != "state"}
+    assert f"-t {ours} ." in (FILES / "Dockerfile").read_text(encoding="utf-8")
+    build = services["code"]["build"]
     context = (FILES / build["context"]).resolve()
     assert context == ROOT
     assert (context / build["dockerfile"]) == FILES / "Dockerfile"
     given = services["daemon"]["environment"]
-    wanted = re.findall(r"env: (\w+)", (FILES / "dagster.yaml").read_text())
+    wanted = [
+        name
+        for file in ("dagster.yaml", "workspace.yaml")
+        for name in re.findall(r"env: (\w+)", (FILES / file).read_text())
+    ]
     assert set(wanted) <= set(given)
 
 
 def test_the_image_is_made_of_files_that_are_there() -> None:
     text = (FILES / "Dockerfile").read_text(encoding="utf-8")
     copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")]
-    assert not [name for names in copied for name in names if not (ROOT / name).exists()]
+    names = [name for line in copied for name in line]
+    assert not [name for name in names if not (ROOT / name).exists()]
+    ignored, *sent = [
+        line
+        for line in (FILES / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    assert ignored == "*"
+    assert all(any(name.startswith(one[1:]) for one in sent if one[0] == "!") for name in names)
+
+
+@pytest.mark.whole
+def test_a_code_server_that_is_stopped_ends_when_its_runs_have_ended(tmp_path: Path) -> None:
+    """What the unit, the container and their times to stop rest on."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(_INSTANCE)
+    (tmp_path / "definitions.py").write_text(_WAITING_RUN)
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "DAGSTER_CODE_HOST": "127.0.0.1"}
+    unit = (FILES / "cdc-pipeline-code.service").read_text(encoding="utf-8")
+    command = re.search(r"^ExecStart=\S+/(dagster api grpc .*)$", unit, re.MULTILINE)
+    assert command is not None
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    programs = Path(sys.executable).parent
+    arguments = command[1].replace("4000", port).replace("jobs/", "").split()
+    workspace = (FILES / "workspace.yaml").read_text(encoding="utf-8").replace("4000", port)
+    (tmp_path / "workspace.yaml").write_text(workspace)
+    running: dict[str, Any] = {"cwd": tmp_path, "env": environment}
+    with subprocess.Popen([programs / arguments[0], *arguments[1:]], **running) as server:
+        health = [programs / "dagster", "api", "grpc-health-check", "-p", port]
+        wait_until(lambda: subprocess.run(health, check=False, **running).returncode == 0)
+        launch = [programs / "dagster", "job", "launch", "-w", "workspace.yaml", "-j", "waiting"]
+        subprocess.run(launch, check=True, **running)
+        wait_until((tmp_path / "started").exists)
+        server.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.wait(timeout=2)
+        (tmp_path / "go").touch()
+        server.wait()
+    assert (tmp_path / "ended").exists()
 
 
 def test_the_manifests_belong_together() -> None:
-    config, job = yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
-    assert (config["kind"], job["kind"]) == ("ConfigMap", "CronJob")
+    config, account, job = yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
+    assert [one["kind"] for one in (config, account, job)] == [
+        "ConfigMap",
+        "ServiceAccount",
+        "CronJob",
+    ]
+    assert job["spec"]["timeZone"]
+    assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 0
     assert job["apiVersion"] == "batch/v1"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["restartPolicy"] == "Never"
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
     assert {one["name"] for one in container["volumeMounts"]} == {
         one["name"] for one in pod["volumes"]
     }
@@ -109,7 +189,7 @@ def test_the_manifests_pipeline_is_valid(tmp_path: Path, monkeypatch: pytest.Mon
     from cdc_pipeline.config.pipeline_config import load_config
 
     monkeypatch.setenv("SALES_PASSWORD", "x")
-    config, _ = yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
+    config, *_ = yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
     for name, text in config["data"].items():
         (tmp_path / name).write_text(text)
         load_config(tmp_path / name)

@@ -16,8 +16,8 @@ INTRO = """\
 
 Every command with its arguments and options, as `--help` shows them.
 
-- **Exit codes**: 0 done, 1 failed, 2 wrong usage or configuration. Commands that have others say
-  so; those of a group hold for each of its commands.
+- **Exit codes**: 0 done, 1 failed, 2 wrong usage or configuration, 130 Ctrl-C,
+  143 SIGTERM. Commands that have others say so; those of a group hold for each of its commands.
 - **Output**: results go to standard output; progress, notes and errors to standard error. Every
   command takes `--json`: standard output then holds exactly one JSON document, even for an error.
 - **Positions** have one form everywhere: a journal with or without an offset (`binlog.000007:4`), a

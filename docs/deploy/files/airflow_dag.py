@@ -10,8 +10,12 @@ import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import dag, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+try:
+    from airflow.sdk import dag, task
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+except ImportError:  # Airflow 2
+    from airflow.decorators import dag, task
+    from airflow.exceptions import AirflowException, AirflowFailException
 
 PROJECT = os.environ.get("CDC_PROJECT", "/srv/cdc_pipeline")  # the folder with jobs/
 COMMAND = os.environ.get("CDC_COMMAND", f"{PROJECT}/.venv/bin/cdc-pipeline")
@@ -22,22 +26,26 @@ SOURCES = os.environ.get("CDC_SOURCES", "sales").split(",")
     retries=3,
     retry_delay=timedelta(minutes=1),
     retry_exponential_backoff=True,
+    execution_timeout=timedelta(hours=6),
     max_active_tis_per_dag=1,  # one capture of a source at a time; a second one would wait
 )
 def capture(source: str) -> dict[str, object]:
     """Capture a source once and return what the run did."""
-    done = subprocess.run(
-        [COMMAND, "run", source, "--cursor", "lake", "--json"],
-        cwd=PROJECT,
-        stdout=subprocess.PIPE,  # the result; progress and notes go to the task's log
-        text=True,
-        check=False,
-    )
-    result = json.loads(done.stdout)
-    if done.returncode == 0:
+    command = [COMMAND, "run", source, "--cursor", "lake", "--json"]
+    # Progress and notes go to the task's log; standard output is the result.
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            output, _ = run.communicate()
+        except BaseException:  # the task's time is over, or Airflow stops it
+            run.terminate()
+            raise
+    if not output.strip():
+        raise AirflowException(f"{COMMAND} ended with code {run.returncode} and without a result")
+    result = json.loads(output)
+    if run.returncode == 0:
         print(f"{source}: {result['reason']}")
         return {name: result[name] for name in ("outcome", "batches", "tables")}
-    print(done.stdout)
+    print(output)
     message = f"{result['what']}; {result.get('next_step', '')}"
     if result.get("retryable", True):
         raise AirflowException(message)
