@@ -30,13 +30,13 @@ from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
-from tests.support.kills import AtPoint
+from tests.support.kills import AtPoint, killed_at
 
 pytestmark = pytest.mark.spark
 
 # Each run goes on where the one before was killed: in the view of the tables that need one, among
-# chunks, in a chunk's own batch, while what came meanwhile is captured, and among the tables that
-# take their places.
+# chunks, in a chunk's own batch (the whole process), while what came meanwhile is captured, and
+# among the tables that take their places.
 KILLS = (
     "snapshot_created",
     "snapshot_chunks/snapshot_chunks",
@@ -44,6 +44,7 @@ KILLS = (
     "snapshot_read/snapshot_caught_up",
     "snapshot_swapping/between_merges",
 )
+PROCESS_KILLED_AT = "snapshot_chunks/after_record"
 
 
 def project(
@@ -134,18 +135,21 @@ def test_k17_killed_five_times_under_constant_writes(
         server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}]
     )
     cursor_folder = tmp_path / "cursors"
-    arguments = [str(tmp_path / "config.json"), str(cursor_folder)]
     resumed = Resumed()
     with Writer(server, database, "ah", seed=17, pause_s=0.2) as writer:
         writer.wait_for(5)
         for kill in KILLS:
-            done = run_child(
-                [*arguments, kill],
-                environment={},
-                folder=tmp_path,
-                module="tests.operations.snapshot.crash_child",
-            )
-            assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
+            if kill == PROCESS_KILLED_AT:
+                done = run_child(
+                    [str(tmp_path / "config.json"), str(cursor_folder), kill],
+                    environment={},
+                    folder=tmp_path,
+                    module="tests.operations.snapshot.crash_child",
+                )
+                assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
+            else:
+                with killed_at(kill):
+                    take_snapshot(config, cursors=FileCursorStore(cursor_folder, source="bank"))
             if kill == KILLS[1]:
                 (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
