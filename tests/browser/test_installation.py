@@ -12,8 +12,6 @@ from tests.browser.installation import (
     PROGRAMS,
     VARIABLE,
     find_browser,
-    fonts_configuration,
-    library_folders,
 )
 from tests.servers.apt_source import own_suite, parse_deb822, parse_one_line
 
@@ -24,13 +22,6 @@ def program(folder: Path, name: str, script: str) -> Path:
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
     return file
-
-
-def test_the_named_program_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = program(tmp_path, "my-browser", "echo Chromium 150.0.1.2")
-    monkeypatch.setenv(VARIABLE, str(named))
-    found = find_browser.__wrapped__()
-    assert (found.program, found.version) == (named, "Chromium 150.0.1.2")
 
 
 @pytest.mark.parametrize("script", ["echo not a browser", "echo Chromium 150.0.1.2; exit 3"])
@@ -77,21 +68,3 @@ def test_packages_are_of_the_machines_own_suite() -> None:
         == "bookworm"
     )
     assert own_suite(parse_one_line("deb file:/m noble main universe")) is None
-
-
-def test_libraries_are_found_wherever_packages_put_them(tmp_path: Path) -> None:
-    for file in (
-        "usr/lib/x86_64-linux-gnu/pulse/libp.so",
-        "usr/lib/x86_64-linux-gnu/liba.so.1",
-        "usr/lib/gconv/x.so",
-    ):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).touch()
-    assert [str(folder.relative_to(tmp_path)) for folder in library_folders(tmp_path)] == [
-        "usr/lib/x86_64-linux-gnu",
-        "usr/lib/x86_64-linux-gnu/pulse",
-    ]
-
-
-def test_fonts_are_the_trees_own_whatever_the_folder_is_called() -> None:
-    assert "<dir>/a &amp; b/tree/usr/share/fonts</dir>" in fonts_configuration(Path("/a & b"))

@@ -136,6 +136,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.whole  # its tables by a run: test_real_runs
 @pytest.mark.spark
 def test_the_demo_needs_no_project(tmp_path: Path) -> None:
     """In an empty folder it makes one, says each step, and a second demo finds nothing to do."""

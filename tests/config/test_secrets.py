@@ -121,3 +121,48 @@ def test_k26_what_is_sent_to_executors_is_without_the_file_and_the_environment(
 def test_settings_of_a_library_have_names_of_any_type(tmp_path: Path) -> None:
     loaded(tmp_path, more="openlineage: {transport: {type: http, custom_headers: {1: abc}}}\n")
     assert "custom_headers" in str(effective_config(tmp_path / "shop.yaml"))
+
+
+ARCHIVE = "kind: archive, directory: x"
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "path"),
+    [
+        ("kind: '${CANARY}', directory: x", "", "source.kind"),
+        (ARCHIVE, "targets: [{tables: [a.b], mode: '${CANARY}'}]", "targets.0.mode"),
+        (
+            ARCHIVE,
+            "targets: [{computed: {c: {expression: \"'${CANARY}'\", type: string}}}]",
+            "targets.0.computed.c.expression",
+        ),
+        (ARCHIVE, "targets: [{tables: [a.b], filter: \"b <> '${CANARY}'\"}]", "targets.0.filter"),
+        (ARCHIVE, "store: {kind: '${CANARY}'}", "store.kind"),
+        (ARCHIVE, "tables: {include: ['${CANARY}']}", "tables.include"),
+    ],
+)
+def test_k26_no_value_of_a_variable_is_in_a_mistake_or_recorded(
+    source: str, more: str, path: str, tmp_path: Path
+) -> None:
+    said = told(tmp_path, source, more, CANARY="Canary'51\\c")
+    assert f"{path}:" in said
+    assert "Canary" not in said
+    assert "51\\c" not in said
+
+
+def test_k26_a_password_of_the_environment_is_not_shown(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "kind: live, host: db, user: u, password: '${PW}'", PW="s3cret")
+    assert isinstance(config.source, LiveSourceConfig)
+    assert config.source.password.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(config) + config.model_dump_json()
+    wrong = "kind: live, host: db, user: u, password: '${PW}', port: x"
+    assert "s3cret" not in told(tmp_path, wrong, PW="s3cret")
+
+
+def test_what_belongs_in_the_first_column_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(f"source: {{{SOURCE}}}\nsink: {{lake_path: lake, snapshot: 1}}\n")
+    with pytest.raises(
+        ConfigMistakes, match=r"sink\.snapshot: no such setting here; it belongs in"
+    ):
+        read_document(file, environment={}).resolve()

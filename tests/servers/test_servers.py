@@ -66,29 +66,6 @@ def test_a_server_dies_with_the_process_that_started_it(flavor: Flavor) -> None:
     wait_until(lambda: not Path(home).exists(), f"the files of {flavor} server {pid} outlived it")
 
 
-def test_a_named_server_of_the_wrong_kind_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    old = tmp_path / "mysqld"
-    old.write_text("#!/bin/sh\necho 'mysqld  Ver 5.7.44 for Linux on x86_64'\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("CDC_PIPELINE_MYSQLD", str(old))
-    with pytest.raises(RuntimeSetupError, match=r"5\.7\.44"):
-        find_installation.__wrapped__("mysql")
-
-
-def test_a_new_enough_server_on_the_path_is_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    own = tmp_path / "mariadbd"
-    own.write_text("#!/bin/sh\necho 'mariadbd  Ver 11.4.5-MariaDB for Linux on x86_64'\n")
-    own.chmod(0o755)
-    monkeypatch.delenv("CDC_PIPELINE_MARIADBD", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    found = find_installation.__wrapped__("mariadb")
-    assert (found.version, found.command, found.tree) == ((11, 4, 5), (str(own),), None)
-
-
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_without_server_and_apt_the_way_out_is_told(
     flavor: Flavor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import struct
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -102,56 +101,38 @@ def test_reals(singles: list[float | None], doubles: list[float]) -> None:
     assert values_of(decode(Column("c", Kind.DOUBLE, 5, 8, True), raw)) == doubles
 
 
-def decimal_bytes(value: Decimal, precision: int, scale: int) -> bytes:
-    """NEWDECIMAL as MySQL's decimal2bin writes it."""
-    digits = f"{abs(int(value.scaleb(scale))):0{precision}d}"
+def decimal_bytes(number: int, precision: int, scale: int) -> bytes:
+    """NEWDECIMAL of number / 10**scale: groups of nine digits from the point outwards, the sign in
+    the first bit."""
+    digits = f"{abs(number):0{precision}d}"
     whole, fraction = digits[: precision - scale], digits[precision - scale :]
-    head = len(whole) % 9
-    groups = ([whole[:head]] if head else []) + [
-        whole[at : at + 9] for at in range(head, len(whole), 9)
-    ]
+    groups = [whole[: len(whole) % 9]] if len(whole) % 9 else []
+    groups += [whole[at : at + 9] for at in range(len(whole) % 9, len(whole), 9)]
     groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]
-    size = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
-    out = bytearray(b"".join(int(group).to_bytes(size[len(group)], "big") for group in groups))
-    if value < 0:
+    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+    out = bytearray(b"".join(int(group).to_bytes(sizes[len(group)], "big") for group in groups))
+    if number < 0:
         out = bytearray(byte ^ 0xFF for byte in out)
     out[0] ^= 0x80
     return bytes(out)
 
 
-@st.composite
-def decimals(draw: st.DrawFn) -> tuple[int, int, list[Decimal]]:
-    precision = draw(st.integers(1, 65))
-    scale = draw(st.integers(0, min(precision, 38)))
-    bound = 10**precision - 1
-    unscaled = draw(
-        st.lists(
-            st.integers(-bound, bound)
-            | st.integers(-(10**3), 10**3).filter(lambda n: abs(n) <= bound),
-            min_size=1,
-        )
-    )
-    return (
-        precision,
-        scale,
-        [Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)) for number in unscaled],
-    )
-
-
 @settings(max_examples=200)
-@given(decimals())
-def test_decimals(case: tuple[int, int, list[Decimal]]) -> None:
-    precision, scale, values = case
-    with decimal.localcontext(prec=100):
-        raw = [decimal_bytes(value, precision, scale) for value in values]
+@given(st.data())
+def test_decimals(data: st.DataObject) -> None:
+    precision = data.draw(st.integers(1, 65))
+    scale = data.draw(st.integers(0, min(precision, 38)))
+    bound = 10**precision - 1
+    small = min(bound, 1000)
+    numbers = data.draw(
+        st.lists(st.integers(-bound, bound) | st.integers(-small, small), min_size=1)
+    )
     column = Column(
         "c", Kind.DECIMAL, 246, precision << 8 | scale, True, precision=precision, scale=scale
     )
-    got = values_of(decode(column, raw))
-    if precision <= 38:
-        assert got == values
-    else:
-        assert got == [format(value, "f") for value in values]
+    got = values_of(decode(column, [decimal_bytes(n, precision, scale) for n in numbers]))
+    values = [Decimal((n < 0, tuple(map(int, str(abs(n)))), -scale)) for n in numbers]
+    assert got == (values if precision <= 38 else [format(value, "f") for value in values])
 
 
 def test_decimal_groups_that_are_no_digits_are_invalid() -> None:

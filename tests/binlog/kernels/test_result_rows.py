@@ -17,6 +17,7 @@ from cdc_pipeline.binlog.rows.result_columns import ResultPlan, column_definitio
 from cdc_pipeline.binlog.rows.result_set import KEPT_BYTES, ResultSet
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError, CdcError, SizeLimitError, TableChangedError
+from tests.binlog.kernels.test_kernels import decimal_bytes
 
 # -- what a server sends, in plain Python ----------------------------------------------------------
 
@@ -151,22 +152,6 @@ def packed_time(us: int, digits: int) -> bytes:
     return ((-number if us < 0 else number) + (0x800000 << 8 * width)).to_bytes(3 + width, "big")
 
 
-def packed_decimal(number: int, precision: int, scale: int) -> bytes:
-    """NEWDECIMAL of number / 10**scale: groups of nine digits from the point outwards, the sign in
-    the first bit."""
-    digits = f"{abs(number):0{precision}d}"
-    whole, fraction = digits[: precision - scale], digits[precision - scale :]
-    groups = [whole[: len(whole) % 9]] if len(whole) % 9 else []
-    groups += [whole[at : at + 9] for at in range(len(whole) % 9, len(whole), 9)]
-    groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]
-    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-    out = bytearray(b"".join(int(group).to_bytes(sizes[len(group)], "big") for group in groups))
-    if number < 0:
-        out = bytearray(byte ^ 0xFF for byte in out)
-    out[0] ^= 0x80
-    return bytes(out)
-
-
 def rewritten(column: Column, values: list[bytes | None]) -> list[bytes | None]:
     """Images that the kernel makes of values of one column."""
     plan = table(column)
@@ -241,7 +226,7 @@ def test_decimals(data: st.DataObject) -> None:
         )
         zeros = data.draw(st.sampled_from(["", "0", "000"]))  # of ZEROFILL
         values.append(lenenc(f"{'-' if number < 0 else ''}{zeros}{text}".encode()))
-        expected.append(packed_decimal(number, precision, scale))
+        expected.append(decimal_bytes(number, precision, scale))
     assert rewritten(column, values) == expected
 
 

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import numpy as np
-
-from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.rows.text_jsonl import json_texts, jsonl_lines
+from cdc_pipeline.binlog.rows.text_jsonl import json_texts
 from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last
@@ -84,63 +81,6 @@ def test_json_as_the_server_casts_it(mysql_server: Server, mysql_database: str) 
     )
     assert got == expected
     assert invalid == []
-
-
-def image_rows(server: Server, database: str, image: str) -> DecodedRows:
-    with (
-        closing(server.root_connection(database=database)) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(
-            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT DEFAULT 7, note "
-            "TEXT, c VARCHAR(9))"
-        )
-        cursor.execute(f"SET SESSION binlog_row_image = {image}")
-        cursor.execute("INSERT INTO t (id, a, note, c) VALUES (1, 1, 'long', 'x')")
-        cursor.execute("UPDATE t SET a = NULL WHERE id = 1")
-        cursor.execute("DELETE FROM t WHERE id = 1")
-        connection.commit()
-    return decode_last(server, f"{database}.t")
-
-
-def lines_of(rows: DecodedRows) -> list[dict[str, Any]]:
-    events = int(rows.event_row.max()) + 1
-    offsets = np.arange(events) * 10
-    return [
-        json.loads(line)
-        for line in jsonl_lines(
-            rows, journal="binlog.000001", offsets=offsets, gtids=["g"] * events
-        )
-    ]
-
-
-def test_minimal_images_leave_columns_out(server: Server, fresh_database: str) -> None:
-    rows = image_rows(server, fresh_database, "MINIMAL")
-    insert, update, delete = lines_of(rows)
-    assert insert["after"] == {"id": 1, "a": 1, "note": "long", "c": "x"}
-    assert (update["before"], update["after"]) == ({"id": 1}, {"a": None})
-    assert (delete["op"], delete["before"], delete["after"]) == ("delete", {"id": 1}, None)
-    assert not rows.all_present
-
-
-def test_noblob_images_leave_the_text_out(server: Server, fresh_database: str) -> None:
-    rows = image_rows(server, fresh_database, "NOBLOB")
-    _, update, _ = lines_of(rows)
-    assert update["before"] == {"id": 1, "a": 1, "c": "x"}
-    assert update["after"] == {"id": 1, "a": None, "c": "x"}
-
-
-def test_full_images_and_the_line_of_a_change(server: Server, fresh_database: str) -> None:
-    rows = image_rows(server, fresh_database, "FULL")
-    assert rows.all_present
-    update = lines_of(rows)[1]
-    assert update.pop("ts").endswith("Z")
-    assert update == {
-        "schema": fresh_database, "table": "t", "op": "update", "journal": "binlog.000001",
-        "offset": 10, "gtid": "g",
-        "before": {"id": 1, "a": 1, "note": "long", "c": "x"},
-        "after": {"id": 1, "a": None, "note": "long", "c": "x"},
-    }  # fmt: skip
 
 
 def test_an_insert_of_defaults_only_under_minimal_images(mysql_server: Server) -> None:
