@@ -211,7 +211,8 @@ class LiveSourceConfig(Section):
     host: Host
     port: int = Field(default=3306, ge=1, le=65535)
     user: str
-    password: SecretStr
+    password: SecretStr | None = None
+    password_command: tuple[str, ...] = ()
     flavor: Literal["auto", "mysql", "mariadb"] = "auto"
     tls: TlsConfig = TlsConfig(mode="preferred")
     replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
@@ -224,6 +225,12 @@ class LiveSourceConfig(Section):
     fallback_interval_s: Seconds = Field(default=60, ge=0)
     dump_errors_max: int = Field(default=2, ge=0)
     archive_directory: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_password(self) -> LiveSourceConfig:
+        if (self.password is None) != bool(self.password_command):
+            raise ValueError("needs password or password_command, one of them")
+        return self
 
 
 class ArchiveSourceConfig(Section):

@@ -39,7 +39,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.catalog import TABLE_TYPES
-from cdc_pipeline.source.live import server_errors, session
+from cdc_pipeline.source.live import login, server_errors, session
 from cdc_pipeline.source.live.answers import (
     AnswerRow,
     BoundedConnection,
@@ -48,7 +48,6 @@ from cdc_pipeline.source.live.answers import (
     text_of,
     unexpected,
 )
-from cdc_pipeline.source.live.login import LoginPlugins, tls_arguments
 from cdc_pipeline.text.table_names import NameRule, table_name
 
 Row = tuple[Any, ...]
@@ -67,7 +66,7 @@ SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "s
 _ENCRYPTION_HEADER_BYTES: Final = 512
 
 
-def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
+def _connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
     """The arguments of every connection that pymysql makes.
 
     The password is bytes: pymysql would encode text as latin1. `LoginPlugins` decides which
@@ -77,15 +76,15 @@ def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
         "host": config.host,
         "port": config.port,
         "user": config.user,
-        "password": config.password.get_secret_value().encode(),
+        "password": login.password(config),
         "charset": "utf8mb4",
         "connect_timeout": config.connect_timeout_s,
         "read_timeout": config.read_timeout_s,
         "write_timeout": config.read_timeout_s,
         "autocommit": True,
         "program_name": "cdc_pipeline",
-        "auth_plugin_map": LoginPlugins(),
-        **tls_arguments(config.tls),
+        "auth_plugin_map": login.LoginPlugins(),
+        **login.tls_arguments(config.tls),
     }
 
 
@@ -111,7 +110,7 @@ def open_connection(
     }
     connection: Any = kind(
         answer_bytes_max=config.packet_bytes_max,
-        **{**connection_arguments(config), **more, **while_connecting},
+        **{**_connection_arguments(config), **more, **while_connecting},
     )
     try:
         session.prepare(connection)

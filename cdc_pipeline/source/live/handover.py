@@ -34,7 +34,7 @@ from cdc_pipeline.errors import CdcError, PositionError, ServerAnswerError
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import BoundedConnection
-from cdc_pipeline.source.live.connection import connection_arguments, open_connection
+from cdc_pipeline.source.live.connection import open_connection
 
 _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
@@ -178,7 +178,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     by_mariadb_gtid = request.flavor == "mariadb" and bool(request.gtid_set)
     by_mysql_gtid = request.flavor == "mysql" and bool(request.gtid_set) and not request.gtid_bytes
     reader = BinLogStreamReader(
-        connection_settings=connection_arguments(config),
+        connection_settings={"charset": "utf8mb4"},  # the rest is `open_connection`'s
         server_id=replica.server_id,
         blocking=False,
         resume_stream=True,

@@ -12,8 +12,8 @@ Rules:
   alone; elsewhere TLS is needed.
 - Inside TLS they send the password, as the servers' own clients do: only `verify` and `verify_ca`
   authenticate the receiver.
-- `connection_arguments` hands this map to pymysql, and every connection is made with those
-  arguments.
+- A password that a command prints is asked for at each connect, since a token expires. What the
+  command prints is in no message, neither of its streams.
 - ``off`` never encrypts; ``preferred`` encrypts if the server offers it and checks nothing;
   ``required`` encrypts and checks nothing; ``verify_ca`` checks the certificate's signer,
   ``verify`` the signer and the host name. The last three never fall back to plain text.
@@ -28,6 +28,7 @@ MySQL manual "Caching SHA-2 Pluggable Authentication"; MariaDB "Authentication P
 from __future__ import annotations
 
 import ssl
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
@@ -36,14 +37,59 @@ from typing import Any, Final
 
 from pymysql import _auth
 
-from cdc_pipeline.config.pipeline_config import TlsConfig
-from cdc_pipeline.errors import ConfigError, InsecureLoginError
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TlsConfig
+from cdc_pipeline.errors import (
+    ConfigError,
+    InsecureLoginError,
+    ServerUnreachableError,
+)
 
 # Their answers are made of a challenge and a hash; pymysql computes them.
 _CHALLENGED: Final = frozenset({"", "mysql_native_password", "client_ed25519"})
 _CLEAR_TEXT: Final = frozenset({"mysql_clear_password", "dialog"})
 _SHA2: Final = frozenset({"caching_sha2_password", "sha256_password"})
 _NO_KEY: Final = b"no key is taken from this server"
+
+
+def password(config: LiveSourceConfig) -> bytes:
+    """Raises ServerUnreachableError: the command gives none this time; ConfigError: it cannot be
+    started.
+    """
+    if config.password is not None:
+        return config.password.get_secret_value().encode()
+    program = config.password_command[0]
+    setting = "source.password_command"
+    try:
+        answer = subprocess.run(  # noqa: S603 (the file's own command, without a shell)
+            config.password_command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=config.connect_timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        got = f"no answer within {config.connect_timeout_s:g} s"
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "the password's command cannot be started",
+            setting=setting,
+            expected="a program's path or name, then its arguments",
+            got=f"{program}: {getattr(error, 'strerror', None) or error}",
+            next_step="correct the path, or install the program where runs find it",
+        ) from None
+    else:
+        secret = answer.stdout.removesuffix(b"\n").removesuffix(b"\r")
+        if answer.returncode == 0 and secret:
+            return secret
+        got = f"exit code {answer.returncode}" if answer.returncode else "an empty answer"
+    raise ServerUnreachableError(
+        "the password's command gives no password",
+        setting=setting,
+        expected="exit code 0, and the password on standard output",
+        got=f"{program}: {got}",
+        next_step="run the command by hand, in the environment that runs have",
+    )
 
 
 class LoginPlugins:

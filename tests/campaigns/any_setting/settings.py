@@ -61,6 +61,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "source.port": _OF_A_LIVE_SOURCE,
     "source.user": _OF_A_LIVE_SOURCE,
     "source.password": _OF_A_LIVE_SOURCE,
+    "source.password_command": _OF_A_LIVE_SOURCE,
     "source.flavor": _OF_A_LIVE_SOURCE,
     "source.tls": _OF_A_LIVE_SOURCE,
     "source.replica_server_id": _OF_A_LIVE_SOURCE,

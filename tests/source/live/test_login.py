@@ -10,7 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TlsConfig
-from cdc_pipeline.errors import CdcError, InsecureLoginError, SourceError
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    InsecureLoginError,
+    ServerUnreachableError,
+    SourceError,
+)
 from cdc_pipeline.source.live import login
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, ReplicaName, open_dump
@@ -129,3 +135,53 @@ def test_k26_with_an_authority_of_its_own_no_other_is_trusted(tmp_path: Path) ->
     assert len(context.get_ca_certs()) == 1
     with pytest.raises(ValidationError, match="verify_ca needs ca_file"):
         TlsConfig(mode="verify_ca")
+
+
+def _config_with_command(server: LoginServer, *command: str, **settings: Any) -> LiveSourceConfig:
+    given = _config(server).model_dump() | {"password": None, "password_command": command}
+    return LiveSourceConfig.model_validate(given | settings)
+
+
+@pytest.mark.parametrize("connect", CONNECTIONS)
+def test_the_password_of_a_command_is_asked_for_at_each_connect(
+    tmp_path: Path, connect: str
+) -> None:
+    """A token for a server in a cloud expires, and is sent in clear text: only inside TLS."""
+    asked = tmp_path / "asked"
+    script = f"echo asked >> {asked}; echo {PASSWORD}; echo {PASSWORD} >&2"
+    server = LoginServer("mysql_clear_password", folder=tmp_path)
+    tls = {"mode": "verify", "ca_file": tmp_path / "ca.pem"}
+    config = _config_with_command(server, "sh", "-c", script, tls=tls)
+    assert _gives_away(server, config, connect) is None
+    assert asked.read_text() == "asked\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "got"),
+    [
+        (f"echo {PASSWORD}; echo {PASSWORD} >&2; exit 3", "sh: exit code 3"),
+        ("true", "sh: an empty answer"),
+        (f"echo {PASSWORD}; exec sleep 600", "sh: no answer within 0.2 s"),
+    ],
+    ids=["fails", "empty", "hangs"],
+)
+def test_a_command_without_a_password_fails_the_connect(script: str, got: str) -> None:
+    server = LoginServer()
+    config = _config_with_command(server, "sh", "-c", script, connect_timeout_s=0.2)
+    error = _gives_away(server, config)
+    assert isinstance(error, ServerUnreachableError)
+    assert (error.setting, error.got) == ("source.password_command", got)
+
+
+def test_a_command_that_is_not_there_is_a_mistake_of_the_file() -> None:
+    server = LoginServer()
+    error = _gives_away(server, _config_with_command(server, "no-such-program"))
+    assert isinstance(error, ConfigError)
+    assert error.setting == "source.password_command"
+
+
+def test_a_password_and_a_command_are_one_too_many() -> None:
+    server = LoginServer()
+    for settings in ({"password_command": ()}, {"password": PASSWORD}):
+        with pytest.raises(ValidationError, match="one of them"):
+            _config_with_command(server, "true", **settings)
