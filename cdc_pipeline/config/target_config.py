@@ -185,7 +185,7 @@ class ColumnsRule(Section):
     exclude: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
-        return _matches(self.include, name) and not _matches(self.exclude, name)
+        return takes_column(self.include, self.exclude, name)
 
 
 class Computed(Section):
@@ -353,6 +353,10 @@ class TargetRule(RowPolicies):
         """Whether the target has a source column, masked or not."""
         mask = self.mask_of(name)
         return self.columns.takes(name) and (mask is None or mask.kind != "drop")
+
+
+def takes_column(include: Iterable[str], exclude: Iterable[str], name: str) -> bool:
+    return _matches(include, name) and not _matches(exclude, name)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

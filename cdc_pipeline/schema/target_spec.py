@@ -1,6 +1,11 @@
 """What one Delta table is to be: the facts of a target that only DDL and configuration change.
 
 Rules:
+- A new target is a function of its source table and its rule's shape (`shape_of`). What DDL made of
+  one that exists is recorded: columns that it keeps, types that are wider, names that differ.
+- A key column is taken, and masked by nothing but a hash (K14).
+- A type override loses nothing: every value of the source's type has a value of its own in the
+  other.
 - A new fact about a target is a field of `TargetSpec`. Runs, batch records and cuts hold the whole
   spec, and none of them copies its fields.
 - In records, `sources` is empty if the target has one source table, of its own name and with its
@@ -9,11 +14,16 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
 from pydantic import Field
 
+from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.config.target_config import takes_column
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.schema.types import TargetColumn, is_lossless
 
 
 class RecordedSource(FrozenModel):
@@ -41,7 +51,8 @@ class ComputedColumn(FrozenModel):
 class RecordedShape(FrozenModel):
     """How a target's columns come from those of its source tables, according to its rule.
 
-    It never holds a secret: of a mask only its fingerprint (see `targets/masks.py`).
+    It never holds a secret: of a mask only its fingerprint (see `targets/masks.py`). The keys of
+    `masks` and `types` are in lower case.
     """
 
     include: tuple[str, ...] = ("*",)
@@ -55,12 +66,140 @@ class RecordedShape(FrozenModel):
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
 
+    def takes(self, name: str) -> bool:
+        """Whether the target has a source column, masked or not."""
+        is_dropped = self.masks.get(name.lower()) == "drop"
+        return takes_column(self.include, self.exclude, name) and not is_dropped
+
+    def delta_type(self, column: TargetColumn) -> str:
+        """Of a source column in the target."""
+        is_hashed = self.masks.get(column.name.lower(), "").startswith("hash:")
+        return "string" if is_hashed else self.types.get(column.name.lower(), column.delta_type)
+
+    @property
+    def added(self) -> tuple[TargetColumn, ...]:
+        """Columns of the target that no source table has."""
+        shard = (self.shard_column,) if self.shard_column else ()
+        return (
+            *(TargetColumn(name=name, delta_type="string") for name in shard),
+            *(TargetColumn(name=c.name, delta_type=c.delta_type) for c in self.computed),
+        )
+
+    def reads(self, name: str) -> str:
+        """The setting whose expression reads a source column; "" if none does."""
+        return next(
+            (setting for setting, reads in self._expressions() if name.lower() in reads), ""
+        )
+
+    def _expressions(self) -> Iterator[tuple[str, Collection[str]]]:
+        for column in self.computed:
+            reads = read_expression(column.expression).reads
+            yield f"computed.{column.name}.expression", reads
+        if self.filter:
+            yield "filter", read_expression(self.filter).reads
+
+    def _placed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        return ("partition_by", self.partition_by), ("cluster_by", self.cluster_by)
+
+    def setting_of(self, name: str) -> str:
+        """The setting that a source column's name or values must not slip away from; "" if none."""
+        folded = name.lower()
+        for setting, named in (("masks", self.masks), ("types", self.types)):
+            if folded in named:
+                return f"{setting}.{name}"
+        if setting := self.reads(name):
+            return setting
+        named_by = (*self._placed(), ("columns.include", self.include))
+        return next((setting for setting, names in named_by if folded in map(str.lower, names)), "")
+
     def is_exact_possible(self, key: tuple[str, ...]) -> bool:
         """Whether inserts of the source are inserts of the target (K12): rows are found by the
         source's own key, without shards, filter, or a mask on a column of `key`.
         """
         masked = {name.lower() for name in self.masks}
         return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
+
+
+class Misfit(Exception):
+    """A table and a shape contradict each other: the path of the setting in its rule, and why."""
+
+    def __init__(
+        self, setting: str, what: str, got: str = "", *, expected: str = "", next_step: str = ""
+    ) -> None:
+        super().__init__(what)
+        self.setting, self.what, self.got = setting, what, got
+        self.expected = expected
+        self.next_step = (
+            next_step or "change the rule, or exclude the table from it (except: [...])"
+        )
+
+
+class ShapedTable(NamedTuple):
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+
+
+def shape_of(
+    shape: RecordedShape | None, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+) -> ShapedTable:
+    """What a source table of these columns, found by `key`, is in a new target: the columns that it
+    takes, then the shard column, then computed ones. Raises Misfit.
+    """
+    if shape is None:
+        return ShapedTable(columns, key)
+    taken = tuple(
+        TargetColumn(name=column.name, delta_type=_lossless(shape, column))
+        for column in columns
+        if shape.takes(column.name)
+    )
+    names = {column.name.lower() for column in taken}
+    for name in key:
+        mask = shape.masks.get(name.lower(), "hash:").split(":")[0]
+        if mask != "hash":
+            what = f"{name} is in the key, where the only mask allowed is hash"
+            raise Misfit(f"masks.{name}", what, mask)
+        if name.lower() not in names:
+            what = f"{name} is in the key and cannot be excluded"
+            raise Misfit("columns", what, "excluded")
+    for setting, reads in shape._expressions():
+        for name in reads:
+            if name not in names:
+                raise Misfit(setting, f"`{name}` is not a column of the target", name)
+    for column in shape.added:
+        if column.name.lower() in names:
+            is_shard = column.name == shape.shard_column
+            setting = "shard_column" if is_shard else f"computed.{column.name}"
+            raise Misfit(setting, f"the table already has a column {column.name}", column.name)
+    names |= {column.name.lower() for column in shape.added}
+    for setting, placed in shape._placed():
+        for name in placed:
+            if name.lower() not in names:
+                raise Misfit(setting, f"{name} is not a column of the target", name)
+    if shape.partition_by and names <= {name.lower() for name in shape.partition_by}:
+        what = "a table cannot be partitioned by all of its columns"
+        raise Misfit("partition_by", what, "all columns")
+    return ShapedTable((*taken, *shape.added), (*key, *shard_key(shape)))
+
+
+def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
+    """What a shape adds to the key."""
+    return (shape.shard_column,) if shape is not None and shape.shard_column else ()
+
+
+def _lossless(shape: RecordedShape, column: TargetColumn) -> str:
+    """The type of a column in the target. Raises Misfit: an override that could lose values."""
+    wanted = shape.delta_type(column)
+    if column.name.lower() in shape.types and not is_lossless(column.delta_type, wanted):
+        raise Misfit(
+            f"types.{column.name}",
+            f"column {column.name} cannot be kept as {wanted} without losing values",
+            wanted,
+            expected=f"a type that holds every {column.delta_type}"
+            + (", such as string" if is_lossless(column.delta_type, "string") else ""),
+            next_step="choose a wider type; or keep the column and add a computed one that "
+            "converts it",
+        )
+    return wanted
 
 
 class TargetSpec(FrozenModel):

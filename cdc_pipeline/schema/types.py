@@ -8,13 +8,17 @@ Rules:
 - Names go to Delta as they are. One that Delta cannot hold, or that collides with another, stops
   its table by name: a renamed column would be a silent second truth.
 - The column's row of `binlog.column_types.TYPES` determines the type.
+
+Source: Delta 4.4, type widening.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
 from cdc_pipeline.frozen_model import FrozenModel
@@ -24,6 +28,23 @@ CDC_PREFIX: Final = "_cdc_"
 
 # Delta's own check of names, in force as long as column mapping is off (delta-spark 4.4).
 _NAME_CHARACTERS_REFUSED: Final = frozenset(" ,;{}()\n\t=")
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")  # from narrow to wide
+_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+# What Delta requires of a decimal that an integer column is widened to.
+_DIGITS_TO_WIDEN: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
+# Largest range of whole numbers that a float type holds without a loss.
+_EXACT_DIGITS: Final = {"float": 7, "double": 15}
+_OTHERS: Final = {
+    ("float", "double"),
+    ("date", "timestamp_ntz"),
+    ("string", "binary"),
+    *(
+        (kind, "string")
+        for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")
+    ),
+    *(("boolean", kind) for kind in INTEGERS),
+}
 _EXCLUDE: Final = "rename the column at the source, or add the table to tables.exclude"
 
 
@@ -99,3 +120,54 @@ def quoted_table(full_name: str) -> str:
 
 def quoted_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+# -- Delta's types ---------------------------------------------------------------------------------
+
+
+def common_type(target: str, new: str) -> str | None:
+    """To which `target` can be widened for `new` too; itself if it holds all its values."""
+    pair = {target, new}
+    if target == new:
+        return target
+    if pair <= set(INTEGERS):
+        return max(target, new, key=INTEGERS.index)
+    if "double" in pair and pair <= {"double", "float", "tinyint", "smallint", "int"}:
+        return "double"
+    if target == "date" and new == "timestamp_ntz":
+        return "timestamp_ntz"
+    had, wants = _digits(target, _DIGITS_TO_WIDEN), _digits(new, _DIGITS_TO_WIDEN)
+    if had is None or wants is None:
+        return None
+    whole, scale = max(had[0], wants[0]), max(had[1], wants[1])
+    if whole + scale > DECIMAL_DIGITS_MAX:
+        return None
+    return f"decimal({whole + scale},{scale})"
+
+
+def is_lossless(before: str, after: str) -> bool:
+    """Whether a Delta type has a distinct value for every value of another."""
+    if before == after or (before, after) in _OTHERS:
+        return True
+    digits = _digits(before)
+    if digits is None:
+        return False
+    whole, scale = digits
+    if after == "string":
+        return True
+    wider = _digits(after)
+    if wider is not None:
+        if before in INTEGERS and after in INTEGERS:
+            return INTEGERS.index(after) >= INTEGERS.index(before)
+        # An integer type holds one digit less than its largest number has.
+        room = wider[0] - (after in INTEGERS)
+        return room >= whole and wider[1] >= scale
+    return after in _EXACT_DIGITS and scale == 0 and whole <= _EXACT_DIGITS[after]
+
+
+def _digits(delta_type: str, of_integers: Mapping[str, int] = _DIGITS) -> tuple[int, int] | None:
+    """Before and after the decimal point; None of other types."""
+    if delta_type in of_integers:
+        return of_integers[delta_type], 0
+    match = _DECIMAL.fullmatch(delta_type)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else None

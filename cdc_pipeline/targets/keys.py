@@ -23,10 +23,10 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError, SchemaError, StagingError
+from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import keyless
 from cdc_pipeline.sink.modes.expand import check_images
 from cdc_pipeline.sink.target import Target
-from cdc_pipeline.targets.shape import shard_key
 
 SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
 

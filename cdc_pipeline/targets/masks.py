@@ -155,10 +155,6 @@ def fingerprint(mask: Mask) -> str:
     return mask.kind if mask.kind == "drop" else f"fixed:{mask.value!r}"
 
 
-def masked_type(mask: Mask | None, delta_type: str) -> str:
-    return "string" if mask is not None and mask.kind == "hash" else delta_type
-
-
 def _masked(array: pa.Array, column: Column, mask: Mask, there: NDArray[np.bool_]) -> pa.Array:
     if mask.kind == "hash":
         return hashed(array, _key(mask))

@@ -1,16 +1,10 @@
 """Shape a source table's rows for a target: leave columns out, retype, add.
 
-Order of a target's columns: those of the source that it takes, then the shard column, then computed
-ones.
-
 Rules:
-- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows
-  follow (`shape_rows`), under a schema that tells what they hold now.
+- Pure: a rule's shape gives the target's columns and key (`target_spec.shape_of`); rows follow
+  (`shape_rows`), under a schema that tells what they hold now.
 - Masks come before, at decode (`targets/masks.py`); computed columns and filters after, in
   Spark (`sink/modes/shape.py`).
-- A key column is taken, and masked by nothing but a hash (K14).
-- A type override loses nothing: every value of the source's type has a value of its own in the
-  other.
 - Rows of one source table have the order of its log; the shard column joins the key, so that rows
   of two tables never meet.
 - An expression needs the columns that it reads, and a filter every column: a row that enters has
@@ -20,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -36,27 +29,19 @@ from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
-from cdc_pipeline.schema.target_spec import ComputedColumn, RecordedShape
+from cdc_pipeline.schema.target_spec import (
+    ComputedColumn,
+    Misfit,
+    RecordedShape,
+    ShapedTable,
+    shape_of,
+)
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.targets.masks import fingerprint, masked_type
+from cdc_pipeline.targets.masks import fingerprint
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.row_policies import shape_invalid
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-_INTEGER_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-# Largest range of whole numbers that a float type holds without a loss.
-_EXACT_DIGITS: Final = {"float": 7, "double": 15}
-_OTHERS: Final = {
-    ("float", "double"),
-    ("date", "timestamp_ntz"),
-    ("string", "binary"),
-    *(
-        (kind, "string")
-        for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")
-    ),
-    *(("boolean", kind) for kind in _INTEGERS),
-}
 _KINDS: Final = {
     "boolean": Kind.BIT,
     "tinyint": Kind.INT8,
@@ -70,14 +55,6 @@ _KINDS: Final = {
     "timestamp": Kind.TIMESTAMP,
     "binary": Kind.BINARY,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ShapedTable:
-    """A source table as a target has it: columns in order, and key."""
-
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
 
 
 def recorded_shape(rule: TargetRule) -> RecordedShape | None:
@@ -101,111 +78,21 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
     )
 
 
-def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
-    """With their types in the target; ConfigError: a type override that could lose something."""
-    rule, taken = route.rule, []
-    types = {name.lower(): text for name, text in rule.types.items()}
-    for column in columns:
-        if not rule.takes(column.name):
-            continue
-        delta_type = masked_type(rule.mask_of(column.name), column.delta_type)
-        wanted = types.get(column.name.lower(), delta_type)
-        if wanted != delta_type and not is_lossless(delta_type, wanted):
-            raise ConfigError(
-                f"column {column.name} of {route.source} cannot be kept as {wanted} "
-                "without losing values",
-                table=route.source,
-                setting=f"{route.setting}.types.{column.name}",
-                expected=f"a type that holds every {delta_type}"
-                + (", such as string" if is_lossless(delta_type, "string") else ""),
-                got=wanted,
-                next_step="choose a wider type; or keep the column and add a computed one "
-                "that converts it",
-            )
-        taken.append(TargetColumn(name=column.name, delta_type=wanted))
-    return tuple(taken)
-
-
 def shape_table(
     route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
 ) -> ShapedTable:
-    """Raises ConfigError, with the path of the setting, if the rule does not fit the table."""
-    rule = route.rule
-    if rule.is_plain:
-        return ShapedTable(columns, key)
-    taken = _shape_columns(route, columns)
-    names = {column.name.lower() for column in taken}
-    for name in key:
-        mask = rule.mask_of(name)
-        if mask is not None and mask.kind != "hash":
-            what = f"{name} is in the key, where the only mask allowed is hash"
-            raise _misfit(route, f"masks.{name}", what, mask.kind)
-        if name.lower() not in names:
-            raise _misfit(
-                route, "columns", f"{name} is in the key and cannot be excluded", "excluded"
-            )
-    for setting, text in rule.expressions:
-        for name in read_expression(text).reads:
-            if name not in names:
-                raise _misfit(route, setting, f"`{name}` is not a column of the target", text)
-    added = [TargetColumn(name=rule.shard_column, delta_type="string")] if rule.shard_column else []
-    added += [
-        TargetColumn(name=name, delta_type=column.type) for name, column in rule.computed.items()
-    ]
-    for column in added:
-        if column.name.lower() in names:
-            setting = (
-                "shard_column" if column.name == rule.shard_column else f"computed.{column.name}"
-            )
-            raise _misfit(
-                route, setting, f"the table already has a column {column.name}", column.name
-            )
-    everything = (*taken, *added)
-    all_names = {column.name.lower() for column in everything}
-    for setting, placed in (("partition_by", rule.partition_by), ("cluster_by", rule.cluster_by)):
-        for name in placed:
-            if name.lower() not in all_names:
-                raise _misfit(route, setting, f"{name} is not a column of the target", name)
-    if rule.partition_by and all_names <= {name.lower() for name in rule.partition_by}:
-        raise _misfit(
-            route,
-            "partition_by",
-            "a table cannot be partitioned by all of its columns",
-            "all columns",
-        )
-    return ShapedTable(everything, (*key, rule.shard_column) if rule.shard_column else key)
-
-
-def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
-    """What a shape adds to the key."""
-    return (shape.shard_column,) if shape is not None and shape.shard_column else ()
-
-
-def is_lossless(before: str, after: str) -> bool:
-    """Whether a Delta type has a distinct value for every value of another."""
-    if before == after or (before, after) in _OTHERS:
-        return True
-    digits = _digits(before)
-    if digits is None:
-        return False
-    whole, scale = digits
-    if after == "string":
-        return True
-    wider = _digits(after)
-    if wider is not None:
-        if before in _INTEGERS and after in _INTEGERS:
-            return _INTEGERS.index(after) >= _INTEGERS.index(before)
-        # An integer type holds one digit less than its largest number has.
-        room = wider[0] - (after in _INTEGERS)
-        return room >= whole and wider[1] >= scale
-    return after in _EXACT_DIGITS and scale == 0 and whole <= _EXACT_DIGITS[after]
-
-
-def _digits(delta_type: str) -> tuple[int, int] | None:
-    if delta_type in _INTEGER_DIGITS:
-        return _INTEGER_DIGITS[delta_type], 0
-    match = _DECIMAL.fullmatch(delta_type)
-    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
+    """`shape_of` by a route's rule; ConfigError, with the path of the setting: it does not fit."""
+    try:
+        return shape_of(recorded_shape(route.rule), columns, key)
+    except Misfit as misfit:
+        raise ConfigError(
+            f"the rule does not fit {route.source}: {misfit.what}",
+            table=route.source,
+            setting=f"{route.setting}.{misfit.setting}",
+            expected=misfit.expected or None,
+            got=misfit.got,
+            next_step=misfit.next_step,
+        ) from None
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -366,13 +253,3 @@ def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
 
 def _bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
-
-
-def _misfit(route: Route, setting: str, what: str, got: str) -> ConfigError:
-    return ConfigError(
-        f"the rule does not fit {route.source}: {what}",
-        table=route.source,
-        setting=f"{route.setting}.{setting}",
-        got=got,
-        next_step="change the rule, or exclude the table from it (except: [...])",
-    )

@@ -38,7 +38,7 @@ from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
 from cdc_pipeline.schema.evolution.steps import AddColumn, DdlDecision, RenameColumn, WidenColumn
-from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec, shard_key
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
@@ -51,8 +51,7 @@ from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.route_checks import check_recorded, join_shard
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.row_policies import TablePolicy, policy_of, strictest_policy
-from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table, shard_key
-from cdc_pipeline.targets.shape_changes import shaped_change, unshaped
+from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
 _CREATES = frozenset(
@@ -148,24 +147,16 @@ class Targets(FollowedTargets):
     def _known(self, target: Target, source: str) -> KnownTable:
         spec = target.spec
         of = spec.sources[source]
-        others = [other for name, other in spec.sources.items() if name != source]
+        route = self.route_of(*split_table_name(source), target.name)
         return KnownTable(
             source=of,
-            target=unshaped(spec.columns, of, others, spec.shape),
-            shared=bool(others),
+            target=spec.columns,
+            shape=spec.shape,
+            others=tuple(other for name, other in spec.sources.items() if name != source),
             name=target.name,
+            setting="" if route is None or route.number < 0 else route.setting,
             by_key=_by_key(spec, of),
             follows=target.state.origin is not None,
-        )
-
-    def shaped_change(self, change: TableChange) -> TableChange:
-        """If it was judged with the source's columns; SchemaError: it contradicts the rule."""
-        target, source = self.now.targets[change.known.name], table_name(*change.table)
-        others = [of for name, of in target.spec.sources.items() if name != source]
-        if target.spec.shape is None and not others:
-            return change
-        return shaped_change(
-            change, self._route_to(source, target.name), target.spec.columns, others
         )
 
     def names_in(self, database: str) -> list[str]:

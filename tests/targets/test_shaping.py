@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
-from cdc_pipeline.schema.types import delta_type, target_columns
+from cdc_pipeline.schema.target_spec import ShapedTable
+from cdc_pipeline.schema.types import delta_type, is_lossless, target_columns
 from cdc_pipeline.sink.modes.expand import expand
 from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.shape import (
-    ShapedTable,
     check_rows,
     column_of,
-    is_lossless,
     recorded_shape,
     shape_rows,
     shape_table,

@@ -31,13 +31,13 @@ from cdc_pipeline.operations.verify.report import Step
 from cdc_pipeline.operations.verify.rows import SourceRows, recorded_of
 from cdc_pipeline.operations.verify.view import Exact, ProvenView, ViewLostError, changes_void_it
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
-from cdc_pipeline.targets.shape import shard_key
 from cdc_pipeline.targets.targets import Target, Targets
 from cdc_pipeline.text.table_names import split_table_name
 

@@ -105,8 +105,7 @@ class StatementRules:
 
         Args:
             place: of rows that the statement itself removes.
-            as_before: decides on tables as they were. The changes are then those of the source's
-                columns, not of the targets'.
+            as_before: decides on tables as they were.
 
         Raises:
             UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
@@ -154,8 +153,6 @@ class StatementRules:
                 replace(change, before=of_target.known(*change.table))
                 for change in decision.changes
             ]
-            if as_before is None:
-                changes = [targets.shaped_change(change) for change in changes]
             return replace(decision, changes=tuple(changes))
 
         decision = decide_for(0)
@@ -262,9 +259,7 @@ def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
         columns = tuple(
             c for c in source.columns if c.name in source.key or c.name.lower() not in sql
         )
-        without.append(
-            replace(now, source=source.model_copy(update={"columns": columns}), target=())
-        )
+        without.append(KnownTable(source.model_copy(update={"columns": columns}), name=now.name))
     return without
 
 

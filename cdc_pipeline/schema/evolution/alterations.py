@@ -1,5 +1,5 @@
-"""What an ALTER TABLE does to a target under its policies: steps, or why it cannot be applied (K13:
-no DDL passes in silence).
+"""What an ALTER TABLE says of a target's columns under its policies, or why it cannot be applied
+(K13: no DDL passes in silence). `difference.py` makes the steps of it.
 
 Rules:
 - An ALTER TABLE is one change: every action names columns as they were before it, and if one action
@@ -7,10 +7,6 @@ Rules:
 - Only changes that are certain from the text and the previous columns are applied. A change that
   rewrites values without row events is applied only if the new values are certain and the policy
   requests it; otherwise the table stops for a new snapshot.
-- A column that was dropped and kept is renamed when a new one takes its name, if the lake allows
-  that.
-- This module checks which Delta features the steps need: if one is not allowed, it does the next
-  best thing and reports that.
 """
 
 from __future__ import annotations
@@ -25,14 +21,18 @@ from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.published import published, without_literals
 from cdc_pipeline.schema.evolution.backfill import NULL, Backfill, backfill
+from cdc_pipeline.schema.evolution.difference import (
+    ColumnChange,
+    Refused,
+    difference,
+    widened_type,
+)
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
-    TYPE_WIDENING,
     KnownTable,
     StatementContext,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.evolution.value_changes import (
     ValueChange,
     ValueEffect,
@@ -48,7 +48,8 @@ from cdc_pipeline.schema.source_table import (
     holds_labels,
     resolved_column,
 )
-from cdc_pipeline.schema.types import check_column_names, delta_type
+from cdc_pipeline.schema.target_spec import Misfit, shape_of
+from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type
 from cdc_pipeline.text.table_names import table_name
 
 _A = ActionKind
@@ -119,6 +120,7 @@ class _Alter:
         self._policy = context.policy_of(self._table)
         self._used: dict[str, None] = {}
         self._notes: dict[str, None] = {}
+        self._not_null: list[str] = []  # columns where NULLs may have become another value
         self._kinds = {action.kind for action in statement.actions}
         self._changes = column_changes(
             statement.actions, [column.name for column in known.source.columns]
@@ -135,27 +137,34 @@ class _Alter:
         self._charset = default if converted is None else converted
 
     def run(self) -> Alteration:
+        context, table = self._context, self._table
         self._check_actions()
-        edit = TargetEdit(self._known, features=self._context.features)
         try:
-            self._apply(edit)
-        except Refused as refused:
-            raise self._context.unsupported(
-                refused.what, self._table, next_step=refused.next_step
-            ) from None
-        known = edit.result()
-        for columns in (known.source.columns, known.target_columns):
-            check_column_names(table_name(*self._table), [column.name for column in columns])
-        steps = edit.steps(seq=str(self._context.place.seq))
-        inexact = _A.PARTITION_ROWS in self._kinds
-        change = TableChange(self._table, known, steps, inexact=inexact)
-        if known.shared and any(
-            step.kind in ("fill_columns", "check_rows") for step in change.steps
-        ):
-            raise self._context.unsupported(
-                "a change of values in a target that other tables share", self._table
+            self._check_key()
+            self._check_generated()
+            after = difference(
+                self._known,
+                self._column_changes(),
+                self._changes.key,
+                features=context.features,
+                seq=str(context.place.seq),
             )
-        reason = "; ".join([*edit.descriptions, *self._notes]) or "changes nothing"
+            known = after.known
+            for columns in (known.source.columns, known.target_columns):
+                check_column_names(table_name(*table), [column.name for column in columns])
+            shape_of(known.shape, known.source.columns, known.source.key)
+        except Refused as refused:
+            raise context.unsupported(refused.what, table, next_step=refused.next_step) from None
+        except Misfit as misfit:
+            raise context.contradiction(self._known, table, misfit.what, misfit.setting) from None
+        inexact = _A.PARTITION_ROWS in self._kinds
+        change = TableChange(table, known, after.steps, inexact=inexact)
+        if known.shared and any(
+            step.kind in ("fill_columns", "check_rows") for step in after.steps
+        ):
+            what = "a change of values in a target that other tables share"
+            raise context.unsupported(what, table)
+        reason = "; ".join([*after.reasons, *self._notes]) or "changes nothing"
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
@@ -267,30 +276,33 @@ class _Alter:
         what = what if text is None else f"{what}: {text}"
         return self._context.unsupported(what, self._table, next_step)
 
-    # -- applying ----------------------------------------------------------------------------------
+    # -- columns -----------------------------------------------------------------------------------
 
-    def _apply(self, edit: TargetEdit) -> None:
-        changes = self._changes
-        self._check_key(edit)
-        self._check_generated()
-        for name in changes.dropped:
-            self._drop(name, edit)
-        if changes.renamed:
-            self._rename(edit)
+    def _column_changes(self) -> list[ColumnChange]:
+        said, columns = (
+            self._changes,
+            {column.name: column for column in self._known.source.columns},
+        )
+        changes = {name: self._dropped(name) for name in said.dropped}
+        if said.renamed:
+            self._check_renames()
+        for old, new in said.renamed.items():
+            after = columns[old].model_copy(update={"name": new})
+            changes[old] = ColumnChange(before=old, after=after)
         if _A.CONVERT_CHARSET in self._kinds:
             self._convert()
-        for old, definition in changes.changed.items():
-            self._retype(old, changes.name_after(old), definition, edit)
-        for definition in changes.added:
-            self._add(definition, edit)
-        if changes.key is not None:
-            names = {column.name.lower(): column.name for column in edit.columns}
-            edit.key = tuple(names.get(name.lower(), name) for name in changes.key)
+        for old, definition in said.changed.items():
+            changes[old] = self._retyped(old, said.name_after(old), definition)
+        for name in self._not_null:
+            change = changes.get(name) or ColumnChange(before=name, after=columns[name])
+            check = ("{c} IS NOT NULL", "NULLs were replaced by another value")
+            changes[name] = replace(change, checks=tuple(dict.fromkeys((check, *change.checks))))
+        return [*changes.values(), *map(self._added, said.added)]
 
-    def _check_key(self, edit: TargetEdit) -> None:
+    def _check_key(self) -> None:
         known, changes = self._known, self._changes
         for name in changes.key or ():
-            self._check_not_null(name, edit)
+            self._check_not_null(name)
         new_key = [name.lower() for name in changes.names_after(known.source.key)]
         may_be_null = [
             name
@@ -325,7 +337,7 @@ class _Alter:
             _setting("schema_changes.change_key", "apply (if the new key's columns already exist)"),
         )
 
-    def _check_not_null(self, name: str, edit: TargetEdit) -> None:
+    def _check_not_null(self, name: str) -> None:
         """NOT NULL of a primary key: outside strict mode, NULLs become another value."""
         old_names = {column.name.lower(): column.name for column in self._known.source.columns}
         old_names |= {new.lower(): old for old, new in self._changes.renamed.items()}
@@ -336,7 +348,7 @@ class _Alter:
         if old is None or (
             old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)
         ):
-            edit.check(old_name, "{c} IS NOT NULL", "NULLs were replaced by another value")
+            self._not_null.append(old_name)
 
     def _is_strict(self) -> bool:
         # INSERT ... SELECT into a shadow adjusts values as in a non-strict session.
@@ -383,16 +395,16 @@ class _Alter:
                     f"write ALGORITHM=INPLACE or INSTANT in statements on this table; {RELOAD}",
                 )
 
-    def _drop(self, name: str, edit: TargetEdit) -> None:
+    def _dropped(self, name: str) -> ColumnChange:
         policy = self._use("drop_column")
         if policy == "stop":
             raise Refused(
                 f"column `{name}` of a captured table is dropped",
                 _setting("schema_changes.drop_column", "keep or apply"),
             )
-        edit.drop(name, keep=policy == "keep")
+        return ColumnChange(before=name, stays=policy == "keep")
 
-    def _rename(self, edit: TargetEdit) -> None:
+    def _check_renames(self) -> None:
         renamed = self._changes.renamed
         pairs = ", ".join(f"`{old}` to `{new}`" for old, new in renamed.items())
         self._check_policy(f"columns of a captured table are renamed: {pairs}", "evolve")
@@ -400,7 +412,6 @@ class _Alter:
             raise Refused(
                 f"a copy into a shadow table may not keep the values of renamed columns: {pairs}"
             )
-        edit.rename(renamed)
 
     def _convert(self) -> None:
         if self._charset in ("", "binary"):
@@ -430,59 +441,41 @@ class _Alter:
             )
         return keeps_text(column.charset, self._charset, strict=self._is_strict())
 
-    def _retype(
-        self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit
-    ) -> None:
+    def _retyped(self, old_name: str, name: str, definition: ColumnDefinition) -> ColumnChange:
         column = self._resolved(definition)
         definition = replace(definition, column=column)
-        new_type = delta_type(column)
+        after = TargetColumn(name=name, delta_type=delta_type(column))
         old = self._old_column(old_name)
         if old is None:
-            change = ValueChange(
-                ValueEffect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown"
-            )
+            reason = f"the former type of `{old_name}` is unknown"
+            change = ValueChange(ValueEffect.UNKNOWN, reason=reason)
         else:
-            change = value_change(
-                old, definition, replace(self._statement.modes, strict=self._is_strict())
-            )
-        if change.effect in (ValueEffect.SAME, ValueEffect.RETYPED):
-            for condition, reason in change.checks:
-                edit.check(old_name, condition, reason)
-            if change.effect is ValueEffect.SAME:
-                edit.descriptions.append(f"`{name}` keeps its values and its type")
-                return
-            value = f"CAST({{c}} AS {new_type})"
-            holds = edit.holds(name, new_type)
-            if holds or edit.could_widen(name, new_type):
+            modes = replace(self._statement.modes, strict=self._is_strict())
+            change = value_change(old, definition, modes)
+        retyped = ColumnChange(before=old_name, after=after, checks=change.checks)
+        if change.effect is ValueEffect.SAME:
+            return retyped
+        if change.effect is ValueEffect.RETYPED:
+            if widened_type(self._known, old_name, after) is not None:
                 self._check_policy(f"`{name}` becomes {definition.sql_type}", "evolve", "careful")
-                if holds or TYPE_WIDENING in self._context.features:
-                    edit.retype(name, new_type)
-                else:
-                    edit.descriptions.append(
-                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new "
-                        "column replaces it"
-                    )
-                    edit.rewrite(name, new_type, value)
-                return
-            change = replace(change, effect=ValueEffect.REWRITTEN, value=value, checks=())
+                return retyped
+            value = f"CAST({{c}} AS {after.delta_type})"
+            change = replace(change, effect=ValueEffect.REWRITTEN, value=value)
+        is_certain = change.effect is ValueEffect.REWRITTEN
         policy = self._use("incompatible")
-        way_out = _setting(
-            "schema_changes.incompatible",
-            "new_column" + (" or rewrite" if change.effect is ValueEffect.REWRITTEN else ""),
-        )
         what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
         if change.reason:
             what += f" ({change.reason})"
-        if policy == "rewrite" and change.effect is ValueEffect.REWRITTEN:
-            for condition, reason in change.checks:
-                edit.check(old_name, condition, reason)
-            edit.rewrite(name, new_type, change.value)
-        elif policy == "new_column":
-            if old_name in self._known.source.key or name in self._known.source.key:
-                raise Refused(f"{what}, and the column is in the key")
-            edit.new_version(name, new_type)
-        else:
-            raise Refused(f"{what}: the table needs a new snapshot", way_out)
+        if policy == "rewrite" and is_certain:
+            return replace(retyped, value=change.value)
+        if policy != "new_column":
+            raise Refused(
+                f"{what}: the table needs a new snapshot",
+                _setting("schema_changes.incompatible", "new_column" + " or rewrite" * is_certain),
+            )
+        if old_name in self._known.source.key or name in self._known.source.key:
+            raise Refused(f"{what}, and the column is in the key")
+        return replace(retyped, checks=(), stays=True)
 
     def _resolved(self, definition: ColumnDefinition) -> Column:
         return resolved_column(definition, self._charset, is_mariadb=self._statement.is_mariadb)
@@ -497,7 +490,7 @@ class _Alter:
         recorded = next(c for c in self._known.source.columns if c.name == name)
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
-    def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
+    def _added(self, definition: ColumnDefinition) -> ColumnChange:
         self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         column = self._resolved(definition)
         value = backfill(replace(definition, column=column), modes=self._statement.modes)
@@ -510,7 +503,8 @@ class _Alter:
                 f"column `{definition.name}` gives existing rows values that the journal does "
                 f"not hold ({value.refused}): the table needs a new snapshot"
             )
-        edit.add(definition.name, delta_type(column), value.sql)
+        after = TargetColumn(name=definition.name, delta_type=delta_type(column))
+        return ColumnChange(after=after, value=value.sql)
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
-from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
+from cdc_pipeline.errors import ContentUnknownError, SchemaError, UnsupportedDdlError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
@@ -24,7 +24,7 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.source_table import SourceTable
-from cdc_pipeline.schema.target_spec import RecordedSource
+from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
 
@@ -78,8 +78,10 @@ class KnownTable:
     Attributes:
         target: the target's columns; () if they are the source's. Includes dropped columns that
             are kept; types may be wider than the source's.
-        shared: other source tables have rows in the target.
+        shape: how its rule makes its columns of the source's.
+        others: source tables that have rows in the target, too.
         name: of the target, if the source table has several.
+        setting: the path of its rule; "" without one.
         by_key: the target finds its rows by the source's key.
         follows: an earlier RENAME separated the target's name from its table's, and the target
             still follows that table (K28: a name shows its table).
@@ -87,8 +89,10 @@ class KnownTable:
 
     source: RecordedSource
     target: tuple[TargetColumn, ...] = ()
-    shared: bool = False
+    shape: RecordedShape | None = None
+    others: tuple[RecordedSource, ...] = ()
     name: str = ""
+    setting: str = ""
     by_key: bool = True
     follows: bool = False
 
@@ -99,6 +103,10 @@ class KnownTable:
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
         return self.target or self.source.columns
+
+    @property
+    def shared(self) -> bool:
+        return bool(self.others)
 
     def target_name(self, column: str) -> str:
         """The target's column that holds a source column's values."""
@@ -323,6 +331,19 @@ class StatementContext:
             expected="binlog_format=ROW in every session",
             got=published(statement),
             next_step=f"SET GLOBAL binlog_format = 'ROW', and end all older sessions{proof}",
+        )
+
+    def contradiction(
+        self, known: KnownTable, table: TableName, what: str, setting: str
+    ) -> SchemaError:
+        """Of the statement and the rule of a target."""
+        at = f"{known.setting}.{setting}" if known.setting else "targets"
+        return SchemaError(
+            f"a statement and the rule of target {known.name} contradict each other: {what} ({at})",
+            table=table_name(*table),
+            setting=at,
+            next_step="take a new snapshot under a rule for the new columns: give the rule "
+            "another `name`, and start a capture after this statement",
         )
 
     def unsupported(

@@ -75,6 +75,9 @@ def create(context: StatementContext) -> Decision:
             "applied", f"creates the target with {len(created.columns)} columns"
         )
         return replace(decision, creates=(created,))
+    if known.shared:
+        what = "its table is recreated, and others share the target"
+        raise context.contradiction(known, table, what, "shard_column")
     decision = context.decided(
         "applied", f"recreates the target, empty, with {len(created.columns)} columns"
     )
@@ -266,6 +269,9 @@ def renamed(context: StatementContext) -> Decision:
             raise context.unsupported(
                 f"a captured table takes the name {table_name(*new)}, which has a target", table
             )
+        if known.shape is not None and known.shape.shard_column:
+            what = "a shard is renamed, but its rows are identified by its name"
+            raise context.contradiction(known, table, what, "shard_value")
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}

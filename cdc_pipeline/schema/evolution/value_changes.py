@@ -11,7 +11,7 @@ Rules:
 - What is not in this table is unknown. `make campaign NAME=values` tests each pair of types on both
   servers.
 
-Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE); Delta 4.4, type widening.
+Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE).
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.text.spark_sql import text_literal
 
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-# Decimal digits that Delta requires of a decimal that an integer column is widened to.
-_DIGITS: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
-_RANKS: Final = {"tinyint": 0, "smallint": 1, "int": 2, "bigint": 3}
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
 _UNICODE: Final = "utf8mb4"
@@ -371,41 +367,4 @@ def _fractions(old: Column, new: Column) -> ValueChange:
     return ValueChange(
         ValueEffect.SAME,
         checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),),
-    )
-
-
-# -- Delta's types ---------------------------------------------------------------------------------
-
-
-def common_type(target: str, new: str) -> str | None:
-    """To which `target` can be widened for `new` too; itself if it holds all its values."""
-    if target == new:
-        return target
-    if target in _RANKS and new in _RANKS:
-        return target if _RANKS[target] >= _RANKS[new] else new
-    if {target, new} == {"float", "double"}:
-        return "double"
-    if target in ("tinyint", "smallint", "int") and new == "double":
-        return "double"
-    if target == "double" and new in ("tinyint", "smallint", "int"):
-        return "double"
-    if target == "date" and new == "timestamp_ntz":
-        return "timestamp_ntz"
-    had, wants = _sizes(target), _sizes(new)
-    if had is None or wants is None:
-        return None
-    whole, scale = max(had[0], wants[0]), max(had[1], wants[1])
-    if whole + scale > DECIMAL_DIGITS_MAX:
-        return None
-    return f"decimal({whole + scale},{scale})"
-
-
-def _sizes(delta: str) -> tuple[int, int] | None:
-    if delta in _DIGITS:
-        return _DIGITS[delta], 0
-    decimal_match = _DECIMAL.fullmatch(delta)
-    return (
-        None
-        if decimal_match is None
-        else (int(decimal_match[1]) - int(decimal_match[2]), int(decimal_match[2]))
     )

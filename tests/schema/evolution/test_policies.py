@@ -488,7 +488,7 @@ def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_cata
 
 
 def test_k13_other_tables_of_a_target_keep_values_from_being_changed() -> None:
-    shared = replace(KNOWN, shared=True)
+    shared = replace(KNOWN, others=(KNOWN.source,))
     assert changed("ALTER TABLE t ADD q INT", known=shared).steps
     for sql in ("ALTER TABLE t ADD q INT DEFAULT 5", "TRUNCATE t"):
         with pytest.raises(UnsupportedDdlError, match="share"):

@@ -17,11 +17,11 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.value_changes import (
     ValueChange,
     ValueEffect,
-    common_type,
     is_lossless,
     value_change,
 )
 from cdc_pipeline.schema.source_table import resolved_column
+from cdc_pipeline.schema.types import common_type
 from tests.servers import Server
 
 # old definition | new definition | values, as SQL
