@@ -35,6 +35,10 @@ class Transactions:
     def __len__(self) -> int:
         return len(self.hashes)
 
+    def since(self, time_us: int) -> Transactions:
+        is_later = self.commit_us >= time_us
+        return Transactions(self.hashes[is_later], self.commit_us[is_later])
+
 
 @dataclass(frozen=True, slots=True)
 class OverlapMatch:

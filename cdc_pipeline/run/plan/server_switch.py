@@ -12,6 +12,8 @@ Rules:
   than all of it (`capture/capture_session.py`). A run that ends before that publishes nothing and
   says so: the next run begins at the same place. A DDL in there that the targets already have is
   recorded, not run again.
+- A log that goes on, but has none of the last transactions, may lack others, too: a server that did
+  not log what it replicated has changes that its log does not show. Such a start is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import LakeStateError, SourceIdentityError
 from cdc_pipeline.lake.paths import LakePaths, replace_file
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.overlap import Transactions, match_overlap
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.context import OverlapResult
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.run.plan.limits import transaction_end_rows
 from cdc_pipeline.source.protocol import Source
 
@@ -177,7 +180,10 @@ def overlap_of(
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState
 ) -> Callable[[Position], OverlapResult]:
-    """Return what compares a log from a place on with the history; LakeStateError: damaged."""
+    """Return what compares a log from a place on with the history.
+
+    Raises LakeStateError: the history is damaged; SourceIdentityError: the log has none of it.
+    """
 
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
@@ -199,7 +205,10 @@ def build_overlap(
         match = match_overlap(history.transactions, stream)
         position = places[match.skipped - 1] if match.skipped else found
         reason = f"{match.skipped} transactions from {found} on were applied already"
-        lost = _lost(history.transactions, stream, since_us=until_us - interval_us)
+        recent = history.transactions.since(until_us - interval_us)
+        lost = _lost(recent, stream)
+        if len(stream) and 0 < lost == len(recent):
+            raise _unrelated(config, source, found, lost)
         if lost:
             reason += (
                 f"; {lost} others that were applied are not in its log: what only they changed "
@@ -219,10 +228,26 @@ def build_overlap(
     return overlap
 
 
-def _lost(history: Transactions, stream: Transactions, *, since_us: int) -> int:
+def _lost(history: Transactions, stream: Transactions) -> int:
     stream_hashes = set(map(tuple, stream.hashes.tolist()))
-    recent = history.hashes[history.commit_us >= since_us].tolist()
-    return sum(tuple(hashed) not in stream_hashes for hashed in recent)
+    return sum(tuple(hashed) not in stream_hashes for hashed in history.hashes.tolist())
+
+
+def _unrelated(
+    config: PipelineConfig, source: Source, found: Position, count: int
+) -> SourceIdentityError:
+    return SourceIdentityError(
+        f"the log of {source.identity} has none of the last transactions that were applied: it may "
+        "lack later ones of the old server, too",
+        journal=found.journal,
+        offset=found.offset,
+        expected=f"at least one of the last {count}, which a replica logs with "
+        "log_replica_updates = ON (MariaDB: log_slave_updates)",
+        got=f"only others from {found} on",
+        next_step="if it is a replica that lags, run again when it has caught up; if the last "
+        "transactions never reached it, raise source.fallback_interval_s, so that earlier ones are "
+        f"compared. Otherwise {begin_again(config.name)}",
+    )
 
 
 class _Positions:

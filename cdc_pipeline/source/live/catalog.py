@@ -17,15 +17,15 @@ Source: MySQL 9.7 manual, 28.3 (information_schema).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.chunk import Role
+from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables.server_columns import own_key
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
@@ -33,13 +33,13 @@ from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl.ddl import parse_logged
-from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
-from cdc_pipeline.text.table_names import NameRule, split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 _READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
@@ -172,8 +172,8 @@ def _placed_catalog(
         if server.flavor == "mariadb":
             _wait_for_ddl(server, server_catalog.tables)
         end = server.end_position()
-        met: dict[tuple[str, str], tuple[str, int]] = {}
-        _scan(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
+        statements = logged_statements(source, at, end, is_mariadb=server.flavor == "mariadb")
+        met = _last_ddl(statements, captured)
         at = end
         for table in met if _ALL not in met else [*met, *server_catalog.tables]:
             seen[table] = max(
@@ -206,41 +206,32 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
                 server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 
 
-def _scan(
-    source: Source,
-    start: Position,
-    end: Position,
-    seen: dict[tuple[str, str], tuple[str, int]],
-    captured: Callable[[str, str], bool],
-    *,
-    is_mariadb: bool,
-) -> None:
-    """Add the DDL of captured tables, keeping the last of each table."""
-    transactions = TransactionPass()
+def logged_statements(
+    source: Source, start: Position, end: Position, *, is_mariadb: bool
+) -> Iterator[tuple[Query, Statement, tuple[str, int]]]:
+    """Each with its journal and offset, in the order of the log."""
+    transactions, names = TransactionPass(), source.identity.names
     with closing(source.chunks(start, end)) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
-            _add_ddl(chunk, seen, captured, is_mariadb=is_mariadb, names=source.identity.names)
+            for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
+                query = parse_query(chunk, row)
+                statement = parse_logged(query, is_mariadb=is_mariadb, names=names)
+                yield query, statement, (chunk.journal, int(chunk.events["offset"][row]))
 
 
-def _add_ddl(
-    chunk: Chunk,
-    seen: dict[tuple[str, str], tuple[str, int]],
+def _last_ddl(
+    statements: Iterable[tuple[Query, Statement, tuple[str, int]]],
     captured: Callable[[str, str], bool],
-    *,
-    is_mariadb: bool,
-    names: NameRule,
-) -> None:
-    for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
-        query = parse_query(chunk, row)
-        statement = parse_logged(query, is_mariadb=is_mariadb, names=names)
-        place = chunk.journal, int(chunk.events["offset"][row])
+) -> dict[tuple[str, str], tuple[str, int]]:
+    """The place of each captured table's last DDL."""
+    last: dict[tuple[str, str], tuple[str, int]] = {}
+    for _, statement, place in statements:
         if statement.kind in (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE):
-            seen[statement.database, ""] = place
+            last[statement.database, ""] = place
         if statement.kind not in TOUCHING or statement.temporary:
             continue
         if statement.kind in (StatementKind.UNKNOWN, StatementKind.DROP_DATABASE):
-            seen[_ALL] = place
-        for table in statement.tables:
-            if captured(*table):
-                seen[table] = place
+            last[_ALL] = place
+        last.update((table, place) for table in statement.tables if captured(*table))
+    return last

@@ -14,23 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Final
 
-import numpy as np
-
-from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.events.query import parse_query
-from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
 from cdc_pipeline.source.live.answers import AnswerRow
+from cdc_pipeline.source.live.catalog import logged_statements
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.text.table_names import NameRule
 
 _K = StatementKind
 _NEEDED: Final = frozenset({"SELECT", "TRIGGER", "SHOW VIEW"})
@@ -75,7 +68,8 @@ def placed_programs(
             for kind, sql in _QUERIES
             for row in server.rows(sql)
         ]
-        return StoredPrograms(programs, _disturbances(source, since, server.end_position()))
+        is_mariadb, end = server.flavor == "mariadb", server.end_position()
+        return StoredPrograms(programs, _disturbances(source, since, end, is_mariadb=is_mariadb))
     except StatementError as error:
         raise server.unexpected(error) from None
 
@@ -96,27 +90,16 @@ def _sees_all(server: ServerConnection) -> bool:
     return granted >= _NEEDED or "ALL PRIVILEGES" in granted
 
 
-def _disturbances(source: Source, since: Position, end: Position) -> list[Disturbance]:
-    transactions = TransactionPass()
-    disturbances: list[Disturbance] = []
-    with closing(source.chunks(since, end)) as chunks:
-        for chunk in chunks:
-            transactions.apply(chunk)
-            disturbances += _of_chunk(chunk, source.identity.names)
-    return disturbances
-
-
-def _of_chunk(chunk: Chunk, names: NameRule) -> Iterator[Disturbance]:
-    for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
-        query = parse_query(chunk, row)
-        statement = parse_logged(query, is_mariadb=chunk.journal_format.is_mariadb, names=names)
-        offset = int(chunk.events["offset"][row])
+def _disturbances(
+    source: Source, since: Position, end: Position, *, is_mariadb: bool
+) -> Iterator[Disturbance]:
+    for query, statement, place in logged_statements(source, since, end, is_mariadb=is_mariadb):
         is_new = statement.verb.startswith("CREATE") and not statement.or_replace
         if statement.drops_database or (statement.kind in _CHANGES and not is_new):
-            yield Disturbance(chunk.journal, offset, "")
+            yield Disturbance(*place, "")
         elif statement.kind in _MOVES and not statement.temporary:
             # A key that is dropped no longer leads from its parent, whose name is not in the text.
             keys = "FOREIGN" in query.sql.upper()
             if keys or statement.kind is not _K.ALTER_TABLE or statement.renames:
                 for _, table in (("", ""),) if keys else statement.tables:
-                    yield Disturbance(chunk.journal, offset, table)
+                    yield Disturbance(*place, table)

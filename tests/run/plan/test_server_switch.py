@@ -14,7 +14,7 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     TransactionsBoundConfig,
 )
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import LakeStateError, SourceIdentityError
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.start.context import OverlapResult
 from cdc_pipeline.run.capture.capture import capture
@@ -109,6 +109,20 @@ def test_k7_a_replica_that_lacks_some_holds_the_cuts_back(
     assert result.until_us is not None
     assert result.until_us >= last_us
     assert (result.position.journal, result.position.offset) == end
+
+
+def test_k7_a_log_with_none_of_the_last_transactions_is_refused(
+    pair: ReplicaPair, tmp_path: Path
+) -> None:
+    """As of a replica with log_replica_updates = OFF: what came last may be missing, too."""
+    config = config_of(pair.primary, tmp_path / "lake")
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    pair.promote()
+    pair.primary.execute("RESET BINARY LOGS AND GTIDS")
+    pair.primary.execute("INSERT INTO shop.t VALUES (200, 0)")
+    with pytest.raises(SourceIdentityError, match="none of the last transactions"):
+        overlap_with(config, pair.primary, cursors)
 
 
 @pytest.mark.whole

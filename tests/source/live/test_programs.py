@@ -23,6 +23,7 @@ def test_k29_a_rename_is_seen_in_the_mode_of_its_session(sql_mode: int, is_renam
     status = b"\x01" + struct.pack("<Q", sql_mode)
     chunk = JournalBuilder().fde().gtid().add(EventType.QUERY, query_body(sql, "d", status)).chunk()
     server: Any = SimpleNamespace(
+        flavor="mysql",
         query=lambda _sql: ((), [("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`",)]),
         rows=lambda _sql: [],
         end_position=lambda: Position(chunk.journal, chunk.end_offset),
