@@ -142,7 +142,7 @@ def test_a_capture_keeps_its_cursor_in_the_lake(tmp_path: Path) -> None:
     assert not first.spark_started
     assert first.cursor is not None
     second = cdc_pipeline.capture(cdc_pipeline.load_config(file))
-    assert second.plan.start_offset == first.cursor.position.offset == middle["offset"]
+    assert second.plan.start.offset == first.cursor.position.offset == middle["offset"]
     kept = build_lake_cursors(cdc_pipeline.load_config(file)).read()
     assert kept is not None
     assert second.cursor is not None

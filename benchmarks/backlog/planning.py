@@ -87,4 +87,4 @@ def _planned(way: Way, archive: Archive, folder: Path) -> str:
             "sink": {"lake_path": folder / "lake"},
         }
     )
-    return plan(config, cursors=MemoryCursorStore(cursor)).start_journal
+    return plan(config, cursors=MemoryCursorStore(cursor)).start.journal

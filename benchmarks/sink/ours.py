@@ -17,6 +17,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig, SparkConfig
 from cdc_pipeline.lake.records import BatchRecord, Interval
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
@@ -130,10 +131,8 @@ class _Batches:
                 batch.add(rows, target)
         start = 1000 * self._number
         interval = Interval(
-            start_journal="b.000007",
-            start_offset=start,
-            end_journal="b.000007",
-            end_offset=start + 1000,
+            start=Position("b.000007", start),
+            end=Position("b.000007", start + 1000),
         )
         cursor = CursorState(
             source="bench",
@@ -144,6 +143,10 @@ class _Batches:
             offset=start + 1000,
         )
         head = BatchRecord(
-            source=cursor.source, batch_number=self._number, interval=interval, cursor_after=cursor
+            source=cursor.source,
+            batch_number=self._number,
+            start=interval.start,
+            interval=interval,
+            cursor_after=cursor,
         )
         return batch.record(head)

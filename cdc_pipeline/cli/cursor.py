@@ -228,9 +228,8 @@ def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
     rows.add_row("they agree", "yes" if view.agrees else "no")
     rows.add_row("next run", f"stops: {view.next_run}" if view.stops else view.next_run)
     if view.oldest_needed is not None:
-        rows.add_row(
-            "needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}"
-        )
+        needed = view.oldest_needed
+        rows.add_row("needed", f"the log from {needed.position} on, by {needed.name}")
     for number, event in enumerate(skipped):
         rows.add_row("ignored" if number == 0 else "", event)
     results().print(rows)

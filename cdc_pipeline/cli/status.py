@@ -155,10 +155,10 @@ def _show(status: SourceStatus) -> None:
     )
     if status.gtid_set:
         out.print(f"  gtids   {status.gtid_set}", soft_wrap=True)
-    if status.oldest_needed is not None and status.oldest_needed.consumer != "cursor":
+    if status.oldest_needed is not None and status.oldest_needed.name != "cursor":
         oldest = status.oldest_needed
         out.print(
-            f"  needed  from {oldest} on, by {oldest.consumer}: the source must keep it",
+            f"  needed  from {oldest.position} on, by {oldest.name}: the source must keep it",
             soft_wrap=True,
         )
     for xa in status.open_xa:

@@ -17,7 +17,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import BatchRecord, CutTable, EarlierLayout, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
@@ -59,7 +58,7 @@ def earlier_layouts_after(
     if not names and not keys:
         return followed
     interval = record.interval
-    seq = seq_of_place(record.cursor_after.epoch, interval.end_journal, interval.end_offset)
+    seq = interval.end.seq(record.cursor_after.epoch)
     return (*followed, EarlierLayout(seq=str(seq), names=names, keys=keys))
 
 

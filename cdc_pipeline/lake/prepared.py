@@ -148,9 +148,7 @@ class XaParking:
         """
         assert self._pieces is None
         folder = self._paths.xa / f"{self._epoch}-{folder_name(journal)}-{offset}"
-        entry = OpenXa(
-            xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset, epoch=self._epoch
-        )
+        entry = OpenXa(xid="", gtid=gtid, begin=Position(journal, offset), epoch=self._epoch)
         self._pieces = _Parked(entry, folder)
 
     def add(self, rows: DecodedRows) -> None:
@@ -228,8 +226,7 @@ class XaParking:
         return tuple(parked.entry for parked in self._open.values())
 
     def begin_of(self, xid: str) -> Position:
-        entry = self._open[xid].entry
-        return Position(entry.prepared_journal, entry.prepared_offset)
+        return self._open[xid].entry.begin
 
     def rows_of(self, xid: str) -> dict[str, int]:
         """How many rows of a prepared transaction wait, by source table."""
@@ -335,11 +332,7 @@ class XaParking:
 
 def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
     """The first event of the oldest of some prepared transactions of one epoch, or None."""
-    begins = [
-        Position(entry.prepared_journal, entry.prepared_offset)
-        for entry in open_xa
-        if entry.epoch == epoch
-    ]
+    begins = [entry.begin for entry in open_xa if entry.epoch == epoch]
     return min(begins, key=lambda begin: begin.order, default=None)
 
 
@@ -395,8 +388,8 @@ def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
         expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
         got=found,
         next_step="restore this file from a backup of the lake; or move the cursor back to "
-        f"before the prepare, in {entry.prepared_journal} at offset "
-        f"{entry.prepared_offset}, while that journal still exists",
+        f"before the prepare, in {entry.begin.journal} at offset {entry.begin.offset}, while that "
+        "journal still exists",
     )
 
 

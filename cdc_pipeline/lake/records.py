@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal
 
 from pydantic import (
@@ -21,8 +22,7 @@ from pydantic import (
 )
 
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.cursor import CursorState, Place, ResumePlace
 from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -49,10 +49,8 @@ __all__ = [
 class Interval(FrozenModel):
     """A contiguous part of the log: from start (included) to end (excluded)."""
 
-    start_journal: str
-    start_offset: int
-    end_journal: str
-    end_offset: int
+    start: Place
+    end: Place
     transactions_seen: int = 0
     transactions_applied: int = 0  # those with at least one row or DDL of a captured table
     events_seen: int = 0
@@ -70,6 +68,18 @@ class Interval(FrozenModel):
     statements_suspended: int = 0  # DDL of suspended tables, likewise
     # of unknown types, flagged ignorable
     ignorable_events: dict[str, int] = Field(default_factory=dict)
+
+    def then(self, following: Interval) -> Interval:
+        """Both, counted together."""
+        counts = {
+            name: getattr(self, name) + getattr(following, name)
+            for name, field in Interval.model_fields.items()
+            if field.annotation is int
+        }
+        ignorable = Counter(self.ignorable_events) + Counter(following.ignorable_events)
+        return Interval(
+            start=self.start, end=following.end, ignorable_events=dict(ignorable), **counts
+        )
 
 
 BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "snapshot", "repair"]
@@ -276,16 +286,17 @@ class BatchRecord(FrozenModel):
     person has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``snapshot``
     brings rows that were read from the source's tables, or swaps a loaded table into its
     target's place. A ``repair`` brings rows that a comparison with the source found, or restores
-    a table's own rows. Of these only ``cursor_set`` moves the cursor. `start_...` is the
-    position of a target that the batch has to leave behind: the interval's start, or before the
-    begin of an XA transaction that was prepared and open there (K8).
+    a table's own rows. Of these only ``cursor_set`` moves the cursor. `start` is the position of
+    a target that the batch has to leave behind: the interval's start, or before the begin of an
+    XA transaction that was prepared and open there (K8).
     """
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     source: str
     batch_number: int
     kind: BatchKind = "batch"
     run_id: str = ""
+    start: ResumePlace
     interval: Interval
     # The cursor as it will be after the batch, without the table versions of `targets`, which the
     # merges determine.
@@ -295,34 +306,11 @@ class BatchRecord(FrozenModel):
     targets: tuple[RecordedTarget, ...] = ()
     # tables that are not captured any more: their targets leave the cursor
     dropped: tuple[str, ...] = ()
-    start_journal: str = ""
-    start_offset: int = 4
-    start_gtid_set: str = ""
-    start_journal_created_s: int = 0
     # rows that could not be applied (`lake/quarantine.py`)
     quarantine: tuple[QuarantineFile, ...] = ()
     quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
-
-    @property
-    def start(self) -> Position:
-        return Position(
-            journal=self.start_journal,
-            offset=self.start_offset,
-            gtid_set=self.start_gtid_set,
-            journal_created_s=self.start_journal_created_s,
-        )
-
-    def starting_at(self, start: Position) -> BatchRecord:
-        return self.model_copy(
-            update={
-                "start_journal": start.journal,
-                "start_offset": start.offset,
-                "start_gtid_set": start.gtid_set,
-                "start_journal_created_s": start.journal_created_s,
-            }
-        )
 
 
 class TableFacts(_HasSpec):
@@ -367,7 +355,7 @@ class Cut(FrozenModel):
     """All targets of a source at one transaction end. Its file refers by numbers into `facts_files`
     to `TableFacts`, with what seldom changes of the cursor's `TargetState`s."""
 
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     source: str
     batch_number: int
     kind: BatchKind = "batch"

@@ -70,8 +70,8 @@ def _past(cut: Cut) -> PastBatch:
         what=_WHAT[cut.kind],
         published_at=time_of(cut.published_at_us),
         source_time=None if cut.source_time_us < 0 else time_of(cut.source_time_us),
-        start=f"{interval.start_journal}:{interval.start_offset}",
-        end=f"{interval.end_journal}:{interval.end_offset}",
+        start=str(interval.start),
+        end=str(interval.end),
         transactions=interval.transactions_applied,
         changed={
             name: table.row_changes for name, table in cut.tables.items() if table.row_changes

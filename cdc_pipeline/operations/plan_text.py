@@ -20,14 +20,14 @@ def plan_rows(plan: CapturePlan, *, is_live: bool) -> Iterator[tuple[str, str]]:
     from cdc_pipeline.run.plan.feature_plan import feature_lines
 
     yield ("server", plan.identity)
-    yield ("start", f"{plan.start_journal}:{plan.start_offset}")
+    yield ("start", str(plan.start))
     for number, reason in enumerate(plan.start_reasons):
         yield ("because" if number == 0 else "", reason)
-    if plan.start_gtid_set:
-        yield ("executed", plan.start_gtid_set)
+    if plan.start.gtid_set:
+        yield ("executed", plan.start.gtid_set)
     if plan.limit:
         yield ("end", plan.limit)
-    yield ("at the latest" if plan.limit else "end", f"{plan.end_journal}:{plan.end_offset}")
+    yield ("at the latest" if plan.limit else "end", str(plan.end))
     yield (
         "because",
         "the log ended there when the run was planned" if plan.limit else plan.end_reason,
@@ -59,7 +59,8 @@ def plan_rows(plan: CapturePlan, *, is_live: bool) -> Iterator[tuple[str, str]]:
     if plan.oldest_needed is not None:
         yield (
             "needed",
-            f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}",
+            f"the log from {plan.oldest_needed.position} on, by "
+            f"{_consumer(plan.oldest_needed.name)}",
         )
     if plan.partial_tables:
         yield ("partial", listed(plan.partial_tables))
@@ -107,10 +108,7 @@ def xa_line(xa: OpenXa) -> str:
             " since "
             f"{datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
         )
-    return (
-        f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, "
-        f"{count_of(xa.rows, 'row')} parked"
-    )
+    return f"{xa.xid}{since}, {xa.begin}, {count_of(xa.rows, 'row')} parked"
 
 
 def operation_line(operation: OperationStatus) -> str:

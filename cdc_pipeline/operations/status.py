@@ -21,9 +21,10 @@ from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_needed, why_parted
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
-from cdc_pipeline.run.report import NeededPosition, needed_position, quarantined
+from cdc_pipeline.run.report import needed_position, quarantined
 
 
 class TableStatus(FrozenModel):
@@ -67,7 +68,7 @@ class SourceStatus(FrozenModel):
     gtid_set: str = ""
     batch_number: int = 0
     unfinished_batch: int | None = None
-    oldest_needed: NeededPosition | None = None
+    oldest_needed: Consumer | None = None
     source_time_us: int = -1
     published_at_us: int = -1
     lag_s: float = -1

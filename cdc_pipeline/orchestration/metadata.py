@@ -192,14 +192,8 @@ def _interval(value: object) -> Interval | None:
 
 
 def _interval_metadata(interval: Interval) -> Metadata:
-    text = (
-        f"{interval.start_journal}:{interval.start_offset} - "
-        f"{interval.end_journal}:{interval.end_offset}"
-    )
-    counts = interval.model_dump(
-        exclude={"start_journal", "start_offset", "end_journal", "end_offset"}
-    )
-    return {"interval": dg.MetadataValue.text(text)} | {
+    counts = interval.model_dump(exclude={"start", "end"})
+    return {"interval": dg.MetadataValue.text(f"{interval.start} - {interval.end}")} | {
         name: shown(name, count) for name, count in counts.items()
     }
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol, get_args
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Protocol, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
@@ -35,7 +37,28 @@ from cdc_pipeline.position.position import (
 )
 from cdc_pipeline.text.table_names import NameRule
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
+
+
+# What documents have of a position (K25: they stay small).
+_PLACE: Final = ("journal", "offset")
+_RESUME_PLACE: Final = (*_PLACE, "gtid_set", "journal_created_s")
+
+
+def _parts(names: Iterable[str], at: Position) -> dict[str, Any]:
+    return {name: getattr(at, name) for name in names}
+
+
+Place = Annotated[
+    Position,
+    AfterValidator(lambda at: Position(**_parts(_PLACE, at))),
+    PlainSerializer(partial(_parts, _PLACE)),
+]
+ResumePlace = Annotated[
+    Position,
+    AfterValidator(lambda at: Position(**_parts(_RESUME_PLACE, at))),
+    PlainSerializer(partial(_parts, _RESUME_PLACE)),
+]
 
 
 class StoredPosition(FrozenModel):
@@ -133,15 +156,14 @@ class OpenXa(FrozenModel):
     Attributes:
         xid: canonical text (`binlog/events/xa.py`).
         gtid: of the transaction that prepared it; "" without GTIDs.
-        prepared_journal, prepared_offset, epoch: where its first event is.
+        begin: of its first event.
         prepared_at_us: when the source prepared it, microseconds since 1970; -1 if unknown.
         files: its rows of captured tables; empty if it changed none.
     """
 
     xid: str
     gtid: str = ""
-    prepared_journal: str
-    prepared_offset: int
+    begin: Place
     epoch: int = 1
     prepared_at_us: int = -1
     files: tuple[XaFile, ...] = ()
@@ -149,7 +171,7 @@ class OpenXa(FrozenModel):
     @property
     def seq(self) -> int:
         """Of its first event."""
-        return seq_of_place(self.epoch, self.prepared_journal, self.prepared_offset)
+        return self.begin.seq(self.epoch)
 
     @property
     def rows(self) -> int:
@@ -163,7 +185,7 @@ class CursorPlace(StoredPosition):
     same (K24).
     """
 
-    version: Literal[4] = _FORMAT
+    version: Literal[5] = _FORMAT
     source: str
     batch_number: int = Field(ge=0)
     flavor: Flavor

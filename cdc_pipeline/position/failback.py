@@ -12,13 +12,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.position.cursor import CursorStore, ResumePlace, StoredCursor
 from cdc_pipeline.position.position import Position
 
 
-class Consumer(NamedTuple):
+class Consumer(FrozenModel):
     """A consumer that still needs the log from `position` on.
 
     Attributes:
@@ -28,7 +28,7 @@ class Consumer(NamedTuple):
 
     name: str
     epoch: int
-    position: Position
+    position: ResumePlace
 
 
 def consumers_of(cursor: StoredCursor) -> tuple[Consumer, ...]:
@@ -38,9 +38,9 @@ def consumers_of(cursor: StoredCursor) -> tuple[Consumer, ...]:
     targets to its cut names none.
     """
     return (
-        Consumer("cursor", cursor.epoch, cursor.position),
+        Consumer(name="cursor", epoch=cursor.epoch, position=cursor.position),
         *(
-            Consumer(table, target.suspended.epoch, target.suspended.position)
+            Consumer(name=table, epoch=target.suspended.epoch, position=target.suspended.position)
             for table, target in sorted((cursor.targets or {}).items())
             # a table that must be read again by a snapshot needs no journal
             if target.suspended is not None and not target.suspended.needs_snapshot

@@ -18,12 +18,12 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from cdc_pipeline.errors import LakeStateError, LockError
-from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Note, QuarantineMark
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
 from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
-from cdc_pipeline.run.publish import empty_interval, publish
+from cdc_pipeline.run.publish import publish
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
@@ -96,7 +96,8 @@ class AdminBatch:
             batch_number=self.number,
             kind=kind,
             run_id=self.run_id,
-            interval=empty_interval(self.cursor),
+            start=self.cursor.position,
+            interval=Interval(start=self.cursor.position, end=self.cursor.position),
             cursor_after=self.cursor.model_copy(
                 update={"batch_number": self.number, "targets": states}
             ),
@@ -105,7 +106,7 @@ class AdminBatch:
             quarantine_marks=tuple(marks),
             notes=tuple(notes),
         )
-        return self.finish(self.rows.record(head.starting_at(self.cursor.position)))
+        return self.finish(self.rows.record(head))
 
     def suspend(
         self,

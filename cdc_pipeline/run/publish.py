@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
-from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.lake_sink import Sink
 
@@ -72,13 +71,3 @@ def cursor_metadata(
 def start_metadata(reasons: tuple[str, ...]) -> dict[str, object]:
     """Why a run started where it did, as part of a cursor's metadata."""
     return {"start_reasons": list(reasons)} if reasons else {}
-
-
-def empty_interval(at: Position | CursorState) -> Interval:
-    """Of a batch that covers nothing of the log."""
-    return Interval(
-        start_journal=at.journal,
-        start_offset=at.offset,
-        end_journal=at.journal,
-        end_offset=at.offset,
-    )

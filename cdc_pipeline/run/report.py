@@ -11,39 +11,14 @@ from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import OperationStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
-from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
-from cdc_pipeline.position.failback import consumers_of, oldest
+from cdc_pipeline.position.cursor import CursorState, OpenXa, Place, ResumePlace, Suspension
+from cdc_pipeline.position.failback import Consumer, consumers_of, oldest
 from cdc_pipeline.position.position import Position
 
 
-class ReportPosition(FrozenModel):
-    journal: str
-    offset: int
-    gtid_set: str = ""
-
-    @classmethod
-    def from_position(cls, position: Position) -> ReportPosition:
-        return cls(journal=position.journal, offset=position.offset, gtid_set=position.gtid_set)
-
-    def __str__(self) -> str:
-        return f"{self.journal}:{self.offset}"
-
-
-class NeededPosition(ReportPosition):
-    """What the source must not purge yet (SPEC P2); `consumer`: ``cursor``, or a suspended
-    table.
-    """
-
-    consumer: str
-
-
-def needed_position(cursor: CursorState | None) -> NeededPosition | None:
-    consumer = oldest(consumers_of(cursor)) if cursor is not None else None
-    if consumer is None:
-        return None
-    return NeededPosition(
-        consumer=consumer.name, **ReportPosition.from_position(consumer.position).model_dump()
-    )
+def needed_position(cursor: CursorState | None) -> Consumer | None:
+    """What the source must not purge yet (SPEC P2)."""
+    return None if cursor is None else oldest(consumers_of(cursor))
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
@@ -84,12 +59,9 @@ class CapturePlan(FrozenModel):
 
     source: str
     identity: str
-    start_journal: str
-    start_offset: int
-    start_gtid_set: str
+    start: ResumePlace
     start_reasons: tuple[str, ...]  # the chain that led to the start, first reason first
-    end_journal: str
-    end_offset: int
+    end: Place
     end_reason: str
     limit: str = ""  # what ends the run before that end, if it is met; "" for a fixed end
     bytes_between: int
@@ -98,7 +70,7 @@ class CapturePlan(FrozenModel):
     targets: tuple[PlannedTarget, ...] = ()  # of those tables
     partial_tables: tuple[str, ...]  # K19: tables whose earlier rows are missing
     unfinished_batch: int | None = None  # a recorded batch that is finished first
-    oldest_needed: NeededPosition | None = None  # None: there is no cursor yet
+    oldest_needed: Consumer | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
     # suspended targets, by table (K4)
     suspended: dict[str, Suspension] = Field(default_factory=dict)
@@ -141,12 +113,9 @@ class CapturePlan(FrozenModel):
         return cls(
             source=source,
             identity=identity,
-            start_journal=start.journal,
-            start_offset=start.offset,
-            start_gtid_set=start.gtid_set,
+            start=start,
             start_reasons=(reason,),
-            end_journal=end.journal,
-            end_offset=end.offset,
+            end=end,
             end_reason=end_reason,
             bytes_between=max(0, end.offset - start.offset) if len(journals) == 1 else 0,
             journals=journals,
@@ -202,9 +171,9 @@ class CaptureReport(FrozenModel):
     # how the cursor was found at the start, and how a disagreement was resolved (K3)
     cursor_reason: str = ""
     # the last transaction that the store took (SPEC T3); None: nothing was read
-    read_up_to: ReportPosition | None = None
-    applied_up_to: ReportPosition | None = None  # what is committed: where the next run resumes
-    oldest_needed: NeededPosition | None = None
+    read_up_to: ResumePlace | None = None
+    applied_up_to: ResumePlace | None = None  # what is committed: where the next run resumes
+    oldest_needed: Consumer | None = None
     parallel: ParallelReport | None = None  # what executors read; None: they were not asked to
     seconds: float = 0.0
     cpu_seconds: float = 0.0

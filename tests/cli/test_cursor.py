@@ -95,7 +95,7 @@ def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any
     assert shown["cursor"] == second["cursor"]
     assert shown["run_id"] == second["run_id"]
     assert second["run_id"][:8] in shown["where"]
-    assert shown["oldest_needed"]["consumer"] == "cursor"
+    assert shown["oldest_needed"]["name"] == "cursor"
     entries = _json("cursor", "history", "shop")
     assert [entry["cursor"] for entry in entries] == [second["cursor"], first["cursor"]]
     assert [entry["run_id"] for entry in entries] == [second["run_id"], first["run_id"]]
@@ -107,7 +107,7 @@ def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any
     assert f"{middle['journal']}:{middle['offset']}" in text
     assert _run("cursor", "history", "shop", "--limit", "0").exit_code == 2
     status = _json("status", "shop", "--cursor")
-    assert status["oldest_needed"]["offset"] == second["cursor"]["offset"]
+    assert status["oldest_needed"]["position"]["offset"] == second["cursor"]["offset"]
 
 
 def test_k3_status_tells_whether_it_is_of_the_cut_or_of_the_cursor(archive: Project) -> None:
@@ -362,14 +362,14 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
         assert "unfinished" in refused.stderr
     report = _json("run", "shop")
     if point == "before_record":
-        assert report["plan"]["start_offset"] == end["offset"]
+        assert report["plan"]["start"]["offset"] == end["offset"]
         assert _cuts(archive) == []
         return
-    assert (report["plan"]["start_journal"], report["plan"]["start_offset"]) == (
+    assert (report["plan"]["start"]["journal"], report["plan"]["start"]["offset"]) == (
         middle["journal"],
         middle["offset"],
     )
-    assert report["plan"]["start_gtid_set"] == middle["gtid_set"]
+    assert report["plan"]["start"]["gtid_set"] == middle["gtid_set"]
     assert {**report["cursor"], "batch_number": 0} == {**end, "batch_number": 0}
     (made,) = _cuts(archive)
     assert (made.kind, made.notes[0].kind) == ("cursor_set", "cursor_set")
@@ -465,7 +465,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     shown = _json("cursor", "show", "shop")
     assert shown["agrees"] is True
     assert shown["last_cut"]["kind"] == "cursor_set"
-    assert _json("plan", "shop")["start_offset"] == offset
+    assert _json("plan", "shop")["start"]["offset"] == offset
     report = _json("run", "shop")
     assert report["interval"]["transactions_seen"] >= 1
     assert {**report["cursor"], "batch_number": 0} == at_end

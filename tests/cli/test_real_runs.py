@@ -65,7 +65,7 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     NAME=idle`)."""
     middle = shop["middle"]
     bound = ["--until", f"{middle['journal']}:{middle['offset']}"]
-    assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]
+    assert _run("plan", "shop", *bound)["end"]["offset"] == middle["offset"]
     first = _run("run", "shop", *bound)
     assert first["cursor"]["gtid_set"] == middle["gtid_set"]
     assert (first["cursor"]["journal"], first["cursor"]["offset"]) == (
@@ -75,7 +75,7 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     for table in TABLES:  # the server's own counts of rows, by the Delta logs alone
         assert _of_event(instance, table, "dagster/row_count") == middle["rows"][table]
     second = _run("run", "shop")
-    assert second["plan"]["start_offset"] == middle["offset"]
+    assert second["plan"]["start"]["offset"] == middle["offset"]
     third = _run("run", "shop")
     assert third["outcome"] == "nothing_new"
     assert third["spark_started"] is False

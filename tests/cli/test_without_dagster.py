@@ -75,7 +75,7 @@ def test_k3_a_source_moves_from_the_lakes_cursor_to_dagsters_and_back(shop: dict
         check=True,
     )
     moved = json.loads(second.stdout)
-    assert moved["plan"]["start_offset"] == middle["offset"]
+    assert moved["plan"]["start"]["offset"] == middle["offset"]
     assert moved["cursor"]["gtid_set"] == shop["end"]["gtid_set"]
 
     view = _without_dagster("--cursor", "lake", "cursor", "show", "shop")

@@ -13,6 +13,7 @@ from cdc_pipeline.lake.cut_order import first_cut, sections, with_order
 from cdc_pipeline.lake.records import Cut, Interval
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import parse_mysql
+from cdc_pipeline.position.position import Position
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -24,7 +25,7 @@ def cut_of(number: int, *, executed: int, time_us: int, flavor: str = "mysql") -
         batch_number=number,
         published_at_us=number,
         source_time_us=time_us,
-        interval=Interval(start_journal="b.1", start_offset=4, end_journal="b.1", end_offset=4),
+        interval=Interval(start=Position("b.1"), end=Position("b.1")),
         cursor=CursorState(
             source="shop",
             batch_number=number,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.lake.earlier_layouts import earlier_layouts_after, names_after
 from cdc_pipeline.lake.records import CutTable, EarlierLayout, RecordedContent, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
@@ -21,7 +20,7 @@ from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from tests.support.sink_values import cursor_at, head_of, interval_of
 
 INTERVAL, CURSOR = interval_of(3), cursor_at(3)
-HERE = str(seq_of_place(CURSOR.epoch, INTERVAL.end_journal, INTERVAL.end_offset))
+HERE = str(INTERVAL.end.seq(CURSOR.epoch))
 SWAP = (
     RenameColumn(name="a", new_name="a__renaming"),
     RenameColumn(name="b", new_name="a"),

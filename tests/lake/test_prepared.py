@@ -92,9 +92,9 @@ def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(
     other = decoded(U, [insert(id=1, v=[1.5, -2.0], g={"srid": 4, "wkb": b"\0\1"})], first_place=7)
     park(first, "x", 50, given, other, given)
     open_xa = first.durable()
-    assert [
-        (xa.xid, xa.gtid, xa.prepared_offset, xa.prepared_at_us, xa.rows) for xa in open_xa
-    ] == [("x", "g:1", 50, 12, 7)]
+    assert [(xa.xid, xa.gtid, xa.begin.offset, xa.prepared_at_us, xa.rows) for xa in open_xa] == [
+        ("x", "g:1", 50, 12, 7)
+    ]
     for again in (first, parking(paths, open_xa)):
         assert again.schemas("x") == (T, U)
         found = [rows for rows in map(EFFECT.on, again.rows("x")) if rows.schema == T]

@@ -13,6 +13,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.lake.table_facts import prune_facts, put_cut
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -32,10 +33,8 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
         batch_number=number,
         published_at_us=number,
         interval=Interval(
-            start_journal="b.1",
-            start_offset=number,
-            end_journal="b.1",
-            end_offset=number + 1,
+            start=Position("b.1", number),
+            end=Position("b.1", number + 1),
             transactions_seen=2,
         ),
         cursor=CursorState(

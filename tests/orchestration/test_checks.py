@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.position.position import Position
 from tests.support import fake_capture as fakes
 from tests.support.project import Project
 
@@ -41,7 +42,7 @@ def test_a_capture_compares_nothing_and_a_gap_between_intervals_is_seen(
     cuts = []
     for batch in (1, 2, 3):
         cut = fakes.cut(batch=batch, tables={"shop.orders": batch})
-        start = {"start_offset": 1000 * (batch - 1) + gap_bytes}
+        start = {"start": Position("binlog.000003", 1000 * (batch - 1) + gap_bytes)}
         cuts.append(cut.model_copy(update={"interval": cut.interval.model_copy(update=start)}))
     definitions = build_definitions(project.jobs, capture=fakes.FakeCapture(cuts))
     captured = definitions.resolve_job_def("shop_capture").execute_in_process(instance=instance)

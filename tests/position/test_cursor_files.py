@@ -109,7 +109,7 @@ def test_k3_a_cursor_of_another_format_inside_is_refused(
     _store(kind, tmp_path).write(state(1).model_copy(update={"version": number}), {})
     with pytest.raises(CursorError, match="another format") as caught:
         _store(kind, tmp_path).read()
-    assert (caught.value.expected, caught.value.got) == ("format 4", f"format {number}")
+    assert (caught.value.expected, caught.value.got) == ("format 5", f"format {number}")
     assert "take their snapshots again" in str(caught.value.next_step)
 
 

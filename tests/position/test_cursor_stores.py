@@ -22,7 +22,7 @@ def test_p10_a_cursor_comes_back_whole(opener: Opener) -> None:
     written = state(3).model_copy(
         update={"gtid_set": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", "address": "hôst:1"}
     )
-    opener().write(written, {"interval": {"start_journal": "b.1", "start_offset": 4}, "cut": 3})
+    opener().write(written, {"interval": {"start": {"journal": "b.1", "offset": 4}}, "cut": 3})
     assert opener().read() == written
 
 

@@ -90,7 +90,7 @@ def test_p2_nothing_that_a_consumer_needs_lies_before_the_oldest(
 ) -> None:
     """Journal numbers are compared as numbers: binlog.10 is later than binlog.9."""
     consumers = [
-        Consumer(str(n), epoch, _at(offset, f"binlog.{j}"))
+        Consumer(name=str(n), epoch=epoch, position=_at(offset, f"binlog.{j}"))
         for n, (epoch, j, offset) in enumerate(places)
     ]
     found = oldest(consumers)
@@ -127,26 +127,17 @@ def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(
     assert first.cursor is not None
     assert first.read_up_to is not None
     assert first.applied_up_to is not None
-    assert (first.read_up_to.journal, first.read_up_to.offset) == (
-        first.cursor.journal,
-        first.cursor.offset,
-    )
+    assert first.read_up_to.order == first.cursor.position.order
     assert first.applied_up_to.gtid_set == first.cursor.gtid_set
     assert first.oldest_needed is not None
-    assert first.oldest_needed.consumer == "cursor"
+    assert first.oldest_needed.name == "cursor"
     assert store().read() == first.cursor
     second = capture(config, cursors=store())
-    assert (second.plan.start_journal, second.plan.start_offset) == (
-        first.cursor.journal,
-        first.cursor.offset,
-    )
+    assert second.plan.start.order == first.cursor.position.order
     assert second.plan.oldest_needed is not None
-    assert second.plan.oldest_needed.offset == first.cursor.offset
+    assert second.plan.oldest_needed.position.offset == first.cursor.offset
     assert second.read_up_to is not None
-    assert (second.read_up_to.journal, second.read_up_to.offset) == (
-        second.plan.end_journal,
-        second.plan.end_offset,
-    )
+    assert second.read_up_to.order == second.plan.end.order
     assert second.applied_up_to is not None
     assert second.applied_up_to.offset == second.read_up_to.offset
     assert [entry.cursor for entry in store().history(9)] == [second.cursor, first.cursor]

@@ -16,6 +16,7 @@ from cdc_pipeline.position.cursor import (
     parse_cursor,
 )
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.short_cursor import DOCUMENT_BYTES_MAX, short_document, whole_cursor
 from tests.support.fake_capture import cursor as made_cursor
 
@@ -75,7 +76,7 @@ def test_k25_mariadb_sets_of_many_domains_are_left_to_the_cut_but_for_what_is_ne
 
 def test_k25_open_xa_transactions_of_the_cut_are_left_to_it() -> None:
     held = tuple(
-        OpenXa(xid=f"X'{number:04x}'", prepared_journal="binlog.000003", prepared_offset=4 + number)
+        OpenXa(xid=f"X'{number:04x}'", begin=Position("binlog.000003", 4 + number))
         for number in range(200)
     )
     at_cut = made_cursor().model_copy(update={"open_xa": held})

@@ -23,6 +23,7 @@ from cdc_pipeline.position.cursor import (
     Suspension,
     TargetState,
 )
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.observer import RunObserver
@@ -103,10 +104,8 @@ def cut(
         published_at_us=PUBLISHED_AT_US,
         source_time_us=SOURCE_TIME_US,
         interval=Interval(
-            start_journal="binlog.000003",
-            start_offset=1000 * batch - 900,
-            end_journal="binlog.000003",
-            end_offset=1000 * batch,
+            start=Position("binlog.000003", 1000 * batch - 900),
+            end=Position("binlog.000003", 1000 * batch),
             transactions_seen=5,
             transactions_applied=3,
         ),
@@ -134,12 +133,9 @@ def plan_of(source: str, *, suspended: Mapping[str, Suspension] | None = None) -
         suspended=dict(suspended or {}),
         source=source,
         identity="mysql:7",
-        start_journal="binlog.000003",
-        start_offset=4,
-        start_gtid_set="",
+        start=Position("binlog.000003"),
         start_reasons=("no cursor and no cut: a first run",),
-        end_journal="binlog.000003",
-        end_offset=9000,
+        end=Position("binlog.000003", 9000),
         end_reason="the end of the log at planning time",
         bytes_between=8996,
         journals=("binlog.000003",),

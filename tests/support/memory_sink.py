@@ -474,7 +474,7 @@ def _removed(
     if target.spec.mode == "history":
         told = {END_COLUMN: seq, END_TS_COLUMN: moment}
         return [row if row[END_COLUMN] is not None else {**row, **told} for row in rows]
-    begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
+    begin = str(record.interval.start)
     own = {
         OP_COLUMN: "truncate",
         SEQ_COLUMN: seq,

@@ -136,22 +136,20 @@ def cursor_at(
 def interval_of(number: int) -> Interval:
     start = 1000 * (number - 1) + 4
     return Interval(
-        start_journal="binlog.000001",
-        start_offset=start,
-        end_journal="binlog.000001",
-        end_offset=start + 1000,
+        start=Position("binlog.000001", start),
+        end=Position("binlog.000001", start + 1000),
     )
 
 
 def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> BatchRecord:
-    head = BatchRecord(
+    return BatchRecord(
         source=cursor_after.source,
         batch_number=cursor_after.batch_number,
+        start=interval.start,
         interval=interval,
         cursor_after=cursor_after,
         **rest,
     )
-    return head.starting_at(Position(interval.start_journal, interval.start_offset))
 
 
 def record_batch(

@@ -13,6 +13,7 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
 from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import Decision, decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
@@ -20,9 +21,7 @@ from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.targets.targets import Targets
 
-INTERVAL = Interval(
-    start_journal="b.000001", start_offset=4, end_journal="b.000001", end_offset=100
-)
+INTERVAL = Interval(start=Position("b.000001"), end=Position("b.000001", 100))
 STANDS = Suspension(
     batch_number=1, error="MergeError", what="it failed", journal="b.000001", offset=4
 )
@@ -74,6 +73,7 @@ def cut_after(
         source="bank",
         batch_number=number,
         kind=kind,
+        start=INTERVAL.start,
         interval=INTERVAL,
         cursor_after=CursorState(
             source="bank", batch_number=number, flavor="mysql", server_id=1, journal="b.000001",

@@ -24,6 +24,7 @@ from cdc_pipeline.lake.records import (
     RecordedTarget,
 )
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.interpret import check_not_parked
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -347,12 +348,9 @@ def _record(*targets: RecordedTarget, states: dict[str, TargetState]) -> BatchRe
     return BatchRecord(
         source="bank",
         batch_number=2,
-        interval=Interval(
-            start_journal="b.000001", start_offset=400, end_journal="b.000001", end_offset=500
-        ),
+        interval=Interval(start=Position("b.000001", 400), end=Position("b.000001", 500)),
         cursor_after=cursor,
-        start_journal="b.000001",
-        start_offset=400,
+        start=Position("b.000001", 400),
         targets=targets,
     )
 

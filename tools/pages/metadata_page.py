@@ -18,7 +18,7 @@ MEANINGS: dict[str, str] = yaml.safe_load(
     Path(__file__).with_name("metadata.yaml").read_text(encoding="utf-8")
 )
 # Fields of an interval that one entry, `interval`, shows together.
-_TOGETHER = {"start_journal", "start_offset", "end_journal", "end_offset"}
+_TOGETHER = {"start", "end"}
 INTRO = """\
 # Metadata in Dagster
 

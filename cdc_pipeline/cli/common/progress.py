@@ -73,11 +73,9 @@ class ProgressObserver(Bars, RunObserver):
 
     def planned(self, plan: CapturePlan) -> None:
         self._progress.update(self._task, total=plan.bytes_between)
-        stops = f"stops {plan.limit}; " if plan.limit else ""
+        stops = f"stops {plan.limit}; at most " if plan.limit else ""
         self._console.print(
-            f"{plan.source}: {plan.start_journal}:{plan.start_offset} to "
-            f"{plan.end_journal}:{plan.end_offset}, "
-            f"{stops}{'at most ' if plan.limit else ''}{plan.bytes_between:,} bytes",
+            f"{plan.source}: {plan.start} to {plan.end}, {stops}{plan.bytes_between:,} bytes",
             soft_wrap=True,
         )
 
@@ -98,7 +96,7 @@ class ProgressObserver(Bars, RunObserver):
         interval = cut.interval
         self._console.print(
             f"  batch {cut.batch_number}: {count_of(interval.transactions_applied, 'transaction')} "
-            f"up to {interval.end_journal}:{interval.end_offset}",
+            f"up to {interval.end}",
             soft_wrap=True,
         )
 

@@ -24,11 +24,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     interval = report.interval
     rows = table(f"{report.source}: {report.outcome.replace('_', ' ')}", "", "")
     rows.add_row("reason", report.reason)
-    rows.add_row(
-        "interval",
-        f"{interval.start_journal}:{interval.start_offset} - "
-        f"{interval.end_journal}:{interval.end_offset}",
-    )
+    rows.add_row("interval", f"{interval.start} - {interval.end}")
     rows.add_row(
         "transactions",
         f"{interval.transactions_seen:,} seen, {interval.transactions_applied:,} with "
@@ -46,10 +42,9 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
         rows.add_row("read up to", str(report.read_up_to))
     if report.applied_up_to is not None:
         rows.add_row("applied up to", str(report.applied_up_to))
-    if report.oldest_needed is not None and report.oldest_needed.consumer != "cursor":
-        rows.add_row(
-            "needed", f"the log from {report.oldest_needed} on, by {report.oldest_needed.consumer}"
-        )
+    needed = report.oldest_needed
+    if needed is not None and needed.name != "cursor":
+        rows.add_row("needed", f"the log from {needed.position} on, by {needed.name}")
     if report.cursor is not None:
         rows.add_row("cursor", f"{report.cursor.position}, batch {report.cursor.batch_number}")
     if run_id:

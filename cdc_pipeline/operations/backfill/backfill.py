@@ -37,6 +37,7 @@ from cdc_pipeline.operations.backfill.lake import (
     as_text,
     fill_in_parallel,
 )
+from cdc_pipeline.position.cursor import ResumePlace
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.lookup import search_by_time
 from cdc_pipeline.position.start.start import resolve_start
@@ -44,7 +45,7 @@ from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.summary import RunSummary, batches_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
 from cdc_pipeline.run.plan.limits import executed_before
-from cdc_pipeline.run.report import CaptureReport, ParallelReport, ReportPosition, TableReport
+from cdc_pipeline.run.report import CaptureReport, ParallelReport, TableReport
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
 
@@ -63,8 +64,8 @@ class BackfillReport(FrozenModel):
     reason: str
     lake: str
     tables: tuple[str, ...]
-    start: ReportPosition
-    end: ReportPosition
+    start: ResumePlace
+    end: ResumePlace
     partial: tuple[str, ...] = ()
     tables_changed: dict[str, TableReport] = Field(default_factory=dict)
     batches: int = 0
@@ -162,7 +163,7 @@ def _finish(
     """`report`: of the last capture; `done`: what all of them published."""
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
-    at = ReportPosition.from_position(cursor.position)
+    at = cursor.position
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
     reason = (
         f"{done.rows:,} row changes in {batches_text(done.batches)}"
@@ -208,8 +209,8 @@ def _resolved(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord
         tables=side.tables,
         asked_from=as_text(start),
         asked_to=as_text(end),
-        start=ReportPosition.from_position(first),
-        end=None if last is None else ReportPosition(journal=last.journal, offset=last.offset),
+        start=first,
+        end=None if last is None else last,
         begun_at_us=now_us(),
     )
 

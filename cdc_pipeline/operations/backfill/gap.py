@@ -24,7 +24,7 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, SnapshotError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import read_json, replace_file
-from cdc_pipeline.lake.records import BatchRecord, Note
+from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
@@ -32,7 +32,7 @@ from cdc_pipeline.operations.backfill.rebuild import with_archive
 from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.side_lake import only_tables
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore
+from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore, ResumePlace
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
@@ -40,9 +40,7 @@ from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, 
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.segments.segment import SegmentCommitter
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
-from cdc_pipeline.run.publish import empty_interval
-from cdc_pipeline.run.report import CapturePlan, ReportPosition
+from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
@@ -58,8 +56,8 @@ class _Filled(FrozenModel):
 
     version: Literal[1] = 1
     table: str
-    start: ReportPosition
-    end: ReportPosition
+    start: ResumePlace
+    end: ResumePlace
     batch_number: int
     at_us: int
     is_done: bool = False
@@ -72,8 +70,8 @@ class GapReport(FrozenModel):
     outcome: Literal["applied", "nothing_new"]
     reason: str
     table: str
-    start: ReportPosition
-    end: ReportPosition
+    start: ResumePlace
+    end: ResumePlace
     rows: dict[str, int]
     cut: int = -1
 
@@ -190,19 +188,10 @@ class _Gap:
 
     def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
         config, batch = self._config, self._batch
-        plan = CapturePlan.of_stretch(
-            first,
-            last,
-            source=config.name,
-            identity=str(source.identity),
-            reason="a gap of a changelog",
-            end_reason="the end of the gap",
-            tables=(self._table,),
-        )
         context = CaptureContext(
             config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id
         )
-        run = ResolvedRun(plan, first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
+        run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(
             context,
             ReadRange(run, source, TableFilter(config), batch.cursor),
@@ -256,7 +245,8 @@ class _Gap:
             update={
                 "kind": "replay",
                 "run_id": self._batch.run_id,
-                "interval": empty_interval(cursor),
+                "start": cursor.position,
+                "interval": Interval(start=cursor.position, end=cursor.position),
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
                 "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
@@ -264,13 +254,13 @@ class _Gap:
                 "ddl": (),
                 "notes": tuple(notes),
             }
-        ).starting_at(cursor.position)
+        )
 
     def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
         filled = _Filled(
             table=self._table,
-            start=ReportPosition.from_position(first),
-            end=ReportPosition.from_position(last),
+            start=first,
+            end=last,
             batch_number=record.batch_number,
             at_us=now_us(),
         )
@@ -325,8 +315,8 @@ class _Gap:
             outcome=outcome,
             reason=reason,
             table=self._table,
-            start=ReportPosition.from_position(first),
-            end=ReportPosition.from_position(last),
+            start=first,
+            end=last,
             rows=rows,
             cut=cut,
         )

@@ -37,10 +37,11 @@ from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.side_lake import SideLake, beside
+from cdc_pipeline.position.cursor import ResumePlace
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.parallel import hashed_table
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.report import ParallelReport, ReportPosition
+from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.targets.table_filter import TableFilter, server_names, tables_named
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -62,8 +63,8 @@ class BackfillRecord(FrozenModel):
     tables: tuple[str, ...]
     asked_from: str
     asked_to: str
-    start: ReportPosition
-    end: ReportPosition | None
+    start: ResumePlace
+    end: ResumePlace | None
     begun_at_us: int
 
 
@@ -73,7 +74,7 @@ class BackfillDone(FrozenModel):
     """
 
     version: Literal[1] = 1
-    at: ReportPosition
+    at: ResumePlace
     batches: int
     partial: tuple[str, ...] = ()
     done_at_us: int

@@ -60,13 +60,13 @@ from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.operations.snapshot.finish import Finish
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.side import SnapshotLake, side_config
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore, ResumePlace
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import TableChoice, choose
-from cdc_pipeline.run.report import ParallelReport, ReportPosition
+from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.run.wiring import build_sink, build_source
 
 
@@ -87,8 +87,8 @@ class RebuildReport(FrozenModel):
     reason: str
     tables: tuple[str, ...]
     targets: dict[str, RebuiltTarget] = Field(default_factory=dict)
-    start: ReportPosition | None = None
-    end: ReportPosition | None = None
+    start: ResumePlace | None = None
+    end: ResumePlace | None = None
     resumed: bool = False
     notes: tuple[Note, ...] = ()
     parallel: ParallelReport | None = None
@@ -384,8 +384,8 @@ class _Rebuild:
                 )
                 for name in chosen.targets
             },
-            start=ReportPosition.from_position(state.cursor.position),
-            end=ReportPosition.from_position(end),
+            start=state.cursor.position,
+            end=end,
             resumed=resumed,
             notes=cut.notes,
             parallel=self._in_parallel,

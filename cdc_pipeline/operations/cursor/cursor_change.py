@@ -34,6 +34,7 @@ from cdc_pipeline.position.cursor import (
     CursorPlace,
     CursorState,
     CursorStore,
+    OpenXa,
     StoredCursor,
     TargetState,
 )
@@ -329,8 +330,8 @@ def _statements_after(sink: Sink, position: Position) -> int:
     return count
 
 
-def _prepared_before(xa: Any, position: Position) -> bool:
-    return (journal_number(xa.prepared_journal), xa.prepared_offset) < position.order
+def _prepared_before(xa: OpenXa, position: Position) -> bool:
+    return xa.begin.order < position.order
 
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:

@@ -9,10 +9,11 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
-from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, CursorStore, ResumePlace, StoredCursor
+from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
-from cdc_pipeline.run.report import NeededPosition, ReportPosition, needed_position
+from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.wiring import build_sink
 
 
@@ -22,7 +23,7 @@ class CutSummary(FrozenModel):
     batch_number: int
     kind: BatchKind
     published_at_us: int
-    place: ReportPosition
+    place: ResumePlace
     tables: int
     notes: tuple[Note, ...]
 
@@ -44,7 +45,7 @@ class CursorView(FrozenModel):
     next_run: str
     stops: bool = False
     unfinished_batch: int | None = None
-    oldest_needed: NeededPosition | None = None
+    oldest_needed: Consumer | None = None
 
 
 def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
@@ -86,7 +87,7 @@ def _summary(cut: Cut) -> CutSummary:
         batch_number=cut.batch_number,
         kind=cut.kind,
         published_at_us=cut.published_at_us,
-        place=ReportPosition.from_position(cut.cursor.position),
+        place=cut.cursor.position,
         tables=len(cut.tables),
         notes=cut.notes,
     )

@@ -140,7 +140,8 @@ def _consumers(context: Context) -> Iterator[Consumer]:
     for folder, operation in context.open_operations():
         cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
         at = operation.cursor if cut is None else cut.cursor
-        yield Consumer(f"the snapshot of {listed(list(operation.sources))}", at.epoch, at.position)
+        name = f"the snapshot of {listed(list(operation.sources))}"
+        yield Consumer(name=name, epoch=at.epoch, position=at.position)
 
 
 def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Verdict:
@@ -258,7 +259,7 @@ def _open_xa(context: Context) -> Iterator[Verdict]:
             yield warning(
                 f"the server no longer has the XA transaction {xa.xid}, whose {xa.rows} rows wait: "
                 "its end lies behind the cursor, or is lost",
-                got=f"{xa.prepared_journal}:{xa.prepared_offset}",
+                got=str(xa.begin),
                 mend=f"cdc-pipeline run {context.config.name}; if its end is lost, the run says "
                 "how to go on",
             )
@@ -269,7 +270,7 @@ def _open_xa(context: Context) -> Iterator[Verdict]:
             f"the XA transaction {xa.xid} has been prepared for "
             f"{duration(context.now_s - xa.prepared_at_us / 1e6)}: its {xa.rows} rows wait, "
             "and it holds locks at the server",
-            got=f"{xa.prepared_journal}:{xa.prepared_offset}",
+            got=str(xa.begin),
             mend=f"XA COMMIT {xa.xid}; or XA ROLLBACK {xa.xid};"
             + (
                 ""

@@ -57,11 +57,11 @@ def _cursor(context: Context) -> Iterator[Verdict]:
             mend=f"cdc-pipeline run {name}",
         )
     needed = needed_position(context.reconciled.cursor)
-    if needed is not None and needed.consumer != "cursor":
+    if needed is not None and needed.name != "cursor":
         yield note(
-            f"the log is needed from {needed} on, by {needed.consumer}, which is "
+            f"the log is needed from {needed.position} on, by {needed.name}, which is "
             "earlier than the cursor",
-            mend=f"cdc-pipeline run {name} --table {quote(needed.consumer)}",
+            mend=f"cdc-pipeline run {name} --table {quote(needed.name)}",
         )
 
 
@@ -204,9 +204,8 @@ def _plan(context: Context) -> Iterator[Verdict]:
             got=listed(list(capture_plan.unseen)),
             mend="correct the patterns, or tables: {allow_empty: true}",
         )
-    start = f"{capture_plan.start_journal}:{capture_plan.start_offset}"
-    end = f"{capture_plan.end_journal}:{capture_plan.end_offset}"
-    yield ok(f"a run would read {size(capture_plan.bytes_between)}, from {start} to {end}")
+    between = f"from {capture_plan.start} to {capture_plan.end}"
+    yield ok(f"a run would read {size(capture_plan.bytes_between)}, {between}")
 
 
 CHECKS: Final = (

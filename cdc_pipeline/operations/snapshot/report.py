@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.run.report import ReportPosition
+from cdc_pipeline.position.cursor import ResumePlace
 
 
 class SnapshotTarget(FrozenModel):
@@ -29,8 +29,8 @@ class SnapshotTarget(FrozenModel):
     chunks: int
     rows_quarantined: int = 0
     delta_version: int
-    low: ReportPosition
-    high: ReportPosition
+    low: ResumePlace
+    high: ResumePlace
     cut: int
 
 

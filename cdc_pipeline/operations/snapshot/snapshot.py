@@ -54,7 +54,6 @@ from cdc_pipeline.run.plan.needs_snapshot import (
     targets_of,
 )
 from cdc_pipeline.run.plan.unmatched import nothing_matched
-from cdc_pipeline.run.report import ReportPosition
 from cdc_pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.targets.routes import Routes
 
@@ -379,8 +378,8 @@ class _Snapshot:
                     cut.quarantine[one].rows for one in sources if one in cut.quarantine
                 ),
                 delta_version=cut.tables[name].table_version,
-                low=ReportPosition.from_position(side.state.cursor.position),
-                high=ReportPosition.from_position(high),
+                low=side.state.cursor.position,
+                high=high,
                 cut=cut.batch_number,
             )
 

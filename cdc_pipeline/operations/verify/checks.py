@@ -241,7 +241,7 @@ def check_retention(
         retention = retention_of(source, config.source, needed)
     if retention.journals_before is None:
         text = (
-            f"{needed.consumer} needs {needed}, but the source begins with "
+            f"{needed.name} needs {needed.position}, but the source begins with "
             f"{retention.oldest_journal or 'none'}"
         )
         return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
@@ -255,10 +255,10 @@ def check_retention(
         "kept_s": retention.kept_s,
     }
     if retention.headroom_s is None:
-        text = f"{needed.consumer} needs {needed}; the source purges nothing by itself"
+        text = f"{needed.name} needs {needed.position}; the source purges nothing by itself"
         return CheckResult(check="retention", passed=True, text=text, values=values)
     text = (
-        f"{needed.consumer} needs {needed}, which the source may purge in "
+        f"{needed.name} needs {needed.position}, which the source may purge in "
         f"{retention.headroom_s / 3600:,.1f} hours"
     )
     return CheckResult(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.run.report import ReportPosition
+from cdc_pipeline.position.cursor import ResumePlace
 
 Status = Literal["equal", "different", "unsettled", "not_compared"]
 
@@ -100,7 +100,7 @@ class TableVerified(FrozenModel):
     proves: str = ""
     reason: str = ""
     cut: int = 0
-    place: ReportPosition | None = None
+    place: ResumePlace | None = None
     rows_source: int = 0
     rows_lake: int = 0
     rows_equal: int = 0

@@ -52,7 +52,6 @@ from cdc_pipeline.operations.verify.table import KeySlice, RoundsResult, TableCo
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
-from cdc_pipeline.run.report import ReportPosition
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -416,7 +415,7 @@ class _Verification:
             status="not_compared" if change is None or change.restored else "different",
             reason=reason or (change.what if change is not None else ""),
             cut=cut.batch_number,
-            place=ReportPosition.from_position(cut.cursor.position),
+            place=cut.cursor.position,
             partial=cut.cursor.targets[name].partial,
             foreign=change,
         )
@@ -479,7 +478,7 @@ class _Verification:
                 unread=keyless and any(p.unreadable for p in parts),
             ),
             cut=reading.after.cut.batch_number,
-            place=ReportPosition.from_position(reading.after.position),
+            place=reading.after.position,
             rows_source=sum(part.rows_source for part in parts),
             rows_lake=sum(part.rows_lake for part in parts),
             rows_equal=sum(part.rows_equal for part in parts),

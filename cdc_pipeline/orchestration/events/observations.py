@@ -83,7 +83,7 @@ def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.run.plan.resolved_run import LOG_END
 
-    is_at_end = (cursor.journal, cursor.offset) == (plan.end_journal, plan.end_offset)
+    is_at_end = cursor.position.order == plan.end.order
     return is_at_end and plan.end_reason == LOG_END
 
 

@@ -75,8 +75,8 @@ class MaterializationRecorder(RunObserver):
     def planned(self, plan: CapturePlan) -> None:
         self._plan, self._planned_at_s = plan, time.time()
         self._context.log.info(
-            f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
-            f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} "
+            f"{plan.source} ({plan.identity}): from {plan.start} "
+            f"({'; '.join(plan.start_reasons)}) to {plan.end} "
             f"({plan.end_reason}), {plan.bytes_between:,} bytes; {tables_text(plan.tables)}"
         )
         for warning in plan.warnings:

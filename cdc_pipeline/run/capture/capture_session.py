@@ -1,7 +1,7 @@
 """A stretch of the log, and the state that advances while its changes are applied.
 
 The stretch of a run, of a target that catches up (K4), and of a backfill's segment are built alike.
-They differ in their committer and in `ReadRange.is_sources_own`.
+They differ in their committer and in `ReadRange.of_plan`.
 
 Rules of the overlap with another server's log, after a switch without GTIDs (K7):
 - Until a transaction appears that was committed later than everything applied before the switch, no
@@ -29,7 +29,7 @@ from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.stager import Stager
 from cdc_pipeline.run.decode.schemas import Schemas, schemas_of
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.plan.server_switch import HistoryWriter, history_writer
 from cdc_pipeline.run.wiring import build_store
 from cdc_pipeline.sink.lake_sink import Sink
@@ -73,20 +73,20 @@ class ReadRange:
     """The part of the log that is read, and the tables that are read of it.
 
     Attributes:
-        run: its ends, and the epoch of all that is committed (K1).
         cursor: of the source before it.
         left: where another server's log was left that this part goes on from; None if there is
             none, or if the two overlap (K7).
-        is_sources_own: a failure of one table alone suspends it (K4), and it may begin in an
-            overlap (K7). Otherwise a failure stops it.
+        of_plan: the tables that the plan of the source's own run knows, with or without a target: a
+            failure of one table alone suspends it then (K4), and the range may begin in an overlap
+            (K7). None otherwise: a failure stops it.
     """
 
-    run: ResolvedRun
+    run: LogRange
     source: Source
     tables: TableFilter
     cursor: CursorState | None
     left: int | None = None
-    is_sources_own: bool = False
+    of_plan: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ def open_session(
     config, run, source, cursor = context.config, section.run, section.source, section.cursor
     identity = source.identity
     until_us = history = None
-    if section.is_sources_own:
-        until_us = None if run.decision is None else run.decision.overlap_until_us
+    if section.of_plan is not None:
+        until_us = run.overlap_until_us
         history = history_writer(config, start=run.start, end=run.end, flavor=identity.flavor)
     if until_us is not None:
         targets.lose_exactness()  # what the overlap does not skip may come twice (K12)

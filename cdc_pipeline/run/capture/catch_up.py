@@ -36,7 +36,7 @@ from cdc_pipeline.errors import (
     UnknownXaError,
 )
 from cdc_pipeline.lake.prepared import oldest_begin
-from cdc_pipeline.lake.records import BatchKind, Cut, Note
+from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
@@ -53,9 +53,8 @@ from cdc_pipeline.run.capture.commit import BatchExtent, Committer
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState, RunSummary, report_of
 from cdc_pipeline.run.capture.suspension import check_suspended, plan_to_cursor
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.resolved_run import LogRange, ResolvedRun
 from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
-from cdc_pipeline.run.publish import empty_interval
 from cdc_pipeline.run.report import CaptureReport
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
@@ -104,7 +103,7 @@ def catch_up_selected(
     assert cursor is not None
     plan, end = plan_to_cursor(context.config, cursor), cursor.position
     context.observer.planned(plan)
-    resolved = ResolvedRun(plan, end, end, decision=StartDecision(end, ()), epoch=cursor.epoch)
+    resolved = ResolvedRun(end, end, epoch=cursor.epoch, plan=plan)
     state = catch_up(context, state, tables, server=server)
     report = report_of(context, state, resolved)
     check_suspended(state.cursor, tables)
@@ -201,7 +200,13 @@ class CatchUp:
             )
             self._context.observer.planned(plan)
             self._take_back(name)
-            run = ResolvedRun(plan, start, end, decision=decision, epoch=cursor.epoch)
+            run = LogRange(
+                start,
+                end,
+                decision=decision,
+                epoch=cursor.epoch,
+                bytes_expected=plan.bytes_between,
+            )
             self._read_and_drain(name, source, run, held)
         finally:
             source.close()
@@ -271,9 +276,7 @@ class CatchUp:
             got=f"epoch {held.epoch}",
         )
 
-    def _read_and_drain(
-        self, name: str, source: Source, run: ResolvedRun, held: Suspension
-    ) -> None:
+    def _read_and_drain(self, name: str, source: Source, run: LogRange, held: Suspension) -> None:
         config, cursor = self._config, self._cursor
         # On another server, its DDL is decided on the columns from where it was suspended.
         left = held.seq if held.epoch != cursor.epoch else None
@@ -367,17 +370,19 @@ class _CatchUpCommitter(Committer):
         ended = "; it follows the source again" if is_caught_up else ""
         note = Note(
             kind=_CAUGHT_UP_NOTE,
-            text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
-            f"{own.transactions_applied} transactions with changes of it{ended}",
-            journal=own.start_journal,
-            offset=own.start_offset,
+            text=f"{own.start} to {own.end}, {own.transactions_applied} transactions with changes "
+            f"of it{ended}",
+            journal=own.start.journal,
+            offset=own.start.offset,
             table=self._name,
         )
         targets = self._session.targets.states(created)
         self._left = None if is_caught_up else self._still_suspended()
         targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
         after = self._of_source.model_copy(update={"batch_number": number, "targets": targets})
-        return BatchExtent(empty_interval(self._of_source), after, self._time_us, notes=(note,))
+        at = self._of_source.position
+        interval = Interval(start=at, end=at)
+        return BatchExtent(interval, after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
         at, cursor = self._session.resume_position(), self._of_source

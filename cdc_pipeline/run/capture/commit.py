@@ -111,6 +111,7 @@ class Committer:
     def _head(self, collected: Collected) -> BatchRecord:
         """The record of what was collected, without targets and files."""
         number, known = self._session.stager.number, self._session.targets.now
+        start = self._left_behind_at()
         extent = self._extent(number, collected.created)
         suspended = (note_of(table, suspension) for table, suspension in known.news.items())
         return BatchRecord(
@@ -118,6 +119,7 @@ class Committer:
             batch_number=number,
             kind=self.kind,
             run_id=self._context.run_id,
+            start=start,
             interval=extent.interval,
             cursor_after=extent.cursor,
             source_time_us=extent.source_time_us,
@@ -137,9 +139,7 @@ class Committer:
         with stager.together():
             batch = stager.batch()
             self._save_history()
-            start = self._left_behind_at()
-            head = self._head(stager.collect())
-            record = batch.record(head.starting_at(start))
+            record = batch.record(self._head(stager.collect()))
             context.observer.merging()
             cut = context.sink.finish(record, on_merged=context.observer.merged)
             self._session.targets.committed(cut)

@@ -61,13 +61,14 @@ class Drain:
         self._committer = committer
         self._reader = Reader(
             run=section.run,
+            pipeline_name=config.name,
             source=section.source,
             store=session.store,
             rules=rules,
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
             on_position=context.positions.persist
-            if context.positions is not None and section.is_sources_own
+            if context.positions is not None and section.of_plan is not None
             else None,
         )
         self._interpreter = Interpreter(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cdc_pipeline.errors import PositionError
-from cdc_pipeline.lake.records import Note
+from cdc_pipeline.lake.records import Interval, Note
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.run.capture.commit import Committer, cursor_state
@@ -14,7 +14,7 @@ from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
-from cdc_pipeline.run.publish import cursor_metadata, empty_interval, start_metadata
+from cdc_pipeline.run.publish import cursor_metadata, start_metadata
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
@@ -38,7 +38,7 @@ def read_in_sequence(
             TableFilter(config),
             cursor,
             left=_left(resolved, cursor),
-            is_sources_own=True,
+            of_plan=resolved.plan.tables,
         ),
         targets=Targets(config, state.cut, cursor),
         parking=context.sink.parking(
@@ -62,10 +62,9 @@ def read_in_sequence(
 
 def _left(resolved: ResolvedRun, cursor: CursorState | None) -> int | None:
     """Where another server's log was left, if the run goes on at just that transaction."""
-    decision = resolved.decision
-    if cursor is None or decision is None or not decision.epoch_grows:
+    if cursor is None or not resolved.turns_to_another_server:
         return None
-    if decision.overlap_until_us is not None:
+    if resolved.overlap_until_us is not None:
         return None  # it begins somewhere before, and reads DDL again
     return cursor.seq
 
@@ -82,13 +81,12 @@ def hold_start(
     before, at = state.cursor, resolved.start
     if before is not None and not resolved.turns_to_another_server:
         return state
-    if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
+    if resolved.overlap_until_us is not None:
         raise PositionError(
             "the new server's log ends before the changes that were applied: the server lags",
             journal=at.journal,
             offset=at.offset,
-            expected=f"a commit after {resolved.decision.overlap_until_us} "
-            "(microseconds since 1970)",
+            expected=f"a commit after {resolved.overlap_until_us} (microseconds since 1970)",
             got="the end of its log",
             next_step="run again when the server has caught up; nothing was published, and the "
             "cursor has not moved",
@@ -105,6 +103,6 @@ def hold_start(
     if before is not None:
         kept = ("batch_number", "open_xa", "targets", "shadows")
         cursor = cursor.model_copy(update={name: getattr(before, name) for name in kept})
-    metadata = cursor_metadata(empty_interval(at), None)
+    metadata = cursor_metadata(Interval(start=at, end=at), None)
     context.cursors.write(cursor, metadata | start_metadata(resolved.plan.start_reasons))
     return replace(state, cursor=cursor)

@@ -19,13 +19,13 @@ from dataclasses import replace
 from shlex import quote
 
 from cdc_pipeline.errors import TransactionError
-from cdc_pipeline.lake.records import Note
+from cdc_pipeline.lake.records import Interval, Note
 from cdc_pipeline.position.cursor import OpenXa
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command
-from cdc_pipeline.run.publish import cursor_metadata, empty_interval
+from cdc_pipeline.run.publish import cursor_metadata
 from cdc_pipeline.schema.ddl.session import canonical_xid
 
 
@@ -40,12 +40,9 @@ def drop_lost(
     cursor = state.cursor
     if cursor is None:
         return state, None
-    old = {(xa.xid, xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in before}
+    old = {(xa.xid, xa.epoch, xa.begin) for xa in before}
     lost = [
-        xa
-        for xa in cursor.open_xa
-        if xa.xid not in listed
-        and (xa.xid, xa.epoch, xa.prepared_journal, xa.prepared_offset) in old
+        xa for xa in cursor.open_xa if xa.xid not in listed and (xa.xid, xa.epoch, xa.begin) in old
     ]
     accepted = {canonical_xid(text) for text in context.config.accept.unknown_xa}
     dropped = [xa for xa in lost if not xa.files or xa.xid in accepted]
@@ -53,7 +50,7 @@ def drop_lost(
         kept = tuple(xa for xa in cursor.open_xa if xa not in dropped)
         cursor = cursor.model_copy(update={"open_xa": kept})
         notes = tuple(_note(xa) for xa in dropped)
-        interval = empty_interval(cursor)
+        interval = Interval(start=cursor.position, end=cursor.position)
         context.cursors.write(cursor, cursor_metadata(interval, None, (), notes))
         state.main.moved(interval, (), notes)
         state = replace(state, cursor=cursor)
@@ -63,9 +60,8 @@ def drop_lost(
     rows: Counter[str] = Counter()
     for file in left.files:
         rows[file.table] += file.rows
-    begin = Position(left.prepared_journal, left.prepared_offset)
     source, found = context.config.name, "the server no longer has it"
-    return state, lost_end(left.xid, begin, rows, source=source, found=found)
+    return state, lost_end(left.xid, left.begin, rows, source=source, found=found)
 
 
 def lost_end(
@@ -100,6 +96,6 @@ def _note(xa: OpenXa) -> Note:
     return Note(
         kind="accepted_unknown_xa",
         text=text,
-        journal=xa.prepared_journal,
-        offset=xa.prepared_offset,
+        journal=xa.begin.journal,
+        offset=xa.begin.offset,
     )

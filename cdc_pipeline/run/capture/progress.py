@@ -124,10 +124,8 @@ class Progress:
     def take_interval(self) -> Interval:
         """The interval since the last call; begins a new one."""
         interval = Interval(
-            start_journal=self.batch_start.journal,
-            start_offset=self.batch_start.offset,
-            end_journal=self.position.journal,
-            end_offset=self.position.offset,
+            start=self.batch_start,
+            end=self.position,
             ignorable_events=dict(self._ignorable),
             **self._counts,
         )

@@ -22,7 +22,7 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.statements import StatementRules
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.ring import RingStore
@@ -47,7 +47,8 @@ class Reader(threading.Thread):
     def __init__(
         self,
         *,
-        run: ResolvedRun,
+        run: LogRange,
+        pipeline_name: str,
         source: Source,
         store: RingStore,
         rules: StatementRules,
@@ -56,7 +57,7 @@ class Reader(threading.Thread):
         on_position: Callable[[Position], None] | None = None,
     ) -> None:
         """`on_position` receives, in this thread, how far the log was read and stored (SPEC T3)."""
-        super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
+        super().__init__(name=f"cdc-reader-{pipeline_name}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
         self._notes: deque[Note] = deque()
@@ -69,7 +70,7 @@ class Reader(threading.Thread):
             self._put,
             is_isolated=rules.is_isolated,
             slice_events_max=slice_events_max,
-            source=run.plan.identity,
+            source=str(source.identity),
             on_position=on_position,
         )
         self._proof = JournalEndProof(
@@ -78,7 +79,7 @@ class Reader(threading.Thread):
             ends_closed=source.ends_closed,
             accepted=accepted_ends,
             on_accepted=self._accepted,
-            pipeline_name=run.plan.source,
+            pipeline_name=pipeline_name,
         )
 
     def result(self) -> ReadResult:
@@ -88,7 +89,7 @@ class Reader(threading.Thread):
     @property
     def bytes_expected(self) -> int:
         """An estimate; a limit that is not in bytes is scaled by what was read so far."""
-        most = self._run.plan.bytes_between
+        most = self._run.bytes_expected
         if self._run.limit is None:
             return most
         if self.limit_reached:

@@ -18,10 +18,8 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
 from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
-from cdc_pipeline.run.publish import empty_interval
 from cdc_pipeline.run.report import (
     CaptureReport,
-    ReportPosition,
     TableReport,
     needed_position,
     quarantined,
@@ -29,11 +27,6 @@ from cdc_pipeline.run.report import (
 
 ENTRIES_KEPT_MAX: Final = 1000
 _Entry = TypeVar("_Entry", DdlDecision, Note)
-_COUNTERS: Final = [
-    name
-    for name, field in Interval.model_fields.items()
-    if field.annotation is int and field.default == 0
-]
 
 
 class RunSummary:
@@ -76,7 +69,7 @@ class RunSummary:
 
     def moved(self, interval: Interval, ddl: Sequence[DdlDecision], notes: Sequence[Note]) -> None:
         """Count a part of the log, with its decisions."""
-        self.interval = interval if self.interval is None else _joined(self.interval, interval)
+        self.interval = interval if self.interval is None else self.interval.then(interval)
         self._keep(self.ddl, ddl)
         self._keep(self.notes, notes)
 
@@ -153,22 +146,10 @@ class RunState:
         )
 
 
-def _joined(first: Interval, second: Interval) -> Interval:
-    ignorable = Counter(first.ignorable_events) + Counter(second.ignorable_events)
-    return Interval(
-        start_journal=first.start_journal,
-        start_offset=first.start_offset,
-        end_journal=second.end_journal,
-        end_offset=second.end_offset,
-        ignorable_events=dict(ignorable),
-        **{name: getattr(first, name) + getattr(second, name) for name in _COUNTERS},
-    )
-
-
 def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
     """From the run's planned start to the end of its batches."""
-    nothing = empty_interval(resolved.start)
-    return nothing if done is None else _joined(nothing, done)
+    nothing = Interval(start=resolved.start, end=resolved.start)
+    return nothing if done is None else nothing.then(done)
 
 
 def _reason_of(
@@ -186,7 +167,7 @@ def _reason_of(
             ended = limit.text
         reason = (
             f"{plan.identity} moved from {resolved.start} to "
-            f"{interval.end_journal}:{interval.end_offset}: {interval.transactions_seen} "
+            f"{interval.end}: {interval.transactions_seen} "
             "transactions, none of which changes a captured table"
         )
     if done.batches:
@@ -229,8 +210,8 @@ def report_of(context: CaptureContext, state: RunState, resolved: ResolvedRun) -
         quarantine=quarantined(state.cut),
         cursor=cursor,
         cursor_reason=state.cursor_reason,
-        read_up_to=None if read is None else ReportPosition.from_position(read),
-        applied_up_to=None if cursor is None else ReportPosition.from_position(cursor.position),
+        read_up_to=read,
+        applied_up_to=None if cursor is None else cursor.position,
         oldest_needed=needed_position(cursor),
         seconds=time.monotonic() - context.began_s,
         cpu_seconds=time.process_time() - context.began_cpu_s,

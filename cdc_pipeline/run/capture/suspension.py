@@ -73,7 +73,8 @@ def suspension_for(error: CdcError, session: CaptureSession) -> Suspend | None:
 
 
 def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
-    if not session.section.is_sources_own or not isinstance(error, _OF_ONE_TABLE):
+    known = session.section.of_plan
+    if known is None or not isinstance(error, _OF_ONE_TABLE):
         return False
     if error.table is None or "." not in error.table:
         return False
@@ -83,7 +84,6 @@ def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
     if isinstance(error, ContentUnknownError):
         # the log is whole and its gaps are known: the run continues even without tables
         return True
-    known = session.section.run.plan.tables  # with or without a target
     others = {name for name in known if not targets.is_suspended(*split_table_name(name))}
     if isinstance(error, OverlapUndecidedError) and any(
         target.name not in error.targets for target in targets.following(database, table)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a serv
     from cdc_pipeline.lake.records import Note
     from cdc_pipeline.lake.schema_history import SchemaHistoryFile
     from cdc_pipeline.position.cursor import CursorState
-    from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+    from cdc_pipeline.run.plan.resolved_run import LogRange
     from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
@@ -361,7 +361,7 @@ def schemas_of(
     config: PipelineConfig,
     *,
     source: Source,
-    run: ResolvedRun,
+    run: LogRange,
     cursor: CursorState | None,
     recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
     follows: Callable[[str, str], bool] = lambda _database, _table: False,

@@ -122,12 +122,9 @@ def resolve(
     plan = CapturePlan(
         source=config.name,
         identity=str(source.identity),
-        start_journal=start.journal,
-        start_offset=start.offset,
-        start_gtid_set=start.gtid_set,
+        start=start,
         start_reasons=((server.reason,) if server.reason else ()) + reasons,
-        end_journal=end.journal,
-        end_offset=end.offset,
+        end=end,
         end_reason=end_reason,
         limit="" if limit is None else limit.text,
         bytes_between=bytes_between(sizes, start, end),
@@ -146,10 +143,11 @@ def resolve(
         warnings=warnings + source.warnings(captured),
     )
     return ResolvedRun(
-        plan,
         start,
         end,
         limit,
+        plan=plan,
+        bytes_expected=plan.bytes_between,
         ends_anywhere=isinstance(bound, PositionConfig),
         decision=decision,
         epoch=(1 if cursor is None else cursor.epoch) + decision.epoch_grows,

@@ -1,4 +1,4 @@
-"""A plan together with the values that its run needs."""
+"""A part of the log that is read, and the plan of a run with the values that it needs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ LOG_END: Final = "the end of the log at planning time"
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedRun:
-    """A plan with the values that the run needs from it.
+class LogRange:
+    """A part of the log, for one reader.
 
     Attributes:
         ends_anywhere: the end may be inside a transaction: whole ones before it count.
         decision: how the start was found, if the decision table found it.
-        epoch: of everything that the run reads (K1).
-        known: tables that the source shows; None if it cannot say.
+        epoch: of everything that is read (K1).
+        bytes_expected: 0 if nobody watches.
     """
 
-    plan: CapturePlan
     start: Position
     end: Position
     limit: Limit | None = None
     ends_anywhere: bool = False
     decision: StartDecision | None = None
     epoch: int = 1
-    known: tuple[str, ...] | None = None
-    log_end: Position | None = None
+    bytes_expected: int = 0
 
     @property
     def read_from(self) -> Position:
@@ -40,6 +38,21 @@ class ResolvedRun:
         return self.start if self.decision is None else self.decision.read_from
 
     @property
+    def overlap_until_us(self) -> int | None:
+        return None if self.decision is None else self.decision.overlap_until_us
+
+    @property
     def turns_to_another_server(self) -> bool:
-        """Whether the run begins an epoch."""
+        """Whether it begins an epoch."""
         return self.decision is not None and self.decision.epoch_grows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRun(LogRange):
+    """What a run reads, with its plan; `known`: tables that the source shows, None if it cannot
+    say.
+    """
+
+    plan: CapturePlan
+    known: tuple[str, ...] | None = None
+    log_end: Position | None = None

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.planning import bytes_between
 from cdc_pipeline.run.plan.starting import choose
-from cdc_pipeline.run.report import NeededPosition, needed_position
+from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.live.answers import number_of
 from cdc_pipeline.source.live.connection import ServerConnection
@@ -94,13 +95,13 @@ def _now_s(connection: ServerConnection) -> float:
     return float(connection.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
 
 
-def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> _Retention:
+def retention_of(source: Source, server: LiveSourceConfig, needed: Consumer) -> _Retention:
     """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's clock."""
     journals = [info.journal for info in source.journals()]
     oldest = journals[0] if journals else ""
-    if needed.journal not in journals:
+    if needed.position.journal not in journals:
         return _Retention(oldest)
-    behind = journals.index(needed.journal)
+    behind = journals.index(needed.position.journal)
     following = journals[behind + 1 : behind + 2]
     with closing(ServerConnection(server)) as connection:
         try:

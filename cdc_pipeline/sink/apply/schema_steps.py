@@ -249,8 +249,7 @@ def _dml_sql(
 ) -> str:
     mode = SINK_MODES[target.spec.mode]
     if isinstance(step, RemoveRows):
-        begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
-        transaction = step.transaction or begin
+        transaction = step.transaction or str(record.interval.start)
         return mode.truncate_sql(
             path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction
         )

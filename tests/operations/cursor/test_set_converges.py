@@ -47,7 +47,7 @@ def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_ta
     back = _set(config, cursors, PositionConfig(journal=journal, offset=offset))
     assert back.direction == "back"
     report = capture(config, cursors=cursors)
-    assert report.plan.start_offset == offset
+    assert report.plan.start.offset == offset
     for table, columns in COLUMNS.items():
         expected = server_rows(mysql_server, mysql_database, table, columns)
         assert (

@@ -11,6 +11,7 @@ import pytest
 from cdc_pipeline.lake.long_operations import Operation, OperationFolder, new_operation_id
 from cdc_pipeline.operations.doctor import Finding
 from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.retention import journal_retention
 from tests.operations.doctor.helpers import (
     cursor_at,
@@ -117,9 +118,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
 
 def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> None:
     journal, offset = mysql_server.end_position()
-    open_xa = OpenXa(
-        xid="X'61',X'',1", prepared_journal=journal, prepared_offset=4, prepared_at_us=1
-    )
+    open_xa = OpenXa(xid="X'61',X'',1", begin=Position(journal), prepared_at_us=1)
     cursor = cursor_at(mysql_server, journal, offset, open_xa=(open_xa,))
     config = pipeline(live(mysql_server), tmp_path)
     mysql_server.execute("GRANT XA_RECOVER_ADMIN ON *.* TO cdc@'%'")  # which another test may do

@@ -25,6 +25,7 @@ from cdc_pipeline.operations.snapshot.swap import given_up
 from cdc_pipeline.operations.status import _need
 from cdc_pipeline.operations.verify.keys import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.needs_snapshot import choose, needing, suspended_still
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -73,9 +74,7 @@ def cursor(**targets: TargetState) -> CursorState:
 
 
 def cut(**targets: TargetState) -> Cut:
-    interval = Interval(
-        start_journal="binlog.000004", start_offset=4, end_journal="binlog.000004", end_offset=50
-    )
+    interval = Interval(start=Position("binlog.000004"), end=Position("binlog.000004", 50))
     return Cut(
         source="bank",
         batch_number=3,

@@ -53,7 +53,7 @@ def test_every_way_to_start_reads_no_journal_that_it_does_not_need(
     )
     made = plan(config, cursors=MemoryCursorStore(cursor))
     expected = (name_of(1), 4) if way == "earliest" else (archive.journal, archive.offset)
-    assert (made.start_journal, made.start_offset) == expected
+    assert (made.start.journal, made.start.offset) == expected
 
 
 def test_a_gtid_set_is_found_by_few_heads(

@@ -228,9 +228,9 @@ def test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_end_says_so_and_both_w
     with pytest.raises(TransactionError, match="still open in the lake") as caught:
         shop.run()
     error = caught.value
-    place = f"{lost.prepared_journal}:{lost.prepared_offset}"
+    place = str(lost.begin)
     assert (error.table, error.journal, error.offset) == (
-        table, lost.prepared_journal, lost.prepared_offset,
+        table, lost.begin.journal, lost.begin.offset,
     )  # fmt: skip
     assert f"cursor set bank --from {place}" in str(error.next_step)
     assert f"snapshot bank --table {table}" in str(error.next_step)
@@ -247,7 +247,7 @@ def test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_end_says_so_and_both_w
 
     # The log is there: it is read again.
     shop.config, shop.cursors.cursor = config, before
-    there = PositionConfig(journal=lost.prepared_journal, offset=lost.prepared_offset)
+    there = PositionConfig(journal=lost.begin.journal, offset=lost.begin.offset)
     change = plan_set(config, cursors=shop.cursors, to=there, who="a test")
     apply_set(config, cursors=shop.cursors, change=change)
     shop.run()

@@ -35,8 +35,8 @@ def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
     assert tables["shop.b"].rows_updated == 0
     assert done.interval is not None
     assert (
-        done.interval.start_offset,
-        done.interval.end_offset,
+        done.interval.start.offset,
+        done.interval.end.offset,
         done.interval.transactions_seen,
     ) == (1, 51, 100)
 

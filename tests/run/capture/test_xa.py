@@ -124,8 +124,8 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
     assert plan(way.config, cursors=way.cursors).open_xa == shown.open_xa
     line = xa_line(shown.open_xa[0])
     assert line.startswith("X'00ff27',X'0102',7 since 20")
-    assert line.endswith(f"{shown.open_xa[0].prepared_offset}, 2 rows parked")
-    summary = inspect([way.server.datadir / shown.open_xa[0].prepared_journal])
+    assert line.endswith(f"{shown.open_xa[0].begin.offset}, 2 rows parked")
+    summary = inspect([way.server.datadir / shown.open_xa[0].begin.journal])
     assert summary.error is None
     assert summary.prepared >= 3
 
@@ -327,7 +327,7 @@ def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_not
     with pytest.raises(TargetSuspendedError, match="is gone"):
         capture(way.config, cursors=way.cursors)
     held = way.cursor.suspended[name]
-    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset), (
+    assert (held.journal, held.offset) == (prepared.begin.journal, prepared.begin.offset), (
         "before its rows"
     )
 
@@ -366,6 +366,6 @@ def test_k4_k22_parked_rows_that_do_not_fit_another_key_suspend_their_table_alon
     with pytest.raises(TargetSuspendedError, match="lack"):
         capture(config, cursors=way.cursors)
     held = way.cursor.suspended[f"{way.database}.t"]
-    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset)
+    assert (held.journal, held.offset) == (prepared.begin.journal, prepared.begin.offset)
     rows = lake_rows(memory, config.sink.lake_path, way.database, "u", ["a"])
     assert [row[0] for row in rows] == [2, 3]

@@ -11,13 +11,12 @@ import numpy as np
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.reader import Reader
 from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.plan.limits import Limit, make_limit
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
-from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.ring import RingStore
 from cdc_pipeline.targets.table_filter import TableFilter
@@ -46,6 +45,7 @@ class Log:
     """A log in memory; `chunks` reads it as a source does, in chunks of `chunk_events` events."""
 
     chunk_events: int = 7
+    identity: ServerIdentity = field(default_factory=lambda: ServerIdentity("mysql", 1))
     journals: list[Chunk] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     start: Position = field(default_factory=lambda: Position("binlog.000001", 4))
@@ -159,21 +159,6 @@ def run_once(
     """Read from `start` to `bound`, at the latest to `end`, as a capture does, and move over it as
     its drain does."""
     limit = make_limit(bound, flavor)
-    plan = CapturePlan(
-        source="shop",
-        identity="mysql:1",
-        start_journal=start.journal,
-        start_offset=start.offset,
-        start_gtid_set=start.gtid_set,
-        start_reasons=(),
-        end_journal=end.journal,
-        end_offset=end.offset,
-        end_reason="",
-        bytes_between=1 << 40,
-        journals=(),
-        tables=(),
-        partial_tables=(),
-    )
     config = PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -185,7 +170,8 @@ def run_once(
     store = RingStore(ring_events=1 << 16, batch_mode="itemsize", memory_unit_bytes=1024)
     store.start()
     reader = Reader(
-        run=ResolvedRun(plan, start, end, limit, ends_anywhere),
+        run=LogRange(start, end, limit, ends_anywhere, bytes_expected=1 << 40),
+        pipeline_name="shop",
         source=source,  # type: ignore[arg-type]
         store=store,
         rules=StatementRules(

@@ -91,7 +91,7 @@ def test_a_gtid_ends_a_run_after_its_transaction(
         bound = GtidBoundConfig(gtid=gtid.upper() if index == 1 else gtid)
         made = plan(config, cursors=cursors, bound=bound)
         assert bound.gtid in made.limit
-        assert (made.end_journal, made.end_offset) == done[-1][1]
+        assert (made.end.journal, made.end.offset) == done[-1][1]
         report = capture(config, cursors=cursors, bound=bound)
         assert report.outcome == "nothing_new"
         assert bound.gtid in report.reason
@@ -195,18 +195,12 @@ def test_a_log_that_only_others_write_to_ends_by_position(
             assert report.outcome == "nothing_new"
             assert not report.spark_started
             assert report.cursor is not None
-            assert (report.cursor.journal, report.cursor.offset) == (
-                report.plan.end_journal,
-                report.plan.end_offset,
-            )
+            assert report.cursor.position.order == report.plan.end.order
             at = parse_gtid_set(report.cursor.gtid_set, server.flavor)
             while parse_gtid_set(server.gtid_set(), server.flavor) == at:
                 pass  # the writer goes on: its next transaction comes
     for before, after in pairwise(reports):
-        assert (after.interval.start_journal, after.interval.start_offset) >= (
-            before.interval.end_journal,
-            before.interval.end_offset,
-        )
+        assert after.interval.start.order >= before.interval.end.order
     last = capture(config, cursors=cursors)
     assert last.cursor is not None
     assert parse_gtid_set(last.cursor.gtid_set, server.flavor) == parse_gtid_set(
@@ -231,10 +225,7 @@ def test_without_gtids_a_log_that_only_others_write_to_ends_by_position(
             report = capture(config, cursors=cursors)
             runs += report.interval.transactions_seen >= 20
             assert report.cursor is not None
-            assert (report.cursor.journal, report.cursor.offset) == (
-                report.plan.end_journal,
-                report.plan.end_offset,
-            )
+            assert report.cursor.position.order == report.plan.end.order
             assert report.cursor.gtid_set == ""
     with pytest.raises(PositionError, match="the log's GTIDs are unknown"):
         capture(
@@ -265,8 +256,5 @@ def test_a_quiet_log_ends_by_position(
         assert report.interval.transactions_seen == 0
         assert report.cursor is not None
         assert report.cursor.journal == server.end_position()[0]
-        assert (report.cursor.journal, report.cursor.offset) == (
-            report.plan.end_journal,
-            report.plan.end_offset,
-        )
+        assert report.cursor.position.order == report.plan.end.order
         assert "the end of the log at planning time" in report.reason

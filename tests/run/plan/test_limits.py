@@ -321,7 +321,7 @@ def test_a_bound_inside_a_transaction_ends_before_it_and_the_next_run_reads_it_w
     whole.run()
     inside = PositionConfig(journal="binlog.000001", offset=7024)  # the third of its four inserts
     report = bounded.run(bound=inside)
-    assert (report.plan.end_offset, bounded.last_cut().cursor.offset) == (7024, 6559)
+    assert (report.plan.end.offset, bounded.last_cut().cursor.offset) == (7024, 6559)
     assert set(map(len, bounded.all_changes().values())) == {0}
     assert bounded.run(bound=inside).outcome == "nothing_new"
     bounded.run()

@@ -17,6 +17,7 @@ from cdc_pipeline.position.cursor import (
     TargetState,
     parse_cursor,
 )
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.short_cursor import short_document
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
 
@@ -34,10 +35,8 @@ def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorS
 
 def _cut(batch_number: int, offset: int = 500) -> Cut:
     interval = Interval(
-        start_journal="binlog.000001",
-        start_offset=4,
-        end_journal="binlog.000001",
-        end_offset=offset,
+        start=Position("binlog.000001"),
+        end=Position("binlog.000001", offset),
     )
     return Cut(
         source="shop",
@@ -169,7 +168,7 @@ _STATES = {
     )
     for name, version in (("a.b", 1), ("a.ü", 2), ("b.c", 3))
 }
-_XA = OpenXa(xid="X'61'", prepared_journal="binlog.000001", prepared_offset=90)
+_XA = OpenXa(xid="X'61'", begin=Position("binlog.000001", 90))
 
 
 def _stored(cursor: CursorState, cut: Cut | None) -> StoredCursor:

@@ -76,7 +76,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     assert cursor is not None
     assert cursor.last_event is not None
     assert cursor.offset == cursor.last_event.offset + cursor.last_event.size_bytes
-    assert plan(config, cursors=cursors).start_offset == cursor.offset, "the same log goes on"
+    assert plan(config, cursors=cursors).start.offset == cursor.offset, "the same log goes on"
 
     set_back(server, tmp_path / "copy")
     write(server, rows=30)

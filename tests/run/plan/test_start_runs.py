@@ -143,13 +143,13 @@ def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
     primary.kill()
     cursors = MemoryCursorStore()
     report = capture(silent, cursors=cursors)
-    assert (report.plan.start_journal, report.plan.start_offset) == standby.end_position()
+    assert (report.plan.start.journal, report.plan.start.offset) == standby.end_position()
     assert (
         "P4: there is no cursor: the standby without a configured start"
         in report.plan.start_reasons
     )
     at_end(standby, cursors, epoch=1)
-    assert plan(told, cursors=MemoryCursorStore()).start_offset == 4
+    assert plan(told, cursors=MemoryCursorStore()).start.offset == 4
 
 
 def test_p5_a_virtual_ip_that_moved_is_followed_after_more_than_two_dump_errors(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final
 
 from cdc_pipeline.errors import StagingError
@@ -84,7 +85,8 @@ def joined_record(
         source=source,
         batch_number=cursor.batch_number,
         run_id=run_id,
-        interval=joined_interval(parts, start=start, end=cursor.position),
+        start=start,
+        interval=joined_interval(parts, start=start),
         cursor_after=cursor,
         source_time_us=next(
             (record.source_time_us for record in reversed(records) if record.source_time_us >= 0),
@@ -94,32 +96,12 @@ def joined_record(
         quarantine=tuple(file for record in records for file in record.quarantine),
         ddl=tuple(decision for record in records for decision in record.ddl),
         notes=tuple(note for record in records for note in record.notes),
-    ).starting_at(start)
-
-
-def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Position) -> Interval:
-    """With the sums of all parts' counts."""
-    counts: Counter[str] = Counter()
-    ignorable: Counter[str] = Counter()
-    for part in parts:
-        interval = part.part.interval
-        plain = interval.model_dump()
-        counts.update(
-            {
-                name: value
-                for name, value in plain.items()
-                if isinstance(value, int) and "offset" not in name
-            }
-        )
-        ignorable.update(interval.ignorable_events)
-    return Interval(
-        start_journal=start.journal,
-        start_offset=start.offset,
-        end_journal=end.journal,
-        end_offset=end.offset,
-        ignorable_events=dict(ignorable),
-        **counts,
     )
+
+
+def joined_interval(parts: Sequence[SegmentResult], *, start: Position) -> Interval:
+    intervals = (part.part.interval for part in parts)
+    return reduce(Interval.then, intervals, Interval(start=start, end=start))
 
 
 def _joined(found: Sequence[RecordedTarget], state: TargetState) -> RecordedTarget:

@@ -109,9 +109,7 @@ def _why_not(
         return "the archive and the server count the start differently"
     if run.limit is not None:
         return "the run ends at a limit that only reading in sequence finds"
-    if run.turns_to_another_server or (
-        run.decision is not None and run.decision.overlap_until_us is not None
-    ):
+    if run.turns_to_another_server or run.overlap_until_us is not None:
         return "the run begins to read another server's log"
     if history_writer(config, start=run.start, end=run.end, flavor=flavor) is not None:
         return "the log has no GTIDs, so that hashes of its last transactions are kept"
@@ -348,7 +346,7 @@ class _Reading:
         cursor = joined_cursor(
             before, results, number=before.batch_number, keeps_gtids=self._source.uses_gtids
         )
-        interval = joined_interval(results, start=before.position, end=cursor.position)
+        interval = joined_interval(results, start=before.position)
         metadata = cursor_metadata(interval, None) | start_metadata(self._run.plan.start_reasons)
         context.cursors.write(cursor, metadata)
         context.sink.discard_unrecorded()

@@ -33,8 +33,7 @@ from cdc_pipeline.run.capture.capture_session import (
 from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
-from cdc_pipeline.run.report import CapturePlan
+from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -121,7 +120,7 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     context = CaptureContext(
         config, sink, MemoryCursorStore(cursor, source=config.name), RunObserver(), ""
     )
-    run = _resolved(config, inputs, start, replace(start, offset=task.stop))
+    run = LogRange(start, replace(start, offset=task.stop), epoch=inputs.epoch)
     session = open_session(
         context,
         ReadRange(run, source, TableFilter(config), cursor),
@@ -143,20 +142,6 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
         for schema, journal, offset in session.schemas.corrections
     ]
     return SegmentResult(record=part, observed=tuple(observed))
-
-
-def _resolved(
-    config: PipelineConfig, inputs: WaveInputs, start: Position, end: Position
-) -> ResolvedRun:
-    plan = CapturePlan.of_stretch(
-        start,
-        end,
-        source=config.name,
-        identity=str(inputs.identity),
-        reason="a segment of a stretch that is decoded in parallel",
-        end_reason="the end of the segment",
-    )
-    return ResolvedRun(plan, start, end, epoch=inputs.epoch)
 
 
 def _apart(what: str) -> TransactionError:
