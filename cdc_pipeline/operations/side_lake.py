@@ -23,6 +23,7 @@ from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.run.report import CaptureReport
 from cdc_pipeline.run.wiring import build_sink
@@ -51,7 +52,7 @@ class SideLake:
     def recover(self) -> None:
         """Finish what an earlier process recorded, and remove what it did not (K2)."""
         with self.sink.lock():
-            recover(self.sink, cursors=self.cursors, observer=self.observer)
+            recover(Publisher(self.sink, self.cursors, self.observer))
 
     @property
     def cut(self) -> Cut | None:

@@ -23,7 +23,7 @@ from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
-from cdc_pipeline.run.publish import publish
+from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
@@ -42,20 +42,16 @@ class AdminBatch:
 
     def __init__(
         self,
-        sink: Sink,
+        publisher: Publisher,
         *,
-        cursors: CursorStore,
         cut: Cut | None,
         cursor: CursorState,
-        observer: RunObserver | None = None,
-        run_id: str = "",
     ) -> None:
-        self.sink = sink
+        self.sink = publisher.sink
         self.cut = cut
         self.cursor = cursor
-        self.run_id = run_id
-        self._cursors = cursors
-        self._observer = observer or RunObserver()
+        self.run_id = publisher.run_id
+        self.finish = publisher.finish
 
     @property
     def number(self) -> int:
@@ -128,12 +124,6 @@ class AdminBatch:
         ]
         return self.publish(kind="catch_up", targets=states, notes=(*notes, *new), dropped=dropped)
 
-    def finish(self, record: BatchRecord) -> Cut:
-        """Merge and publish the batch, which is recorded, and return its cut."""
-        self._observer.merging()
-        cut = self.sink.finish(record, on_merged=self._observer.merged)
-        return publish(cut, sink=self.sink, cursors=self._cursors, observer=self._observer)
-
 
 @contextmanager
 def admin_batch(
@@ -165,9 +155,8 @@ def admin_batch(
         sink.discard_unrecorded()
         if cursor is None:
             raise _nothing_captured(sink)
-        yield AdminBatch(
-            sink, cursors=cursors, cut=cut, cursor=cursor, observer=observer, run_id=run_id
-        )
+        publisher = Publisher(sink, cursors, observer or RunObserver(), run_id)
+        yield AdminBatch(publisher, cut=cut, cursor=cursor)
 
 
 def finished_state(

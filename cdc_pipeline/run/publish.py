@@ -8,41 +8,50 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.lake_sink import Sink
 
 
-def publish(
-    cut: Cut,
-    *,
-    sink: Sink,
-    cursors: CursorStore,
-    observer: RunObserver,
-    metadata: Mapping[str, object] | None = None,
-) -> Cut:
-    """Bring a cut that was just written to its end."""
-    observer.published(cut)
-    move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata)
-    return cut
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """A locked source's tables, its cursor, and who watches."""
 
+    sink: Sink
+    cursors: CursorStore
+    observer: RunObserver = field(default_factory=RunObserver)
+    run_id: str = ""
 
-def move_to_cut(
-    cut: Cut,
-    *,
-    sink: Sink,
-    cursors: CursorStore,
-    metadata: Mapping[str, object] | None = None,
-) -> None:
-    """Move the cursor to a cut that is already known; see `publish`."""
-    reach("before_cursor")
-    cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
-    reach("before_ack")
-    sink.cleanup(cut)
+    def finish(
+        self,
+        record: BatchRecord,
+        metadata: Mapping[str, object] | None = None,
+        *,
+        on_cut: Callable[[Cut], None] = lambda _cut: None,
+    ) -> Cut:
+        """Merge a recorded batch and publish it; `on_cut` is called before the cursor moves."""
+        self.observer.merging()
+        cut = self.sink.finish(record, on_merged=self.observer.merged)
+        on_cut(cut)
+        return self.publish(cut, metadata)
+
+    def publish(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> Cut:
+        """Bring a cut that was just written to its end."""
+        self.observer.published(cut)
+        self.move_to_cut(cut, metadata)
+        return cut
+
+    def move_to_cut(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> None:
+        """Move the cursor to a cut that is already known; see `publish`."""
+        reach("before_cursor")
+        self.cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
+        reach("before_ack")
+        self.sink.cleanup(cut)
 
 
 def cursor_metadata(

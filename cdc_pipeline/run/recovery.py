@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
-from cdc_pipeline.run.publish import move_to_cut, publish
-from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.run.publish import Publisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +29,8 @@ class Recovered:
 
 
 def recover(
-    sink: Sink,
+    publisher: Publisher,
     *,
-    cursors: CursorStore,
-    observer: RunObserver,
     failing_of: Callable[[Cut], Mapping[str, CdcError]] = lambda _cut: {},
 ) -> Recovered:
     """Finish what is recorded, remove what is not, and move the cursor to the last cut.
@@ -46,7 +41,8 @@ def recover(
         LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    cut, pending, stored = sink.last_cut(), sink.pending_record(), cursors.read()
+    sink = publisher.sink
+    cut, pending, stored = sink.last_cut(), sink.pending_record(), publisher.cursors.read()
     if pending is not None:
         # what a newer version wrote is refused before anything is
         SchemaHistoryFile(sink.paths.schema_history).read()
@@ -68,9 +64,9 @@ def recover(
         reconciled = Reconciled(cut.cursor, reason, True)
     metadata = {"cursor_reason": reconciled.reason}
     if finished is not None:
-        publish(finished, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
+        publisher.publish(finished, metadata)
     elif cut is not None and reconciled.emit:
-        move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata)
+        publisher.move_to_cut(cut, metadata)
     elif cut is not None:
         sink.cleanup(cut)
     return Recovered(reconciled, cut, finished, failing, frozenset(suspended))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from cdc_pipeline.lake.long_operations import OperationStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Place, ResumePlace, Suspension
 from cdc_pipeline.position.failback import Consumer, consumers_of, oldest
-from cdc_pipeline.position.position import Position
 
 
 def needed_position(cursor: CursorState | None) -> Consumer | None:
@@ -94,35 +92,6 @@ class CapturePlan(FrozenModel):
         for target in self.targets:
             policies.setdefault(target.schema_changes, []).append(target.target)
         return policies
-
-    @classmethod
-    def of_stretch(
-        cls,
-        start: Position,
-        end: Position,
-        *,
-        source: str,
-        identity: str,
-        reason: str,
-        end_reason: str,
-        tables: tuple[str, ...] = (),
-        suspended: Mapping[str, Suspension] | None = None,
-    ) -> CapturePlan:
-        """Of a stretch read beside the source's own runs; both ends are given."""
-        journals = tuple(dict.fromkeys((start.journal, end.journal)))
-        return cls(
-            source=source,
-            identity=identity,
-            start=start,
-            start_reasons=(reason,),
-            end=end,
-            end_reason=end_reason,
-            bytes_between=max(0, end.offset - start.offset) if len(journals) == 1 else 0,
-            journals=journals,
-            tables=tables,
-            partial_tables=(),
-            suspended=dict(suspended or {}),
-        )
 
 
 class TableReport(FrozenModel):

@@ -189,7 +189,7 @@ class _Gap:
     def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
         config, batch = self._config, self._batch
         context = CaptureContext(
-            config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id
+            self._sink, MemoryCursorStore(batch.cursor), run_id=batch.run_id, config=config
         )
         run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(

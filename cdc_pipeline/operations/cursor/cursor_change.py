@@ -47,7 +47,7 @@ from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.decode.schemas import history_file
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.plan.starting import choose
-from cdc_pipeline.run.publish import cursor_metadata
+from cdc_pipeline.run.publish import Publisher, cursor_metadata
 from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.protocol import Source
@@ -127,7 +127,7 @@ def apply_set(
         assert new is not None
         history_file(config).forget()  # the cursor may pass over DDL
         # It covers nothing; its notes say that the batch before ends elsewhere.
-        batch = AdminBatch(sink, cursors=cursors, cut=cut, cursor=new, run_id=run_id)
+        batch = AdminBatch(Publisher(sink, cursors, run_id=run_id), cut=cut, cursor=new)
         return batch.publish(kind="cursor_set", notes=change.notes, source_time_us=-1)
 
 

@@ -27,6 +27,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch, wait_for_lock
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.targets.routes import Routes
@@ -113,10 +114,9 @@ class MainLake:
         sink = build_sink(self.config)
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
+            publisher = Publisher(sink, cursors, self._observer, run_id)
             recovered = recover(
-                sink,
-                cursors=cursors,
-                observer=self._observer,
+                publisher,
                 failing_of=lambda cut: {
                     name: failure
                     for name, failure in sink.failing_targets(cut).items()
@@ -138,14 +138,7 @@ class MainLake:
                 for name in names
                 if states[name].suspended is None
             }
-            AdminBatch(
-                sink,
-                cursors=cursors,
-                cut=cut,
-                cursor=cursor,
-                observer=self._observer,
-                run_id=run_id,
-            ).suspend(suspensions)
+            AdminBatch(publisher, cut=cut, cursor=cursor).suspend(suspensions)
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         """Raises UnfinishedBatchError if there is a recorded batch to finish first."""

@@ -81,7 +81,9 @@ def capture(
         )
     observer = watched(config, observer, run_id=run_id)
     sink = sink or build_sink(config)
-    context = CaptureContext(config, sink, cursors, observer, run_id, FailbackPositions(cursors))
+    context = CaptureContext(
+        sink, cursors, observer, run_id, config=config, positions=FailbackPositions(cursors)
+    )
     try:
         report = _capture(context, bound, tables=tables, parallel=parallel)
     except LockError:

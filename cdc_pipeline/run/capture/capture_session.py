@@ -20,19 +20,16 @@ from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.lake.prepared import XaParking
-from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.failback import FailbackPositions
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.stager import Stager
 from cdc_pipeline.run.decode.schemas import Schemas, schemas_of
-from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.plan.server_switch import HistoryWriter, history_writer
+from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.wiring import build_store
-from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.ring import RingStore
@@ -40,32 +37,17 @@ from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Target, Targets
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureContext:
-    """Values that are the same for all ranges of a run; `sink` is locked.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureContext(Publisher):
+    """Values that are the same for all ranges of a run.
 
     `positions`: how far the source's own log was stored (SPEC T3), noted in the reader's thread.
     """
 
     config: PipelineConfig
-    sink: Sink
-    cursors: CursorStore
-    observer: RunObserver
-    run_id: str = ""
     positions: FailbackPositions | None = None
     began_s: float = field(default_factory=time.monotonic)
     began_cpu_s: float = field(default_factory=time.process_time)
-
-    def admin_batch(self, cut: Cut | None, cursor: CursorState) -> AdminBatch:
-        """A batch that moves no cursor."""
-        return AdminBatch(
-            self.sink,
-            cursors=self.cursors,
-            cut=cut,
-            cursor=cursor,
-            observer=self.observer,
-            run_id=self.run_id,
-        )
 
 
 @dataclass(frozen=True, slots=True)

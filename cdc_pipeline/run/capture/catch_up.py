@@ -40,8 +40,10 @@ from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
     CaptureSession,
@@ -52,10 +54,10 @@ from cdc_pipeline.run.capture.capture_session import (
 from cdc_pipeline.run.capture.commit import BatchExtent, Committer
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState, RunSummary, report_of
-from cdc_pipeline.run.capture.suspension import check_suspended, plan_to_cursor
+from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.plan.resolved_run import LogRange, ResolvedRun
 from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
-from cdc_pipeline.run.report import CaptureReport
+from cdc_pipeline.run.report import CapturePlan, CaptureReport
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
@@ -101,7 +103,9 @@ def catch_up_selected(
     cursor = state.cursor
     tables = _targets_of(context.config, cursor, tables)
     assert cursor is not None
-    plan, end = plan_to_cursor(context.config, cursor), cursor.position
+    end = cursor.position
+    reason = "a run of chosen tables: the cursor does not move"
+    plan = _plan_to_cursor(cursor, start=end, reason=reason, tables=tuple(sorted(cursor.targets)))
     context.observer.planned(plan)
     resolved = ResolvedRun(end, end, epoch=cursor.epoch, plan=plan)
     state = catch_up(context, state, tables, server=server)
@@ -111,6 +115,26 @@ def catch_up_selected(
         reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
         report = report.model_copy(update={"reason": reason})
     return report
+
+
+def _plan_to_cursor(
+    cursor: CursorState, *, start: Position, reason: str, tables: tuple[str, ...]
+) -> CapturePlan:
+    end = cursor.position
+    journals = tuple(dict.fromkeys((start.journal, end.journal)))
+    return CapturePlan(
+        source=cursor.source,
+        identity=str(cursor.identity),
+        start=start,
+        start_reasons=(reason,),
+        end=end,
+        end_reason="the cursor",
+        bytes_between=max(0, end.offset - start.offset) if len(journals) == 1 else 0,
+        journals=journals,
+        tables=tables,
+        partial_tables=(),
+        suspended=cursor.suspended,
+    )
 
 
 def _targets_of(
@@ -191,13 +215,8 @@ class CatchUp:
                 note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
-            plan = plan_to_cursor(
-                self._config,
-                cursor,
-                identity=str(source.identity),
-                catching_up=name,
-                start=start,
-            )
+            reason = f"{name} was suspended and is caught up from its position"
+            plan = _plan_to_cursor(cursor, start=start, reason=reason, tables=(name,))
             self._context.observer.planned(plan)
             self._take_back(name)
             run = LogRange(
@@ -216,7 +235,7 @@ class CatchUp:
         version = self._context.sink.roll_back_uncut(self._cut, name)
         if version is None:
             return
-        batch = self._context.admin_batch(self._cut, self._cursor)
+        batch = AdminBatch(self._context, cut=self._cut, cursor=self._cursor)
         batch.rows.restore(Targets(self._config, self._cut).named(name), version)
         text = f"restored to version {version}: what came after it is read again"
         cut = batch.publish(
@@ -319,7 +338,9 @@ class CatchUp:
             self._publish({name: restated_suspension})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        cut = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
+        cut = AdminBatch(self._context, cut=self._cut, cursor=self._cursor).suspend(
+            suspended, notes=notes
+        )
         self._done.add(cut)
         self._go_on_from(cut)
 

@@ -27,7 +27,7 @@ from cdc_pipeline.run.capture.capture_session import (
 )
 from cdc_pipeline.run.capture.stager import Collected
 from cdc_pipeline.run.capture.summary import RunSummary
-from cdc_pipeline.run.publish import cursor_metadata, publish, start_metadata
+from cdc_pipeline.run.publish import cursor_metadata, start_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,22 +140,16 @@ class Committer:
             batch = stager.batch()
             self._save_history()
             record = batch.record(self._head(stager.collect()))
-            context.observer.merging()
-            cut = context.sink.finish(record, on_merged=context.observer.merged)
-            self._session.targets.committed(cut)
-            self._done.add(cut)
-            self.cut, self.cursor = cut, cut.cursor
-            publish(
-                cut,
-                sink=context.sink,
-                cursors=context.cursors,
-                observer=context.observer,
-                metadata=self._start_metadata,
-            )
+            cut = context.finish(record, self._start_metadata, on_cut=self._take_over)
             self._ack()
             stager.published(cut)
             self._session.parking.published()
         return cut
+
+    def _take_over(self, cut: Cut) -> None:
+        self._session.targets.committed(cut)
+        self._done.add(cut)
+        self.cut, self.cursor = cut, cut.cursor
 
     def _left_behind_at(self) -> Position:
         open_before = self.cursor.open_xa if self.cursor is not None else ()

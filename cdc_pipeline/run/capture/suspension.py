@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ContentUnknownError,
@@ -31,7 +30,7 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
     CaptureSession,
@@ -39,7 +38,6 @@ from cdc_pipeline.run.capture.capture_session import (
 )
 from cdc_pipeline.run.capture.summary import RunState, RunSummary
 from cdc_pipeline.run.recovery import Recovered, recover
-from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -92,30 +90,6 @@ def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
     return bool(others - {error.table}) or targets.goes_on_without(database, table)
 
 
-def plan_to_cursor(
-    config: PipelineConfig,
-    cursor: CursorState,
-    *,
-    identity: str = "",
-    catching_up: str = "",
-    start: Position | None = None,
-) -> CapturePlan:
-    """Of a stretch that ends at the cursor: of a catch-up, or empty."""
-    reason = "a run of chosen tables: the cursor does not move"
-    if catching_up:
-        reason = f"{catching_up} was suspended and is caught up from its position"
-    return CapturePlan.of_stretch(
-        start or cursor.position,
-        cursor.position,
-        source=config.name,
-        identity=identity or str(cursor.identity),
-        reason=reason,
-        end_reason="the cursor",
-        tables=(catching_up,) if catching_up else tuple(sorted(cursor.targets)),
-        suspended=cursor.suspended,
-    )
-
-
 def suspended_error(
     found: Mapping[str, Suspension], *, cursor: CursorState
 ) -> TargetSuspendedError:
@@ -163,9 +137,7 @@ def resume(context: CaptureContext) -> RunState:
             if is_followed(states[name])
         }
 
-    recovered = recover(
-        sink, cursors=context.cursors, observer=context.observer, failing_of=failing
-    )
+    recovered = recover(context, failing_of=failing)
     cursor = recovered.reconciled.cursor
     sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
     state = RunState(
@@ -199,5 +171,7 @@ def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
     if new or dropped:
         text = "no longer captured: its target has left the cursor"
         notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
-        done.add(context.admin_batch(cut, cursor).suspend(new, dropped=dropped, notes=notes))
+        done.add(
+            AdminBatch(context, cut=cut, cursor=cursor).suspend(new, dropped=dropped, notes=notes)
+        )
     return done

@@ -11,6 +11,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     GtidBoundConfig,
@@ -23,7 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.context import StartDecision
+from cdc_pipeline.position.start.context import JournalInfo, StartDecision
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.run.plan.limits import Limit, executed_before, make_limit
@@ -114,11 +117,7 @@ def resolve(
     decision, reasons, warnings = _start(config, source, reconciled, cut)
     log_end, start = source.end_position(), decision.position
     end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
-    sizes = {
-        info.journal: info.size_bytes
-        for info in source.journals()
-        if _within(info.journal, start, end)
-    }
+    journals = [info for info in source.journals() if _within(info, start, end)]
     plan = CapturePlan(
         source=config.name,
         identity=str(source.identity),
@@ -127,8 +126,8 @@ def resolve(
         end=end,
         end_reason=end_reason,
         limit="" if limit is None else limit.text,
-        bytes_between=bytes_between(sizes, start, end),
-        journals=tuple(sizes),
+        bytes_between=bytes_between(journals, start, end),
+        journals=tuple(info.journal for info in journals),
         tables=tuple(captured),
         targets=planned_targets(config, captured, cut),
         partial_tables=() if cursor is None else _partial(cursor),
@@ -241,15 +240,18 @@ def _bounded(
     return log_end, f"{limit.text}, or at the latest at the end of the log", limit
 
 
-def _within(journal: str, start: Position, end: Position) -> bool:
-    number = Position(journal=journal, offset=0).order[0]
-    return start.order[0] <= number <= end.order[0]
+def _within(info: JournalInfo, start: Position, end: Position) -> bool:
+    return start.order[0] <= journal_number(info.journal) <= end.order[0]
 
 
-def bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
-    """Of the log; `sizes`: of the journals from the first to the last, by name."""
-    total = sum(size for journal, size in sizes.items() if journal != end.journal)
-    return max(0, total + end.offset - start.offset)
+def bytes_between(journals: Iterable[JournalInfo], start: Position, end: Position) -> int:
+    """Of the log, of all that is listed."""
+    whole = (
+        info.size_bytes
+        for info in journals
+        if _within(info, start, end) and info.journal != end.journal
+    )
+    return max(0, sum(whole) + end.offset - start.offset)
 
 
 def _captured(

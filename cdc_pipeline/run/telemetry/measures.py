@@ -60,12 +60,7 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         if not source.identity.same_server(cursor.identity):
             return Distance()
         end, at = source.end_position(), cursor.position
-        sizes = {
-            info.journal: info.size_bytes
-            for info in source.journals()
-            if info.journal >= at.journal or len(info.journal) > len(at.journal)
-        }
-        unread = bytes_between(sizes, at, end)
+        unread = bytes_between(source.journals(), at, end)
         if not isinstance(config.source, LiveSourceConfig):
             return Distance(unread_bytes=unread)
         lag_s: float | None = None

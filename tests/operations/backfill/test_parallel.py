@@ -21,7 +21,7 @@ from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.join import joined_cursor, joined_record
 from cdc_pipeline.run.capture.segments.pieces import RangePiece, pieces
-from cdc_pipeline.run.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
+from cdc_pipeline.run.capture.segments.segment import Segment, WaveInputs, decode_segment
 from cdc_pipeline.run.capture.segments.survey import JournalSurvey, SurveyRange, survey
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -121,11 +121,11 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         epoch=1,
     )
     tasks = [
-        SegmentTask(
+        Segment(
             journal=one.journal,
             start=one.start,
             stop=one.end,
-            journal_created_s=archive.journal_created_s(one.journal),
+            created_s=archive.journal_created_s(one.journal),
         )
         for one in (
             survey(SurveyRange(path=str(history.archive / name)), config=runs[1])
@@ -149,11 +149,11 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
     assert {
         name: state.partial for name, state in joined.cursor_after.targets.items()
     } == dict.fromkeys((f"shop.{mode}" for mode in MODES), True)
-    across = SegmentTask(
+    across = Segment(
         journal=history.journals[3],
         start=4,
         stop=tasks[0].stop,
-        journal_created_s=archive.journal_created_s(history.journals[3]),
+        created_s=archive.journal_created_s(history.journals[3]),
     )
     alter = survey(SurveyRange(path=str(history.archive / across.journal)), config=runs[1])
     refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)

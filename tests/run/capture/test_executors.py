@@ -20,7 +20,7 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel, division
-from cdc_pipeline.run.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
+from cdc_pipeline.run.capture.segments.segment import Segment, WaveInputs, decode_segment
 from cdc_pipeline.sink.apply import append, executors
 from cdc_pipeline.sink.apply.executors import executor_refusal
 from tests.servers import Server
@@ -140,7 +140,7 @@ def test_k24_a_task_refuses_another_journal_of_the_same_name(tmp_path: Path) -> 
         number=1,
         epoch=1,
     )
-    task = SegmentTask(journal="binlog.000001", start=4, stop=500, journal_created_s=1)
+    task = Segment(journal="binlog.000001", start=4, stop=500, created_s=1)
     assert "another journal" in decode_segment(task, inputs).refused
 
 

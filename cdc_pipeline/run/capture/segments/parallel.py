@@ -50,16 +50,16 @@ from cdc_pipeline.run.capture.segments.join import (
 from cdc_pipeline.run.capture.segments.pieces import TOO_LITTLE, Segment, pieces
 from cdc_pipeline.run.capture.segments.segment import (
     SegmentResult,
-    SegmentTask,
     WaveInputs,
     segment_task,
 )
 from cdc_pipeline.run.capture.segments.survey import JournalSurvey, SurveyRange, survey_task
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
+from cdc_pipeline.run.plan.planning import bytes_between
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.plan.server_switch import history_writer
-from cdc_pipeline.run.publish import cursor_metadata, publish, start_metadata
+from cdc_pipeline.run.publish import cursor_metadata, start_metadata
 from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.source.archive.archive import ArchiveSource, journal_files
 from cdc_pipeline.source.protocol import ArchivedPart, Source
@@ -237,15 +237,7 @@ class _Reading:
         section = self._section(Position(journal, stop))
         if before.order < section.end.order:
             state = self._in_sequence(state, section)
-        after = self._at
-        if before.journal == after.journal:
-            self._bytes[False] += after.offset - before.offset
-        else:
-            sizes = {
-                journal_number(info.journal): info.size_bytes for info in self._archive.journals()
-            }
-            between = sum(sizes.get(number, 0) for number in range(before.order[0], after.order[0]))
-            self._bytes[False] += between - before.offset + after.offset
+        self._bytes[False] += bytes_between(self._archive.journals(), before, self._at)
         return state
 
     # -- a wave ------------------------------------------------------------------------------------
@@ -282,16 +274,8 @@ class _Reading:
             return f"executors staged {missing} where this process does not find it"
         self._save_schemas(state, results, source_time_us=record.source_time_us)
         batch.put(record)
-        context.observer.merging()
-        cut = context.sink.finish(record, on_merged=context.observer.merged)
-        publish(
-            cut,
-            sink=context.sink,
-            cursors=context.cursors,
-            observer=context.observer,
-            metadata=start_metadata(self._run.plan.start_reasons),
-        )
-        state.main.add(cut)
+        metadata = start_metadata(self._run.plan.start_reasons)
+        cut = context.finish(record, metadata, on_cut=state.main.add)
         self._bytes[True] += sum(segment.size_bytes for segment in segments)
         self._tasks += len(segments)
         self._batches += 1
@@ -325,15 +309,7 @@ class _Reading:
             number=number,
             epoch=self._run.epoch,
         )
-        tasks = [
-            SegmentTask(
-                journal=one.journal,
-                start=one.start,
-                stop=one.stop,
-                journal_created_s=self._archive.journal_created_s(one.journal),
-            ).model_dump_json()
-            for one in segments
-        ]
+        tasks = [segment.model_dump_json() for segment in segments]
         texts = self._context.sink.run_tasks(tasks, partial(segment_task, inputs=inputs))
         return [SegmentResult.model_validate_json(text) for text in texts]
 

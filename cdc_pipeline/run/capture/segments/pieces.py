@@ -16,18 +16,19 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.run.capture.segments.survey import JournalSurvey
 
 TOO_LITTLE: Final = "too small to be worth a task"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of one journal that holds whole transactions."""
+class Segment(FrozenModel):
+    """A part of one journal that holds whole transactions; `created_s`: when that was created."""
 
     journal: str
     start: int
     stop: int
+    created_s: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -42,10 +43,6 @@ class RangePiece:
     stop: int
     segments: tuple[Segment, ...] = ()
     why: str = ""
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
 
 
 class _At(NamedTuple):
@@ -139,7 +136,10 @@ def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[S
         last = min(stop.offset, one.end) if number == stop.number else one.end
         if start.number <= number <= stop.number and first < last:
             bounds = [first, *(at for at in one.splits if first < at < last), last]
-            segments += [Segment(one.journal, *part) for part in pairwise(bounds)]
+            segments += [
+                Segment(journal=one.journal, start=begin, stop=end, created_s=one.created_s)
+                for begin, end in pairwise(bounds)
+            ]
     return segments
 
 

@@ -32,22 +32,13 @@ from cdc_pipeline.run.capture.capture_session import (
 )
 from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.drain import Drain
-from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.capture.segments.pieces import Segment
 from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
-
-
-class SegmentTask(FrozenModel):
-    """`journal_created_s`: by the journal's format description."""
-
-    journal: str
-    start: int
-    stop: int
-    journal_created_s: int = 0
 
 
 class ObservedTable(FrozenModel):
@@ -96,30 +87,29 @@ class WaveInputs:
 
 
 def segment_task(task: str, *, inputs: WaveInputs) -> str:
-    """Run `decode_segment` on a `SegmentTask` as JSON text."""
-    return decode_segment(SegmentTask.model_validate_json(task), inputs).model_dump_json()
+    """Run `decode_segment` on a `Segment` as JSON text."""
+    return decode_segment(Segment.model_validate_json(task), inputs).model_dump_json()
 
 
-def decode_segment(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
+def decode_segment(task: Segment, inputs: WaveInputs) -> SegmentResult:
     try:
         return _decoded(task, inputs)
     except CdcError as error:
         return SegmentResult(refused=f"{task.journal}:{error.offset or task.start}: {error.what}")
 
 
-def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
+def _decoded(task: Segment, inputs: WaveInputs) -> SegmentResult:
     config = inputs.config
     cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
     cursor = CursorState.model_validate_json(inputs.cursor) if inputs.cursor else None
     shadows = {} if cursor is None else cursor.shadows
     source = _SegmentSource(inputs)
-    if source.journal_created_s(task.journal) != task.journal_created_s:
+    if source.journal_created_s(task.journal) != task.created_s:
         raise _apart("another journal has taken its place in the archive")
-    start = Position(task.journal, task.start, journal_created_s=task.journal_created_s)
+    start = Position(task.journal, task.start, journal_created_s=task.created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    context = CaptureContext(
-        config, sink, MemoryCursorStore(cursor, source=config.name), RunObserver(), ""
-    )
+    cursors = MemoryCursorStore(cursor, source=config.name)
+    context = CaptureContext(sink, cursors, config=config)
     run = LogRange(start, replace(start, offset=task.stop), epoch=inputs.epoch)
     session = open_session(
         context,

@@ -59,6 +59,7 @@ class JournalSurvey(FrozenModel):
 
     Attributes:
         end: behind the last whole transaction.
+        created_s: by the journal's format description.
         is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
         splits: beginnings of transactions, about every `SEGMENT_BYTES`, to divide a large journal.
         failed: why it cannot be surveyed to its end.
@@ -67,6 +68,7 @@ class JournalSurvey(FrozenModel):
     journal: str
     start: int
     end: int
+    created_s: int = 0
     is_closed: bool = False
     alone: tuple[Group, ...] = ()
     prepared: tuple[Group, ...] = ()
@@ -114,7 +116,7 @@ def survey(
         return JournalSurvey(
             journal=file.name, start=part.start, end=part.start, failed=f"{error.what}"
         )
-    return surveyor.found(file.name)
+    return surveyor.found(file.name, created_s=head.journal_format.created_s)
 
 
 class _Surveyor:
@@ -157,7 +159,7 @@ class _Surveyor:
         closing = self._last_type in _CLOSING
         self._end = int(events["offset" if closing else "next_offset"][-1])
 
-    def found(self, journal: str) -> JournalSurvey:
+    def found(self, journal: str, *, created_s: int) -> JournalSurvey:
         open_offset = self._pass.open_offset
         end = self._end if open_offset < 0 else open_offset
         for kind, start, xid in self._open:
@@ -166,6 +168,7 @@ class _Surveyor:
             journal=journal,
             start=self._start,
             end=end,
+            created_s=created_s,
             is_closed=self._last_type in _CLOSING and open_offset < 0,
             alone=tuple(self._groups["alone"]),
             prepared=tuple(self._groups["prepared"]),
