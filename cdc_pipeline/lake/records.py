@@ -86,11 +86,8 @@ BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "snapshot", "re
 
 
 class Note(FrozenModel):
-    """A recorded decision or event of a batch other than DDL, such as a suspension or a gap.
-
-    Attributes:
-        kind: one word for programs, such as ``accepted_unproved_end`` or ``suspended``.
-        text: one sentence for people.
+    """Other than DDL, such as a suspension or a gap. `kind`: one word for programs, `text`: one
+    sentence.
     """
 
     kind: str
@@ -123,11 +120,8 @@ class QuarantineMark(FrozenModel):
 
 
 class QuarantineCount(FrozenModel):
-    """Count of a source table's quarantined rows at a cut.
-
-    Attributes:
-        gone: rows that were deleted from its targets since the first of them came: one with the
-            same key may be among them, and a replay would restore it (K18).
+    """`gone`: rows that were deleted from its targets since the first of them came: one with the
+    same key may be among them, and a replay would restore it (K18).
     """
 
     rows: int = 0
@@ -135,12 +129,8 @@ class QuarantineCount(FrozenModel):
 
 
 class ColumnDefault(FrozenModel):
-    """Value that the server gave to existing rows when a column was added.
-
-    A changelog's rows from before `seq` do not contain it.
-
-    Attributes:
-        value: Spark SQL literal.
+    """That the server gave to existing rows, as Spark SQL: a changelog's rows before `seq` lack
+    it.
     """
 
     column: str
@@ -227,11 +217,7 @@ class _HasSpec(FrozenModel):
 
 
 class RecordedTarget(_HasSpec):
-    """Actions of a batch on one target.
-
-    `step` numbers the DML statements of the batch on this target: transaction version = 16 *
-    batch_number + step.
-    """
+    """Its DML statements are numbered by step: transaction version = 16 * batch_number + step."""
 
     table: str  # the target's name, schema.table in the lake
     app_id: str
@@ -269,10 +255,7 @@ class RecordedTarget(_HasSpec):
 
     @property
     def is_of_snapshot(self) -> bool:
-        """Whether a batch brings rows of a snapshot to a target.
-
-        If that fails, the target stays as it was, and continues.
-        """
+        """If that fails, the target stays as it was, and continues."""
         return self.content is not None and not self.content.renamed_from
 
     def with_spec(self, **changes: object) -> RecordedTarget:

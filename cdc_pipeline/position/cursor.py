@@ -62,9 +62,7 @@ ResumePlace = Annotated[
 
 
 class StoredPosition(FrozenModel):
-    """A position in the numbering of an epoch, as fields of a document (K25: documents stay
-    small).
-    """
+    """In the numbering of an epoch, as fields of a document."""
 
     journal: str
     offset: int = Field(ge=FIRST_OFFSET)
@@ -139,9 +137,7 @@ class TargetState(FrozenModel):
 
 
 class XaFile(FrozenModel):
-    """Parked rows of a prepared XA transaction: one table at one schema version
-    (`lake/prepared.py`).
-    """
+    """Of one table at one schema version (`lake/prepared.py`)."""
 
     path: str  # relative to the lake
     table: str  # source table, schema.table
@@ -179,11 +175,7 @@ class OpenXa(FrozenModel):
 
 
 class CursorPlace(StoredPosition):
-    """Which batch a cursor follows, and where it is in the log of which server.
-
-    The next run uses `last_event` and `last_transaction` to verify that the log is still the
-    same (K24).
-    """
+    """`last_event` and `last_transaction` verify that the log is still the same (K24)."""
 
     version: Literal[5] = _FORMAT
     source: str
@@ -247,13 +239,8 @@ CURSOR_PARTS: Final[tuple[CursorPart, ...]] = get_args(CursorPart)
 
 
 class PartsOfCut(FrozenModel):
-    """What the document of a cursor leaves to the cut of its batch.
-
-    Attributes:
-        parts: names of those fields of `CursorState`.
-        targets: how many targets the cursor has, for people.
-        sha256: of these parts (`position/short_cursor.py`).
-        gtid_added: the part of `gtid_set` that the cut lacks: what was executed since.
+    """`parts`: fields of `CursorState` that a document leaves to its cut, `sha256` of these,
+    `targets`: how many, for people; `gtid_added`: what was executed since the cut.
     """
 
     parts: tuple[CursorPart, ...]
@@ -263,10 +250,8 @@ class PartsOfCut(FrozenModel):
 
 
 class ShortCursor(CursorPlace):
-    """A stored cursor without the parts that the cut of its batch has (K25: an event does not grow
-    with the number of tables).
-
-    A part that is None, and a `gtid_set` named in `of_cut`, are those of the cut.
+    """Without what the cut of its batch has (K25: an event does not grow with the number of
+    tables): parts that are None, and a `gtid_set` named in `of_cut`.
     """
 
     batch_number: int = Field(ge=1)
@@ -280,9 +265,7 @@ StoredCursor = CursorState | ShortCursor
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
-    """A cursor as plain JSON values. Entries per table omit their defaults (K25: cursors stay
-    small).
-    """
+    """As plain JSON values. Entries per table omit their defaults (K25: cursors stay small)."""
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
         name: state.model_dump(mode="json", exclude_defaults=True)
@@ -292,13 +275,8 @@ def cursor_document(cursor: CursorState) -> dict[str, Any]:
 
 
 class CursorEntry(FrozenModel):
-    """One cursor of a store's history.
-
-    Attributes:
-        at_us: when it was written, microseconds since 1970.
-        where: where it was read from, as text for people.
-        run_id: the orchestrator's run that wrote it; "" if unknown.
-        metadata: written with it, if the store keeps it.
+    """Of a store's history. `where`: it was read from, for people; `run_id`: the orchestrator's
+    run that wrote it, "" if unknown; `metadata`: written with it, if the store keeps it.
     """
 
     cursor: StoredCursor
@@ -309,32 +287,24 @@ class CursorEntry(FrozenModel):
 
 
 class CursorStore(Protocol):
-    """Storage of a cursor: memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta
-    (`sink/`).
-    """
+    """Memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta (`sink/`)."""
 
     def read(self) -> StoredCursor | None:
-        """The latest valid cursor, or None if there is none (never written, or wiped). Raises
-        CursorError: a cursor cannot be parsed.
+        """The latest valid one; None if it was never written, or wiped. CursorError: it cannot be
+        parsed.
         """
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
-        """Make `cursor` the latest; `metadata` is shown to people.
+        """`metadata` is shown to people; `replace`: a person decided that it may be earlier.
 
-        Args:
-            replace: a person decided that the cursor may be earlier than the current one.
-
-        Raises:
-            CursorError: it belongs to another source, it would go back, or another process has
-                written since this store last read or wrote.
+        Raises CursorError: it belongs to another source, it would go back, or another process has
+        written since this store last read or wrote.
         """
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest `limit` cursors that are kept, newest first; the first is what `read` returns.
-        Raises CursorError: a cursor cannot be parsed.
-        """
+        """The newest, the first is what `read` returns. CursorError: one cannot be parsed."""
 
 
 class CursorGuard:
@@ -350,9 +320,7 @@ class CursorGuard:
         self._seen, self._has_seen = cursor, True
 
     def checked(self, cursor: StoredCursor | None) -> StoredCursor | None:
-        """Note and return `cursor`, which the store has read for its caller. Raises CursorError: it
-        belongs to another source.
-        """
+        """Note `cursor`, which was read. CursorError: it belongs to another source."""
         if cursor is not None:
             self.check_source(cursor)
         self.saw(cursor)
@@ -368,8 +336,8 @@ class CursorGuard:
     def check_write(
         self, cursor: CursorPlace, latest: CursorPlace | None, *, replace: bool
     ) -> None:
-        """Compare `cursor` with the `latest` one, which the store still has when the write takes
-        effect. Raises CursorError: see `CursorStore.write`.
+        """`latest` still holds when the write takes effect. CursorError: see
+        `CursorStore.write`.
         """
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
@@ -449,9 +417,7 @@ _WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor
 
 
 def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> StoredCursor:
-    """Parse a cursor from JSON; an error names `where` it was read and the `next_step`. Raises
-    CursorError: it is not a cursor, or has another format than this program's.
-    """
+    """`where` and `next_step`: for its error. CursorError: no cursor, or one of another format."""
     if has_other_format(text):
         raise CursorError(
             f"the cursor in {where} has another format than this version's",

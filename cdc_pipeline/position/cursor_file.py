@@ -47,17 +47,12 @@ _NEXT_STEP = (
 
 
 def _no_step(_name: str) -> None:
-    """No-op observer."""
+    pass
 
 
 class FileCursorStore:
-    """The cursor of one source, in a separate folder.
-
-    Args:
-        folder: created by the first write.
-        source: name that the cursor must have.
-        history_bytes_max: maximum size of the history file.
-        on_step: called after each step: "locked", "temporary_written", "replaced" and "appended".
+    """`folder`: created by the first write. `on_step`: called after "locked", "temporary_written",
+    "replaced" and "appended".
     """
 
     def __init__(
@@ -76,9 +71,7 @@ class FileCursorStore:
         self._guard = CursorGuard(source)
 
     def read(self) -> StoredCursor | None:
-        """The cursor; None if there is no file. Raises CursorError: it is truncated, damaged, of a
-        newer form, or belongs to another source.
-        """
+        """CursorError: it is truncated, damaged, of a newer form, or belongs to another source."""
         document = self._document()
         return self._guard.checked(
             None if document is None else self._entry(document, str(self.file)).cursor
@@ -186,7 +179,6 @@ class FileCursorStore:
     # -- history -----------------------------------------------------------------------------------
 
     def _history_lines(self) -> list[str]:
-        """The complete lines, without a truncated last one."""
         try:
             text = self.history_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

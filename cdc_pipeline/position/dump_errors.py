@@ -23,8 +23,8 @@ from cdc_pipeline.frozen_model import FrozenModel
 
 
 class DumpErrors(FrozenModel):
-    """`table_id_not_found`: the last of the `count` consecutive runs found rows without a table
-    map; `last`: its message, for people.
+    """`table_id_not_found`: of the last of `count` consecutive runs; `last`: its message, for
+    people.
     """
 
     count: int = Field(default=0, ge=0)
@@ -43,7 +43,6 @@ class DumpErrors(FrozenModel):
 
 
 def _is_dump_error(error: CdcError) -> bool:
-    """Whether `error` means that the log was not found, reachable or readable."""
     if isinstance(error, MissingGrantError | ServerSettingError):
         return False
     return isinstance(error, SourceError | DamagedJournalError | TableIdNotFoundError)

@@ -19,11 +19,8 @@ from cdc_pipeline.position.position import Position
 
 
 class Consumer(FrozenModel):
-    """A consumer that still needs the log from `position` on.
-
-    Attributes:
-        name: ``cursor``, or the suspended table as ``schema.table``.
-        epoch: epoch of the numbering that `position` belongs to.
+    """It needs the log from `position` on. `name`: ``cursor``, or the suspended
+    ``schema.table``.
     """
 
     name: str
@@ -49,9 +46,6 @@ def consumers_of(cursor: StoredCursor) -> tuple[Consumer, ...]:
 
 
 def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
-    """The consumer with the oldest position, before which the log may be purged; None if there is
-    none.
-    """
     return min(consumers, key=lambda it: it.position.seq(it.epoch), default=None)
 
 

@@ -22,12 +22,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Consecutive transactions of a log; n of them.
-
-    Attributes:
-        hashes: uint64 (n, 2), content hashes.
-        commit_us: int64 (n,), commit times in microseconds since 1970 UTC.
-    """
+    """Consecutive ones: content `hashes` uint64 (n, 2), `commit_us` int64 (n,) since 1970 UTC."""
 
     hashes: NDArray[np.uint64]
     commit_us: NDArray[np.int64]
@@ -42,12 +37,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class OverlapMatch:
-    """The best alignment.
-
-    Attributes:
-        skipped: number of transactions at the stream's begin that were already applied.
-        is_whole: whether these reach the end of the history.
-    """
+    """`skipped`: at the stream's begin; `is_whole`: these reach the end of the history."""
 
     skipped: int
     is_whole: bool

@@ -39,9 +39,7 @@ class ServerIdentity:
     names: NameRule = NameRule.AS_GIVEN
 
     def same_server(self, other: ServerIdentity) -> bool:
-        """Whether both are the same server: by uuid if both have one, else by flavor and
-        server id.
-        """
+        """By uuid if both have one, else by flavor and server id."""
         if self.flavor != other.flavor:
             return False
         if self.server_uuid and other.server_uuid:
@@ -54,12 +52,8 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """Events that identify their journal (K24: a log that was reset must not read as the same).
-
-    Attributes:
-        offset: offset of their first byte in the journal.
-        size_bytes: their length there, including the checksums.
-        crc32: CRC32 of their bytes without the checksums.
+    """Events that identify their journal (K24: a log that was reset must not read as the same);
+    `offset`: of their first byte, `size_bytes`: with the checksums, `crc32`: without them.
     """
 
     offset: int
@@ -69,12 +63,9 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTransaction:
-    """A transaction that identifies the history it belongs to (K24: a GTID can be used twice).
-
-    Attributes:
-        gtid: as text.
-        committed_us: when it was committed at the server that committed it first, microseconds
-            since 1970 UTC; whole seconds on MariaDB.
+    """It identifies the history that it belongs to (K24: a GTID can be used twice).
+    `committed_us`: at the server that committed it first, microseconds since 1970 UTC; whole
+    seconds on MariaDB.
     """
 
     gtid: str

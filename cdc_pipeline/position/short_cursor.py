@@ -35,8 +35,8 @@ _SHORT_FIELDS: Final = ShortCursor.model_fields.keys() - {"of_cut"}
 def short_document(
     cursor: CursorState, at_cut: CursorState | None, *, bytes_max: int = DOCUMENT_BYTES_MAX
 ) -> dict[str, Any]:
-    """A cursor as plain JSON values, without what the cut has if it is longer than `bytes_max`.
-    `at_cut`: the cursor of the last cut, if it is known.
+    """Without what the last cut has, if it is longer than `bytes_max`. `at_cut`: its cursor, if
+    known.
     """
     document = cursor_document(cursor)
     if (
@@ -66,9 +66,7 @@ def short_document(
 
 
 def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | None:
-    """A stored cursor with the parts that it leaves to a cut; None if that is another cut.
-    `at_cut`: the cursor of the cut of its batch.
-    """
+    """None if `at_cut` is of another cut than it was written after."""
     if isinstance(stored, CursorState):
         return stored
     of_cut = stored.of_cut
@@ -89,9 +87,7 @@ def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | Non
 
 
 def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
-    """What was executed since the cut; "" if that is not shorter, or does not join the cut's to the
-    cursor's.
-    """
+    """Empty if that is not shorter, or does not join the cut's to the cursor's."""
     from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:

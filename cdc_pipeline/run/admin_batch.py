@@ -78,11 +78,8 @@ class AdminBatch:
         marks: Sequence[QuarantineMark] = (),
         source_time_us: int | None = None,
     ) -> Cut:
-        """Record the batch, finish it, and return its cut; the next run finishes what was
-        recorded.
-
-        `targets`: states that the cursor has then, by default those that it has; `dropped` ones
-        leave it.
+        """Record and finish the batch. `targets`: the cursor's states then; `dropped` ones leave
+        it.
         """
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
@@ -195,10 +192,7 @@ def wait_for_lock(
     on_waiting: Callable[[str], None] = lambda _holder: None,
     poll_max_s: float = _POLL_MAX_S,
 ) -> T:
-    """Once the source's lock is free; LockError if that takes longer than `wait_s`.
-
-    `on_waiting` gets the holder, once; pauses between two tries grow to `poll_max_s`.
-    """
+    """LockError if it takes longer than `wait_s`. `on_waiting` gets the holder, once."""
     until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
     while True:
         try:

@@ -91,10 +91,8 @@ def spill_directory(config: PipelineConfig) -> Path:
 
 
 def get_size(config: PipelineConfig) -> int:
-    """Size of one get, in the store's measure (events, or memory units).
-
-    It is a quarter of the ring at most: reader and drain overlap, and a mixed store, whose
-    memory also holds the events' rows, need not spill before a get is full.
+    """In the store's measure, a quarter of the ring at most: reader and drain overlap, and a mixed
+    store, whose memory also holds the events' rows, need not spill before a get is full.
     """
     if config.store.batch_mode == "itemsize":
         return max(1, config.store.ring_events // 4)

@@ -16,9 +16,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 
 
 def is_inside(events: np.ndarray, row: int) -> bool:
-    """Whether a transaction that began before `row` (a row of whole transactions) includes
-    `row`.
-    """
+    """Whether a transaction that began before `row`, of whole transactions, includes it."""
     if not 0 < row < len(events):
         return False
     members = np.flatnonzero(events["tx_offset"][row:] >= 0)
@@ -55,7 +53,6 @@ def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
 
 
 def _end_of(events: np.ndarray, row: int) -> int:
-    """The row after the last event of the transaction that includes `row`."""
     members = np.flatnonzero(events["tx_offset"][row:] >= 0)
     offset = events["tx_offset"][row + members[0]]
     return row + int(np.flatnonzero(events["tx_offset"][row:] == offset)[-1]) + 1

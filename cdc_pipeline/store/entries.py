@@ -15,17 +15,10 @@ from cdc_pipeline.position.position import Position
 
 @dataclass(slots=True, eq=False)
 class Entry(ABC):
-    """A stored slice, in memory or on disk. Immutable by convention: a frozen class costs too much
-    for every put.
+    """In memory or on disk. Immutable by convention: a frozen class costs too much for every put.
 
-    Attributes:
-        first: sequence of its first event.
-        last: sequence of its last event.
-        event_bytes: bytes of its events.
-        kind: the slice's kind.
-        bytes_before: bytes put before it since the store was started.
-        open_gtid: GTID of the transaction that the slice continues, or begins and leaves open; ""
-            if there is none.
+    `first`, `last`: sequences; `bytes_before`: put since the store was started; `open_gtid`: of
+    the transaction that it continues, or leaves open.
     """
 
     first: int
@@ -41,9 +34,7 @@ class Entry(ABC):
         """Raises StoreDamagedError: its bytes on disk are not those that were put."""
 
     def may_hold(self, _wanted: Position) -> bool:
-        """False if no event of the entry can be at the position, as far as is known unloaded
-        (S9).
-        """
+        """False if no event can be at the position, as far as is known unloaded (S9)."""
         return True
 
     @property
@@ -87,9 +78,7 @@ class Keeper(Protocol):
         """Whether a list of this size fits now; always True if nothing is stored."""
 
     def keep(self, entries: list[MemoryEntry], /) -> Sequence[Entry]:
-        """Keep all of these entries, or raise and keep none. Return the entries that replace
-        them.
-        """
+        """All, or raise and keep none. Returns the entries that replace them."""
 
     def forget(self, entry: Entry, /) -> None:
         """Drop an entry; all of its events are released."""
@@ -108,10 +97,8 @@ def is_at(candidate: Position, wanted: Position) -> bool:
 
 
 def row_at(part: EventSlice, wanted: Position, stop: int) -> int:
-    """The row before `stop` of the slice that is at the position; -1 if there is none.
-
-    Without an offset it is the first of several events of one second; with an offset the last,
-    because the events inside a payload share its offset.
+    """-1 if there is none. Without an offset it is the first of several events of one second; with
+    an offset the last, because the events inside a payload share its offset.
     """
     if wanted.journal not in ("", part.chunk.journal):
         return -1

@@ -95,10 +95,8 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """The position of the event at `row` of the slice.
-
-    `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in
-    an earlier chunk.
+    """`open_gtid`: of the transaction that the slice continues, whose GTID event is in an earlier
+    chunk.
     """
     chunk = part.chunk
     event = chunk.events[part.first + row].item()
@@ -111,9 +109,7 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
 
 
 def resume_after(position: Position, part: EventSlice, row: int) -> Position:
-    """Where reading continues after the event at `row`, whose position is `position`; for a
-    transaction's begin, the begin itself.
-    """
+    """Where reading continues: after the event; for a transaction's begin, at the begin itself."""
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
     return Position(
@@ -122,9 +118,7 @@ def resume_after(position: Position, part: EventSlice, row: int) -> Position:
 
 
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
-    """The last of the rows [first, stop) that a cursor may point to (SPEC S8); -1 if there is
-    none.
-    """
+    """The last of [first, stop) that a cursor may point to (SPEC S8); -1 if there is none."""
     if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK, _PREPARE):
         return stop - 1
     events = part.events[first:stop]
@@ -139,9 +133,7 @@ def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
 
 
 def _closes(part: EventSlice, first: int, stop: int) -> np.ndarray:
-    """For each event in rows [first, stop) of the slice whether the next event of its chunk belongs
-    to another transaction or to none.
-    """
+    """Whether the next event belongs to another transaction or to none."""
     transactions = part.chunk.events["tx_offset"]
     own = transactions[part.first + first : part.first + stop]
     following = transactions[part.first + first + 1 : part.first + stop + 1]

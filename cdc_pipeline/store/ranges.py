@@ -66,16 +66,16 @@ class BatchRange:
 
     @property
     def ack(self) -> Position | None:
-        """Position of the last event that a cursor may point to: a transaction's end or a DDL (and,
-        without GTIDs, a transaction's begin); None if the batch has none.
+        """Of the last event that a cursor may point to: a transaction's end or a DDL (without
+        GTIDs also a begin); None if the batch has none.
         """
         self._look_for_ack()
         return self._ack
 
     @property
     def resume(self) -> Position | None:
-        """Position that a cursor records: where reading continues after the event at `ack` (its
-        `next_offset`); None if `ack` is None. For a transaction's begin it is the begin itself.
+        """Where reading continues after `ack` (its `next_offset`; of a begin the begin itself), or
+        None.
         """
         self._look_for_ack()
         return self._resume
@@ -109,9 +109,7 @@ class BatchRange:
         return (self._end, self.last), (self._ack, self._ack_sequence), (self._start, self.first)
 
     def sequence_of(self, position: Position) -> int:
-        """The sequence of the event whose position is this very object; -1 if it is not from this
-        range.
-        """
+        """By the very object; -1 if it is not from this range."""
         if position is self._end:
             return self.last
         if position is self._ack:
@@ -121,13 +119,8 @@ class BatchRange:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The result of one get. Immutable by convention: a frozen class costs too much for every get.
-
-    Attributes:
-        batch_id: increases by one per batch; -1 for an empty batch.
-        slices: the events, in order; () for an empty batch.
-        range: None for an empty batch.
-        last_sequence: sequence of the last event, which `release` and `ack` refer to.
+    """Of one get. Immutable by convention: a frozen class costs too much for every get. An empty
+    one has `batch_id` -1, no slices and no range; `release` and `ack` refer to `last_sequence`.
     """
 
     batch_id: int

@@ -25,9 +25,7 @@ STATEMENT = SliceKind.STATEMENT
 
 
 class RetainedEvents:
-    """The events between ack and put of a ring of `size` sequences; without a keeper they stay in
-    memory.
-    """
+    """Between ack and put, of `size` sequences; without a keeper they stay in memory."""
 
     def __init__(self, keeper: Keeper | None, size: int) -> None:
         self._keeper = keeper
@@ -65,7 +63,6 @@ class RetainedEvents:
         return entry
 
     def _entry_of(self, sequence: int) -> int:
-        """The sequence of the first retained event of the entry that contains `sequence`."""
         first = self._oldest
         while self._entry(first).last < sequence:
             first = self._entry(first).last + 1
@@ -93,9 +90,7 @@ class RetainedEvents:
         return sequence, self._position_at(sequence)
 
     def _search(self, position: Position) -> int:
-        """Find the sequence of the event at `position` by comparing positions; -1 if there is
-        none.
-        """
+        """By comparing positions; -1 if there is none."""
         newest = -1
         for span in self._retained:
             if not span.is_settled:

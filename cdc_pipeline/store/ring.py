@@ -108,9 +108,7 @@ class RingStore(RetainedEvents):
             self._is_running = True
 
     def stop(self) -> None:
-        """Drop everything, reset every counter and wake every waiter with StoreClosedError (SPEC
-        S12).
-        """
+        """Drop everything, and wake every waiter with StoreClosedError (SPEC S12)."""
         with self._lock:
             self._reset()
             if self._is_running and self._keeper is not None:
@@ -155,12 +153,8 @@ class RingStore(RetainedEvents):
     def put(
         self, slices: Sequence[EventSlice] | EventSlice, *, timeout_s: float | None = None
     ) -> bool:
-        """Store the whole list or nothing (SPEC S4). Block until there is room; return False on
-        timeout.
-
-        Raises:
-            EventListTooLargeError: more events than the ring can hold.
-            StoreClosedError: stopped while waiting.
+        """All or nothing, when there is room (SPEC S4); False on timeout. EventListTooLargeError:
+        more events than the ring can hold; StoreClosedError: stopped while waiting.
         """
         parts = (slices,) if isinstance(slices, EventSlice) else slices
         count = count_bytes = 0
@@ -211,9 +205,7 @@ class RingStore(RetainedEvents):
             self._not_empty.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Mark the reader as failed: after the last stored event, `get` and `try_get` raise
-        `error`.
-        """
+        """After the last stored event, `get` and `try_get` raise `error`."""
         with self._lock:
             if not self._is_running:
                 return
@@ -261,9 +253,8 @@ class RingStore(RetainedEvents):
     def get(
         self, size: int, *, start: Position | None = None, timeout_s: float | None = None
     ) -> Batch:
-        """Block until there is a full batch; on timeout return whatever is stored (SPEC S5, S6).
-
-        `size` counts events (ITEMSIZE) or memory units (MEMSIZE).
+        """A full batch; on timeout whatever is stored (SPEC S5, S6). `size`: events, or memory
+        units.
         """
         if size < 1:
             raise StoreError(
@@ -362,9 +353,7 @@ class RingStore(RetainedEvents):
         return batch
 
     def _stop_row(self, part: EventSlice, row: int, left: int) -> tuple[int, int]:
-        """The row after the last that a batch takes of the slice, where `left` is first reached,
-        and the size of these rows in events or bytes.
-        """
+        """The row after the last that a batch takes, and the size in events or bytes."""
         count = part.event_count
         if not self._counts_bytes:
             stop = count if part.is_isolated else min(count, row + left)
@@ -379,9 +368,7 @@ class RingStore(RetainedEvents):
     # -- release, ack, rollback (S9, S10, K9) ------------------------------------------------------
 
     def release(self, sequence: int) -> None:
-        """Free the room of all events up to `sequence`: they were got and are durably staged
-        (K9).
-        """
+        """They were got and are durably staged: their room is free (K9)."""
         with self._lock:
             self._check_running()
             if sequence > self._get_sequence:
@@ -398,15 +385,11 @@ class RingStore(RetainedEvents):
                 self._not_full.notify_all()
 
     def ack(self, position: Position) -> None:
-        """Move ack to the event at `position`, one of those got and not yet acked (SPEC S9). Raises
-        AckPositionError: there is no such event; nothing changes.
-        """
+        """Move ack there. AckPositionError: it is none of those got and not yet acked (SPEC S9)."""
         self.clean_until(position)
 
     def rollback(self) -> None:
-        """Move get back to released (without release, to ack): the same events come again (SPEC
-        S10).
-        """
+        """Move get to released (without release, to ack): the same events come again (SPEC S10)."""
         with self._lock:
             self._check_running()
             self._get_sequence = self._released_sequence
@@ -419,9 +402,7 @@ class RingStore(RetainedEvents):
     # -- state (S2, S11) ------- -------------------------------------------------------------------
 
     def first_position(self) -> Position | None:
-        """The position of the oldest event that is not released; None if there is none (SPEC
-        S11).
-        """
+        """Of the oldest event that is not released, or None (SPEC S11)."""
         with self._lock:
             if self._put_sequence == self._released_sequence:
                 return self._last_freed
@@ -484,9 +465,7 @@ class RingStore(RetainedEvents):
     def _wait(
         self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None
     ) -> bool:
-        """Wait until `is_met`; return False on timeout. Raises StoreClosedError if the store is
-        stopped.
-        """
+        """False on timeout. StoreClosedError: the store is stopped."""
         generation = self._generation
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_met():

@@ -106,10 +106,7 @@ def _without(values: Mapping[str, _Value], name: str) -> Mapping[str, _Value]:
 
 
 class FollowedTargets:
-    """The targets by name, without their recorded columns (`Targets`).
-
-    `now`: what is known; whoever puts back an earlier value forgets what was learned since.
-    """
+    """`now`: what is known; whoever puts back an earlier value forgets what was learned since."""
 
     def __init__(self, config: PipelineConfig, *, catching_up: str | None = None) -> None:
         self.now = KnownTargets()

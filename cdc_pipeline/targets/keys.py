@@ -45,10 +45,8 @@ def identity_of(
     columns: tuple[str, ...],
     source_key: tuple[str, ...],
 ) -> Identity:
-    """Of a new target, from the columns and the named key of its source table.
-
-    Raises ConfigError: the rule names other columns; KeylessTableError: no key, and the rule
-    says stop; or as `check_reserved`.
+    """ConfigError: the rule names other columns; KeylessTableError: no key, and the rule says
+    stop; or as `check_reserved`.
     """
     for setting, named in (("key", rule.key), ("track", rule.track)):
         unknown = [name for name in named if name not in columns]

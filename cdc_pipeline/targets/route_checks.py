@@ -38,11 +38,8 @@ _NAME_OR_FOLDER = (
 
 
 def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
-    """Check that another source table, whose columns and key are `shaped`, may join a target.
-
-    Raises:
-        ConfigError: the rule merges no tables, or does not distinguish these.
-        SchemaError: their columns contradict each other.
+    """Of another source table, `shaped`. ConfigError: the rule merges no tables, or does not
+    distinguish these; SchemaError: their columns contradict each other.
     """
     others = list(there.sources)
     if route.rule.shard_column is None:
@@ -99,12 +96,8 @@ def check_recorded(routes: Routes, cut: Cut) -> None:
 
 
 def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | None) -> None:
-    """Check everything that can be known of the known captured `tables` before anything is read.
-
-    Raises:
-        ConfigError: one or more rules are wrong, or targets belong to another source, with all
-            mistakes.
-        LakeStateError: the lake cannot be written.
+    """Of the known captured `tables`. ConfigError, with all mistakes: rules are wrong, or targets
+    belong to another source; LakeStateError: the lake cannot be written.
     """
     routes = Routes(config)
     errors: list[CdcError] = []
@@ -132,7 +125,6 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
 
 
 def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
-    """Targets that are not created yet, and whose place another source has taken (K16)."""
     paths = LakePaths(config.sink.lake_path, config.name)
     errors: list[CdcError] = []
     for name in sorted(targets):

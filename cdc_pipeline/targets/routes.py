@@ -28,11 +28,8 @@ from cdc_pipeline.text.table_names import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One target of a source table.
-
-    Attributes:
-        policy: what its schema changes do, the rule's own or the pipeline's.
-        number: of its rule, -1 for the default target.
+    """`policy`: the rule's own or the pipeline's; `number`: of the rule, -1 for the default
+    target.
     """
 
     source: str
@@ -66,7 +63,7 @@ class Routes:
         self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
     def _of_table(self, schema: str, table: str) -> tuple[Route, ...]:
-        """In the order of the rules; ConfigError if two rules give the table the same target."""
+        """ConfigError: two rules give the table the same target."""
         name = table_name(schema, table)
         rules = [
             (number, rule)

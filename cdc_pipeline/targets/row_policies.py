@@ -55,9 +55,7 @@ class RowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """Of a source table: `keys` of any target, `hidden` columns (K14), which columns any
-    `takes`.
-    """
+    """`keys` of any target, `hidden` columns (K14), which columns any target `takes`."""
 
     rows: RowPolicy
     keys: Collection[str]

@@ -36,13 +36,9 @@ def shared_targets(
     *,
     others: Mapping[str, tuple[PipelineConfig, Cut | None]] | None = None,
 ) -> list[ConfigError]:
-    """Return an error for each target of a source that another file of its folder writes as well.
-
-    Args:
-        cut: the newest of the source.
-        known: source tables (``schema.table``), beside those of the newest cuts.
-        others: the other pipelines of the folder with their newest cuts, by name; by default they
-            are read.
+    """An error for each target that another file of the folder writes as well. `cut`: the source's
+    newest; `known`: its tables beside those of cuts; `others`: pipelines with their newest cuts,
+    by name.
     """
     lake = str(config.sink.lake_path)
     if others is None:
@@ -85,7 +81,6 @@ def shared_targets(
 
 
 def _targets(config: PipelineConfig, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield each target of the tables `names` that a source captures, and how to call it."""
     routes, tables = Routes(config), TableFilter(config)
     for name, pattern in names.items():
         if tables.captured(*name):

@@ -50,12 +50,8 @@ def tables_named(
 
 
 class TableFilter:
-    """Include and exclude patterns over ``schema.table``.
-
-    Names are compared as the server does (`pattern_names`). Shadow tables of online schema
-    changes are captured by their exact names alone.
-
-    `exact_names`: tables that a pattern names without wildcards.
+    """Names are compared as the server does (`pattern_names`). Shadow tables of online schema
+    changes are captured by their exact names alone. `exact_names`: of patterns without wildcards.
     """
 
     def __init__(

@@ -60,12 +60,8 @@ _CREATES = frozenset(
 
 
 class Targets(FollowedTargets):
-    """All targets of a source, by name.
-
-    Args:
-        cursor: has the online schema changes that are under way.
-        catching_up: a suspended target that this run catches up: it alone follows the source in
-            this run.
+    """`cursor` has the online schema changes under way. `catching_up`: a suspended target that
+    alone follows the source in this run.
     """
 
     def __init__(
@@ -182,12 +178,11 @@ class Targets(FollowedTargets):
         return [split_table_name(name) for name in sorted(names | self.now.created_in_log)]
 
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
-        """Take over a decision about a statement.
+        """Take over a decision; an error for each table whose targets hold rows of another one
+        from now on.
 
-        `may_carry`: the last cut has all rows that came before the statement, so that a target
-        can take over those of another one.
-
-        Returns an error for each table whose targets hold rows of another table from now on.
+        `may_carry`: the last cut has all rows that came before the statement, so that a target can
+        take over those of another one.
         """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
@@ -372,7 +367,6 @@ class Targets(FollowedTargets):
         )
 
     def _heir(self, change: TableChange, routes: Sequence[Route]) -> Route | None:
-        """Of the new name's `routes`, the one that can take over the rows."""
         origin = self.now.targets[change.known.name]
         left = self.route_of(*change.table, origin.name)
         route = left and heir(left, origin, routes, self.now.targets)
@@ -420,10 +414,8 @@ class Targets(FollowedTargets):
         is_overlap: bool,
         is_unknown: bool,
     ) -> ContentUnknownError | None:
-        """A table has taken a name.
-
-        Return an error if targets of the name could not take over its rows: they hold those of
-        another table, or the rows were not known under the earlier name either.
+        """An error if targets of the name could not take over its rows: they hold those of another
+        table, or the rows were not known under the earlier name either.
         """
         name, came_from = table_name(*arrival.name), table_name(*arrival.before)
         self._forget_creation(name)
@@ -515,17 +507,12 @@ class Targets(FollowedTargets):
         self.now = replace(self.now, created_in_log=self.now.created_in_log.union(sources))
 
     def confirm(self, schema: TableSchema) -> list[Target]:
-        """The targets of a table map's table that follow the source.
+        """The targets of the table that follow the source; one without a record is created, and
+        partial.
 
-        One without a record is created from the map, and partial.
-
-        Raises:
-            SchemaError: the table map contradicts what is recorded, or is of another table than a
-                target keeps.
-            KeylessTableError: a new table without a key.
-            ConfigError: two tables lead to one target.
-            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not
-                permitted.
+        Raises SchemaError: the map contradicts what is recorded, or is of another table than a
+        target keeps; KeylessTableError; ConfigError: two tables lead to one target;
+        FeatureNotAllowedError.
         """
         source = schema.full_name
         confirmed = []
@@ -570,9 +557,8 @@ class Targets(FollowedTargets):
         )
 
     def accept(self, rows: DecodedRows) -> list[Target]:
-        """The targets that rows of one table go to; what is new about them is known then.
-
-        Raises as `confirm`; IncompleteRowsError: images lack what a target needs.
+        """What is new about the targets of the rows is known then. Raises as `confirm`;
+        IncompleteRowsError: images lack what a target needs.
         """
         confirmed = self.confirm(rows.schema)
         for target in confirmed:
@@ -584,7 +570,6 @@ class Targets(FollowedTargets):
         return [self.now.targets[target.name] for target in confirmed]
 
     def _rescue(self, target: Target, rows: DecodedRows) -> None:
-        """Give it a rescue column if values need one."""
         shaped = self.shaped(rows, target)
         renamed = dict(target.spec.sources[rows.schema.full_name].names)
         names = {renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)}

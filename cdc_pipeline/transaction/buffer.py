@@ -49,12 +49,8 @@ class StatementObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DroppedTransaction:
-    """A transaction that its journal's end left unfinished (K5: the server never committed it).
-
-    Attributes:
-        journal, offset: where its first event is.
-        event_count: number of dropped events.
-        is_announced: True if pieces had already left, so that an ABANDONED slice followed them.
+    """Its journal's end left it unfinished (K5: the server never committed it). `is_announced`:
+    pieces had left, so that an ABANDONED slice followed them.
     """
 
     journal: str
@@ -118,13 +114,8 @@ class TransactionBuffer:
         return self._pass
 
     def feed(self, chunk: Chunk) -> None:
-        """Run the transaction pass over `chunk` and put its slices.
-
-        Raises:
-            TransactionError, BinlogError: the log contradicts itself; everything before has been
-                put.
-            StoreError: the store refused (T3).
-            CdcError: whatever `on_statement` and `is_isolated` raise.
+        """TransactionError, BinlogError: the log contradicts itself, everything before has been
+        put; StoreError (T3); CdcError: whatever `on_statement` and `is_isolated` raise.
         """
         grouped = self._pass.step(chunk)
         try:
@@ -155,9 +146,7 @@ class TransactionBuffer:
             self._deliver(chunk, first, grouped.rows, bounds)
 
     def finish(self) -> None:
-        """Finish at the end of the source. Raises TransactionError: a transaction is still open;
-        its pieces must not count.
-        """
+        """TransactionError: a transaction is still open; its pieces must not count."""
         if self._pass.is_open:
             raise TransactionError(
                 "the log ends inside a transaction",
@@ -172,7 +161,6 @@ class TransactionBuffer:
     # -- statements --------------------------------------------------------------------------------
 
     def _isolated_statement(self, chunk: Chunk, row: int, mark: int) -> query.Query | None:
-        """The statement at `row` if it must be alone, after calling the observer."""
         statement = query.parse_query(chunk, row)
         is_transaction = mark == MARK_STATEMENT
         if self._on_statement is not None:
@@ -207,9 +195,7 @@ class TransactionBuffer:
     # -- slices ------------------------------------------------------------------------------------
 
     def _deliver(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
-        """Put the events [first, stop), but keep the beginning of a transaction that may be one
-        statement.
-        """
+        """[first, stop), but for the beginning of a transaction that may be one statement."""
         abandons = (bounds.marks[first:stop] == MARK_ABANDON).nonzero()[0]
         for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
@@ -231,9 +217,7 @@ class TransactionBuffer:
             )
 
     def _cut(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
-        """Put [first, stop) as slices; `first` and `stop` are boundaries or inside the open
-        transaction.
-        """
+        """`first` and `stop` are boundaries, or inside the open transaction."""
         if first < stop:
             self._flush_pending()
         cuts = bounds.boundaries if self._coalesce else self._article_cuts(chunk, stop, bounds)
@@ -267,9 +251,7 @@ class TransactionBuffer:
             first = cut
 
     def _abandon(self, chunk: Chunk, start: int, row: int) -> int:
-        """Drop the open transaction that the event at `row` leaves unfinished; return the first row
-        not yet put.
-        """
+        """Drop what the event at `row` leaves unfinished; return the first row not yet put."""
         self._begin_open(chunk, start)
         pending = sum(part.event_count for part in self._pending)
         is_announced = self._open_events > 0
@@ -291,7 +273,6 @@ class TransactionBuffer:
         return row + 1
 
     def _begin_open(self, chunk: Chunk, row: int) -> None:
-        """Remember where the open transaction began, if it begins at `row`."""
         if (
             row < len(chunk.events)
             and chunk.events["tx_offset"][row] >= 0
@@ -307,9 +288,7 @@ class TransactionBuffer:
             self._send(part, end_row=-1)
 
     def _send(self, part: EventSlice, *, end_row: int) -> None:
-        """Add a slice to the list that is put next (T2). `end_row` is a row of the slice's chunk,
-        -1 if no transaction ends in the slice.
-        """
+        """`end_row`: in the slice's chunk; -1 if no transaction ends in the slice (T2)."""
         is_full = self._list_events + part.event_count > self._slice_events_max
         if is_full or part.is_isolated or not self._coalesce:
             self._put_list()
@@ -351,17 +330,13 @@ class TransactionBuffer:
 
     @staticmethod
     def _boundary_before(bounds: TransactionBounds, row: int) -> int:
-        """The last row up to `row` before which no transaction is open; 0 if the chunk begins
-        inside one.
-        """
+        """0 if the chunk begins inside a transaction."""
         at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
 
     @staticmethod
     def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
-        """Where T1 flushes: before a begin; after an end, a statement, a heartbeat or a journal
-        mark.
-        """
+        """T1: before a begin; after an end, a statement, a heartbeat or a journal mark."""
         roles = chunk.events["role"][:stop]
         flushes = (
             Role.TRANSACTIONEND,

@@ -38,9 +38,7 @@ class Savepoints:
         self._set.append((folded, ordinal))
 
     def rollback_to(self, name: str, ordinal: int) -> bool:
-        """Apply ROLLBACK TO `name` at `ordinal`; return False, unchanged, if there is no such
-        savepoint.
-        """
+        """False, unchanged, if there is no such savepoint."""
         at = self._find(name)
         if at < 0:
             return False

@@ -37,13 +37,9 @@ _NO_TRANSACTION: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class RowsGroup:
-    """Rows events of a slice that share one form of one table.
-
-    Attributes:
-        database, table: names.
-        schema: None if the table is not captured.
-        key: content of the table map without its table id; equal keys mean equal schemas.
-        rows: int64: indexes into ``piece.chunk.events`` of the rows events, in order.
+    """Of a slice, of one form of one table. `schema`: None if it is not captured; `key`: the table
+    map without its id: equal keys mean equal schemas; `rows`: int64, into ``piece.chunk.events``,
+    in order.
     """
 
     database: str
@@ -79,13 +75,8 @@ class _KnownMap:
 
 
 class TableMaps:
-    """Resolves the rows events of consecutive slices of one source.
-
-    Args:
-        captured: returns whether a table is captured, by database and table name.
-        schemas: completes maps that do not describe everything (row metadata below FULL; MariaDB's
-            UUID, INET4, INET6).
-        names: how the server compares the names in them.
+    """Of consecutive slices of one source. `schemas` completes maps that do not describe
+    everything (row metadata below FULL; MariaDB's UUID, INET4, INET6).
     """
 
     _leaves_out_sequences = True
@@ -124,12 +115,9 @@ class TableMaps:
         return self._safe_offset
 
     def resolve(self, piece: EventSlice) -> list[RowsGroup]:
-        """Group all rows events of `piece` by table and schema, in order of first appearance.
-
-        Raises:
-            TableIdNotFoundError: rows whose table map is not in their transaction.
-            DamagedJournalError, MetadataMissingError, UnknownColumnTypeError, SchemaError: the
-                table map of a captured table cannot be used.
+        """By table and schema, in order of first appearance. TableIdNotFoundError: no table map in
+        the transaction; DamagedJournalError, MetadataMissingError, UnknownColumnTypeError,
+        SchemaError: that of a captured table cannot be used.
         """
         chunk, events = piece.chunk, piece.events
         if not len(events):
@@ -273,9 +261,7 @@ class TableMaps:
     def _carry(
         self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]
     ) -> None:
-        """Keep the maps of the transaction that may continue after this slice; forget all
-        others.
-        """
+        """Those of the transaction that may continue after this slice."""
         last = events[-1]
         tx_offset = int(last["tx_offset"])
         if tx_offset < 0 or last["role"] in (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE):

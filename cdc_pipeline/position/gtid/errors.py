@@ -41,9 +41,7 @@ def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -
 
 
 def same_kind(kind: type[SetT], other: object, flavor: Flavor) -> SetT:
-    """Return `other` if it is a set of `flavor`: sets of two flavors are never compared. Raises
-    PositionError: it is a set of the other flavor.
-    """
+    """PositionError: `other` is a set of the other flavor: they are never compared."""
     if not isinstance(other, kind):
         name = "MariaDB" if flavor == "mariadb" else "MySQL"
         raise set_error(

@@ -30,11 +30,8 @@ _KEY = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtidSet:
-    """A GTID position or state of MariaDB.
-
-    Attributes:
-        last: last transaction number by (domain, server id).
-        is_state: True if it holds the last GTID of each server instead of each domain.
+    """`last`: transaction number by (domain, server id); a state has the last one of each server,
+    not of each domain alone.
     """
 
     last: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -66,9 +63,7 @@ class MariadbGtidSet:
         return MariadbGtidSet(left, self.is_state)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MariadbGtidSet:
-        """This set after the transactions `numbers` (n,) of `key`, which is ``domain-server``.
-        Raises PositionError: `key` is not a domain and a server id.
-        """
+        """`key`: ``domain-server``; PositionError: it is something else."""
         match = _KEY.fullmatch(key)
         if match is None:
             raise set_error("mariadb", f"{key!r} is not a domain and a server id", key)
@@ -106,9 +101,7 @@ class MariadbGtidSet:
 
 
 def parse_mariadb(text: str) -> MariadbGtidSet:
-    """Parse a position or state; blanks are ignored, "" is the empty set. Raises PositionError: it
-    is not a GTID list of MariaDB, or names a server twice in a domain.
-    """
+    """PositionError: no GTID list (an empty text is one), or a server comes twice in a domain."""
     last: dict[tuple[int, int], int] = {}
     for part in re.sub(r"\s+", "", text).split(","):
         if not part:

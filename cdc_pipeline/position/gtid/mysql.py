@@ -38,11 +38,7 @@ _INTERVAL = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 
 @dataclass(frozen=True, slots=True)
 class MysqlGtidSet:
-    """A set of MySQL transactions.
-
-    Attributes:
-        intervals: non-empty arrays by key (``uuid`` or ``uuid:tag``).
-    """
+    """`intervals`: non-empty arrays by key (``uuid`` or ``uuid:tag``)."""
 
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
@@ -66,8 +62,8 @@ class MysqlGtidSet:
         return MysqlGtidSet(left)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MysqlGtidSet:
-        """This set with the transactions `numbers` (n,), in any order, of `key`. Raises
-        PositionError: `key` is not a uuid with or without a tag, or a number is out of range.
+        """In any order. PositionError: no uuid with or without a tag, or a number is out
+        of range.
         """
         if not len(numbers):
             return self
@@ -113,9 +109,7 @@ class MysqlGtidSet:
 
 
 def parse_mysql(text: str) -> MysqlGtidSet:
-    """Parse a set; blanks and line breaks are ignored, intervals may overlap, "" is the empty set.
-    Raises PositionError: it is not a GTID set of MySQL.
-    """
+    """Intervals may overlap, "" is the empty set. PositionError: no GTID set."""
     found: dict[str, list[tuple[int, int]]] = {}
     for part in re.sub(r"\s+", "", text).lower().split(","):
         if not part:
@@ -147,9 +141,7 @@ def parse_mysql(text: str) -> MysqlGtidSet:
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
-    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it
-    has tags.
-    """
+    """As in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it has tags."""
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)
     head = _TAGGED_FORMAT << 56 | count << 8 | _TAGGED_FORMAT if is_tagged else count

@@ -36,14 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SingleGtid:
-    """The GTID of one transaction.
-
-    Attributes:
-        flavor: flavor of its server.
-        key: ``uuid``, ``uuid:tag`` or ``domain-server``.
-        number: transaction number under that key.
-        text: the canonical text.
-    """
+    """`key`: ``uuid``, ``uuid:tag`` or ``domain-server``; `text`: the canonical one."""
 
     flavor: Flavor
     key: str
@@ -51,9 +44,7 @@ class SingleGtid:
     text: str
 
     def is_in(self, gtid_set: str) -> bool:
-        """Whether the set `gtid_set` contains it; a MariaDB position contains all earlier GTIDs of
-        a domain.
-        """
+        """A MariaDB position contains all earlier GTIDs of a domain."""
         if self.flavor == "mariadb":
             return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))
         return parse_mysql(gtid_set).contains(parse_mysql(self.text))
@@ -73,16 +64,12 @@ def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
 
 
 def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
-    """Parse a set; "" is the empty set. Raises PositionError: it is not a GTID set of this
-    flavor.
-    """
+    """An empty text is the empty set. PositionError: no GTID set of this flavor."""
     return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
 
 
 def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> str:
-    """The text of the set `text` with all transactions of `executed`, by key. Raises PositionError:
-    `text` or a key does not belong to this flavor.
-    """
+    """`executed`: by key. PositionError: `text` or a key does not belong to this flavor."""
     if not executed:
         return text
     gtid_set: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)

@@ -44,9 +44,7 @@ class Log(Protocol):
         """All that can be read, oldest first."""
 
     def journal_created_s(self, journal: str) -> int:
-        """Of its format description, in seconds since 1970. Raises JournalMissingError: purged,
-        deleted or never there.
-        """
+        """In seconds since 1970. JournalMissingError: purged, deleted or never there."""
 
     def end_position(self) -> Position:
         """With the executed GTIDs; of an archive the end of its last whole transaction."""
@@ -61,11 +59,8 @@ class Log(Protocol):
         """
 
     def chunks(self, start: Position, end: Position) -> Chunks:
-        """Yield all events from `start` up to `end`.
-
-        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set,
-        else by journal and offset. Raises BinlogError, SourceError: with journal and offset;
-        everything before was delivered.
+        """By GTID set if `start` has one and the server is live and uses GTIDs, else by offset.
+        BinlogError, SourceError: with journal and offset; everything before was delivered.
         """
 
 
@@ -96,15 +91,12 @@ class StartRules:
 
 @dataclass(frozen=True, slots=True)
 class OverlapResult:
-    """Where reading continues after a switch by time, found by comparing the new server's log with
-    the applied transactions (K7: none is applied twice).
+    """Of comparing another server's log with the applied transactions (K7: none is applied twice).
 
     Attributes:
-        position: begin of the first transaction that is not known to be applied.
-        until_us: commit time (microseconds since 1970 UTC) up to which transactions may already be
-            applied, so that no cut is published before reading has passed it; None if nothing is in
-            doubt.
-        reason: one sentence for the chain of reasons.
+        position: begin of the first that is not known to be applied.
+        until_us: commit time (microseconds since 1970 UTC) up to which some may already be applied,
+            so that no cut is published before it; None if nothing is in doubt.
     """
 
     position: Position

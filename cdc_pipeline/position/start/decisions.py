@@ -59,7 +59,6 @@ from cdc_pipeline.position.start.same_log import (
 
 
 def configured_gtid_set(context: StartContext) -> StartDecision:
-    """Start after the configured GTID set (P3)."""
     start = context.configured
     assert isinstance(start, GtidConfig)
     position = after_gtid_set(context.source, start.gtid_set, setting="start.gtid_set")
@@ -71,7 +70,6 @@ def configured_gtid_set(context: StartContext) -> StartDecision:
 
 
 def configured_offset(context: StartContext) -> StartDecision:
-    """Start at the configured journal and offset (P4)."""
     start = context.configured
     assert isinstance(start, PositionConfig)
     wanted = Position(start.journal, start.offset)
@@ -123,7 +121,6 @@ def configured_time(context: StartContext) -> StartDecision:
 
 
 def configured_earliest(context: StartContext) -> StartDecision:
-    """Start at the oldest journal (P4)."""
     position = with_created(context.source, context.source.earliest_position())
     return StartDecision(
         position, (f"the configuration starts at the earliest journal: {position}",)
@@ -131,7 +128,6 @@ def configured_earliest(context: StartContext) -> StartDecision:
 
 
 def configured_latest(context: StartContext) -> StartDecision:
-    """Start at the current end (P4)."""
     return _at_end(context, "the configuration starts at the end of the log")
 
 
@@ -179,9 +175,7 @@ def stay(context: StartContext) -> StartDecision:
 
 
 def complete_cursor(context: StartContext) -> StartDecision:
-    """Continue by offset with a completed executed set, because the server has begun to use
-    GTIDs.
-    """
+    """By offset, with a completed executed set: the server has begun to use GTIDs."""
     source, wanted = context.source, context.cursor.position.by_offset
     _check_not_ahead(context)
     check_same_log(source, wanted, pipeline_name=context.cursor.source)
@@ -206,7 +200,6 @@ def by_set_after_purge(context: StartContext) -> StartDecision:
 
 
 def fail_over(context: StartContext) -> StartDecision:
-    """Read the log of another server without the transactions of the cursor's set (P3)."""
     cursor, source = context.cursor, context.source
     try:
         position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
@@ -236,9 +229,7 @@ def fail_over(context: StartContext) -> StartDecision:
 
 
 def switch_by_time(context: StartContext) -> StartDecision:
-    """Search another server without GTIDs by the last commit time minus the fallback interval (P6,
-    P5).
-    """
+    """By the last commit time minus the fallback interval (P6, P5)."""
     source, rules = context.source, context.rules
     last_us = _last_commit_us(context)
     t_us = last_us - rules.fallback_interval_us
@@ -279,9 +270,7 @@ def switch_virtual_ip(context: StartContext) -> StartDecision:
 
 
 def await_virtual_ip(context: StartContext) -> StartDecision:
-    """Refuse another server at the only address, which may be temporary (P5). Raises
-    ServerChangedError: always.
-    """
+    """ServerChangedError, always: it may be temporary (P5)."""
     cursor, rules = context.cursor, context.rules
     more = rules.dump_errors_max - rules.dump_errors.count
     raise ServerChangedError(
@@ -298,7 +287,7 @@ def await_virtual_ip(context: StartContext) -> StartDecision:
 
 
 def refuse(context: StartContext) -> StartDecision:
-    """Refuse a server that is unrelated to the cursor. Raises SourceIdentityError: always."""
+    """SourceIdentityError, always."""
     cursor = context.cursor
     raise SourceIdentityError(
         f"the cursor of {cursor.source} was written for another server",
@@ -313,9 +302,7 @@ def refuse(context: StartContext) -> StartDecision:
 
 
 def _check_not_ahead(context: StartContext) -> None:
-    """Raise if the log of the cursor's own server ends before the cursor. Raises
-    SourceIdentityError: the cursor is ahead by position or by GTIDs.
-    """
+    """SourceIdentityError: the cursor is ahead of its own server's log, by position or by GTIDs."""
     cursor, identity, end = context.cursor, context.identity, context.end
     position = cursor.position
     missing = ""
@@ -337,14 +324,12 @@ def _check_not_ahead(context: StartContext) -> None:
 
 
 def after_gtid_set(source: Log, text: str, *, setting: str) -> Position:
-    """Where reading after the GTID set `text` begins: the oldest journal of a server, which skips
-    the set itself, or the position in an archive that separates the set from the rest.
+    """The oldest journal of a server, which skips the set itself, or the position in an archive
+    that separates the set from the rest.
 
-    Raises:
-        PositionError: not a GTID set of this source, the log has no GTIDs, or no position
-            separates an archive.
-        JournalMissingError: later transactions were purged.
-        SourceIdentityError: the source has not executed all of it.
+    Raises PositionError: no GTID set of this source, the log has no GTIDs, or no position
+    separates an archive; JournalMissingError: later ones were purged; SourceIdentityError: not all
+    were executed.
     """
     flavor = source.identity.flavor
     wanted = parse_gtid_set(text, flavor)
@@ -370,9 +355,7 @@ def after_gtid_set(source: Log, text: str, *, setting: str) -> Position:
 
 
 def _newest_within(source: Log, *, wanted: str, earliest: Position) -> Position:
-    """The begin of the newest journal that only transactions of `wanted` precede, with their set;
-    `earliest` if there is none.
-
+    """The begin of the newest journal that only transactions of `wanted` precede, else `earliest`.
     The set at a journal's head only grows from journal to journal, so a few heads are read.
     """
     flavor = source.identity.flavor
@@ -430,9 +413,7 @@ def _last_commit_us(context: StartContext) -> int:
 
 
 def _check_reaches_back(context: StartContext, last_us: int) -> None:
-    """Raise if the new server's log begins after the last applied transaction, which leaves a
-    gap.
-    """
+    """The new server's log may begin after the last applied transaction, which leaves a gap."""
     oldest = context.source.journals()[0].journal
     created_s = context.source.journal_created_s(oldest)
     if created_s * SECOND_US > last_us:
@@ -448,8 +429,8 @@ def _check_reaches_back(context: StartContext, last_us: int) -> None:
 
 
 def _check_nothing_is_passed_over(context: StartContext) -> None:
-    """Read by offset the part that a dump by the cursor's GTID set would skip. Raises
-    ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
+    """Read by offset what a dump by the cursor's GTID set would skip. ServerSettingError:
+    transactions without a GTID, which MySQL itself refuses.
     """
     source, cursor = context.source, context.cursor
     if context.identity.flavor != "mysql" or source.is_archive:

@@ -69,15 +69,9 @@ class _Read:
 
 
 def complete(source: Log, wanted: Position) -> tuple[Position, tuple[str, ...]]:
-    """Return `wanted`, an event boundary, as a start; see the module's rules.
+    """`wanted`, an event boundary, as a start, with notes for people; see the module's rules.
 
-    Returns:
-        The position, with journal creation time, timestamp and server id if known, and notes for
-        people.
-
-    Raises:
-        PositionError: the source uses GTIDs, and they are unknown because an event before
-            `wanted` cannot be read.
+    PositionError: the GTIDs are unknown because an event before `wanted` cannot be read.
     """
     uses_gtids = source.uses_gtids
     notes: list[str] = []
@@ -129,9 +123,7 @@ def with_created(source: Log, position: Position) -> Position:
 
 
 def _executed_by_heads(source: Log, wanted: Position) -> str | None:
-    """The set at the head of the journal if the head of the next one proves that it adds
-    nothing.
-    """
+    """Of the journal, if the head of the next one proves that it adds nothing."""
     names = [info.journal for info in source.journals()]
     if wanted.journal not in names[:-1]:
         return None
@@ -231,19 +223,9 @@ def _listed(chunk: Chunk, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet | Non
 def search_by_time(
     source: Log, *, t_us: int, end: Position | None = None, journal: str = ""
 ) -> Position | None:
-    """The begin of the first transaction committed at or after `t_us`; None if there is none.
-
-    Args:
-        t_us: microseconds since 1970 UTC.
-        end: where the search ends; the end of the log by default.
-        journal: search in this journal only (P4).
-
-    Returns:
-        A position with the journal's creation time, and timestamp and server id of the
-        transaction's first event, but without a GTID set.
-
-    Raises:
-        BinlogError, SourceError: the log cannot be read.
+    """The begin of the first transaction committed at or after `t_us`, without a GTID set; None if
+    there is none. `journal`: search in this one only (P4). BinlogError, SourceError: the log
+    cannot be read.
     """
     end = end or source.end_position()
     if journal:
@@ -259,11 +241,8 @@ def search_by_time(
 
 
 class JournalsToScan(NamedTuple):
-    """The journals that may contain transactions committed at or after a moment.
-
-    Attributes:
-        single: indexes of journals before `first`, in order, after which the clock was set back.
-        first: index of the first of the journals that are all read.
+    """`single`: indexes of journals after which the clock was set back; `first`: of those all
+    read.
     """
 
     single: tuple[int, ...]
@@ -310,18 +289,10 @@ def _first_commit(chunks: Chunks, *, t_us: int) -> Position | None:
 def locate_gtid_set(
     chunks: Chunks, *, wanted: str, earliest: Position, end: Position, flavor: Flavor
 ) -> Position:
-    """Find the position in a log after which only transactions outside `wanted` follow.
+    """The position after which only transactions outside `wanted` follow. Reading ends as soon as
+    all of `wanted` was found: a log has a GTID once. `earliest`: a journal's begin, with its set.
 
-    Reading ends as soon as all of `wanted` was found before it: a log has a GTID once.
-
-    Args:
-        chunks: all chunks from `earliest` to `end`.
-        earliest: a journal's begin, with the set that precedes it.
-        wanted: the transactions that count as executed.
-
-    Raises:
-        PositionError: no single position separates executed from other transactions, or the log
-            lacks some.
+    PositionError: no single position separates them, or the log lacks some.
     """
     from cdc_pipeline.binlog.events import gtid
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass

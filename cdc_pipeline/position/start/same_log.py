@@ -66,11 +66,8 @@ _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYP
 
 
 def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
-    """The last events of `piece` that can be found again in its journal, as one; None if there are
-    none.
-
-    They follow each other, are small, are equal in the journal and in memory (unlike a
-    compressed payload), and never change.
+    """As one; None if there are none. They follow each other, are small, are equal in the journal
+    and in memory (unlike a compressed payload), and never change.
     """
     for events in (piece.events[-_LOGGED_EVENTS_MAX:], piece.events):  # nearly always the first
         size_bytes = events["next_offset"] - events["offset"]
@@ -102,18 +99,9 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
 
 
 def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") -> None:
-    """Raise unless the journal of `position` is the one that was read up to it.
-
-    Args:
-        source: the source whose log is to be read.
-        position: end of the part that was read, with the last event before it if known.
-        pipeline_name: name for the commands in the error.
-
-    Raises:
-        JournalMissingError: the server lists the journal, and its file is gone.
-        SourceIdentityError: the journal is shorter, was created at another time, or has another
-            event there.
-        ServerUnreachableError, MissingGrantError: the source does not answer.
+    """JournalMissingError: the journal is listed, and its file is gone; SourceIdentityError: it is
+    shorter, was created at another time, or has another event there; ServerUnreachableError,
+    MissingGrantError.
     """
     sizes = {info.journal: info.size_bytes for info in source.journals()}
     if position.journal not in sizes:
@@ -261,17 +249,8 @@ def last_gtid(piece: EventSlice) -> str:
 
 
 def check_last_transaction(source: Log, position: Position, *, pipeline_name: str = "") -> None:
-    """Raise unless the source's transaction of the GTID that was read last is the one that was
-    read.
-
-    Args:
-        source: a source with GTIDs, which has executed the position's set.
-        position: with the last transaction that was read, if it is known.
-        pipeline_name: name for the commands in the error.
-
-    Raises:
-        SourceIdentityError: it was committed at another time.
-        SourceError, BinlogError: the log cannot be read.
+    """SourceIdentityError: the last GTID was committed at another time. `source` has executed all
+    of the position's set.
     """
     known = position.last_transaction
     if known is None:
@@ -300,9 +279,7 @@ def _journal_of(source: Log, gtid: str) -> str:
 
 
 def _find(source: Log, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
-    """The journal's transaction of the GTID of `known`, or else of its number in its domain; None
-    if there is neither.
-    """
+    """By its GTID, else by its number in its domain."""
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 
     grouping = TransactionPass()

@@ -147,22 +147,12 @@ def resolve_start(
     rules: StartRules | None = None,
     overlap: Callable[[Position], OverlapResult] | None = None,
 ) -> StartDecision:
-    """Decide the position that a run starts from.
-
-    Args:
-        cursor: the last known position.
-        start: configured start of the primary.
-        rules: further facts of the configuration and of earlier runs.
-        overlap: after a switch by time, compares the log from the found position with the
-            applied transactions (K7); without it, reading continues there.
+    """`overlap`: after a switch by time, compares the log with the applied transactions (K7).
 
     Raises:
-        SourceIdentityError: the cursor belongs to another server, or to this server before its
-            log was reset.
-        ServerChangedError: the cursor seems to belong to another server, but the address may not
-            have moved for good (P5).
-        PositionError: a configured start is not on an event boundary, or not a GTID set of this
-            source.
+        SourceIdentityError: the cursor belongs to another server, or to this one before a reset.
+        ServerChangedError: the address may not have moved for good (P5).
+        PositionError: a configured start is no event boundary, or no GTID set of this source.
         JournalMissingError: a journal that the run needs was purged.
     """
     context = StartContext(

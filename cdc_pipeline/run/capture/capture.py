@@ -175,7 +175,6 @@ def _read(
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:
-    """The log was read to its end, and patterns have never matched a table: NothingMatchedError."""
     if not _is_read_to_its_end(state, resolved):
         return
     error = nothing_matched(config, resolved.known, state.cursor)

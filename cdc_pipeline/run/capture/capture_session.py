@@ -39,9 +39,8 @@ from cdc_pipeline.targets.targets import Target, Targets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureContext(Publisher):
-    """Values that are the same for all ranges of a run.
-
-    `positions`: how far the source's own log was stored (SPEC T3), noted in the reader's thread.
+    """For all ranges of a run. `positions`: how far the source's own log was stored (SPEC T3),
+    noted in the reader's thread.
     """
 
     config: PipelineConfig
@@ -101,19 +100,15 @@ class CaptureSession:
         )
 
     def applies_parked(self, schema: TableSchema) -> bool:
-        """Whether rows of a table are applied at their XA COMMIT.
-
-        They are not if it is no longer captured, or suspended: it then reads this transaction
-        again when it catches up (K4).
+        """If not, a table is no longer captured, or it is suspended: it then reads this
+        transaction again when it catches up (K4).
         """
         database, table = schema.database, schema.table
         return self.captured(database, table) and not self.targets.is_suspended(database, table)
 
     def resume_position(self) -> Position:
-        """Where a target that no longer follows the source has to resume (K4, K8).
-
-        That is the end of the last whole transaction, or before the oldest open prepared one:
-        the target has to read that one again.
+        """The end of the last whole transaction, or before the oldest open prepared one: a target
+        that no longer follows the source has to read that one again (K4, K8).
         """
         return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
 
@@ -173,10 +168,8 @@ def before_begin(at: Position, begin: Position | None) -> Position:
 
 
 class Overlap:
-    """Whether a stretch of the log is still in the overlap, which ends after `until_us`, if at
-    all.
-
-    `accepted`: targets that may keep changes of the overlap twice.
+    """It ends after `until_us`, if there is one. `accepted`: targets that may keep its changes
+    twice.
     """
 
     def __init__(self, *, until_us: int | None, accepted: Collection[str]) -> None:

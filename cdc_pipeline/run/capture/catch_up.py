@@ -97,9 +97,7 @@ def catch_up_selected(
     *,
     server: ChosenServer,
 ) -> CaptureReport:
-    """Run for chosen tables only; ConfigError: not captured, or nothing is yet;
-    TargetSuspendedError: suspended still.
-    """
+    """ConfigError: not captured, or nothing is yet; TargetSuspendedError: suspended still."""
     cursor = state.cursor
     tables = _targets_of(context.config, cursor, tables)
     assert cursor is not None
@@ -256,7 +254,6 @@ class CatchUp:
             self._publish({name: waiting})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
-        """Of the target's own part of the log; SourceError if that is gone."""
         cursor = self._cursor
         if held.epoch == cursor.epoch:
             resume_at = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}

@@ -41,10 +41,7 @@ class BatchExtent:
 
 
 class Committer:
-    """Committer of a range's batches; `cut`: of the last one, None before.
-
-    `done` counts them, and intervals without a batch.
-    """
+    """`cut`: of the last batch, None before. `done` counts batches, and intervals without one."""
 
     kind: BatchKind = "batch"
 
@@ -79,9 +76,7 @@ class Committer:
         )
 
     def commit(self, *, final: bool = False) -> None:
-        """Without work, at most the cursor moves. `final`: at the end of the range. After a
-        SinkError the next run finishes the batch.
-        """
+        """`final`: at the end of the range. After a SinkError the next run finishes the batch."""
         if self._session.stager.is_in_doubt:
             return
         if self._session.overlap.is_held:
@@ -109,7 +104,6 @@ class Committer:
         return BatchExtent(interval, cursor, session.place.source_time_us)
 
     def _head(self, collected: Collected) -> BatchRecord:
-        """The record of what was collected, without targets and files."""
         number, known = self._session.stager.number, self._session.targets.now
         start = self._left_behind_at()
         extent = self._extent(number, collected.created)
@@ -158,7 +152,6 @@ class Committer:
         )
 
     def _end_without_work(self) -> None:
-        """Only the cursor moves."""
         cursor, place = self.cursor, self._session.place.position
         if cursor is not None and (cursor.epoch, cursor.position.order) == (
             self._session.epoch,

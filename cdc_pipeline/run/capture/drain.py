@@ -242,9 +242,7 @@ class Drain:
             stager.decided(decision.ddl)
 
     def _end(self, changes: Changes) -> None:
-        """End the transaction that came in pieces, if it ends; of a prepared one nothing is
-        staged.
-        """
+        """Of a prepared transaction nothing is staged."""
         if changes.ending is Ending.COMMITTED:
             self._session.stager.undo_open(changes.undone)
             self._session.stager.close_open()

@@ -72,11 +72,9 @@ def _left(resolved: ResolvedRun, cursor: CursorState | None) -> int | None:
 def hold_start(
     context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source
 ) -> RunState:
-    """Finish a run that has nothing to read.
-
-    A first run keeps its start nonetheless, so that `latest` does not move on until the next
-    run. So does a run that has switched to another server; PositionError if that lags behind
-    what was applied (K7).
+    """Finish a run that has nothing to read. A first run keeps its start, so that `latest` does
+    not move on until the next one; so does one that has switched to another server. PositionError:
+    that lags behind what was applied (K7).
     """
     before, at = state.cursor, resolved.start
     if before is not None and not resolved.turns_to_another_server:

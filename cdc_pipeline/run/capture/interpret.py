@@ -78,10 +78,8 @@ class Changes:
 
 
 def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
-    """Split the result of a get: runs of whole transactions, and each other slice by itself.
-
-    Slices that follow each other in a chunk become one: what is done once for each slice costs
-    more than what is done for the events of a slice.
+    """Runs of whole transactions, and each other slice by itself. Slices that follow each other in
+    a chunk become one: what is done for each slice costs more than what is done for its events.
     """
     whole: list[EventSlice] = []
     for piece in slices:
@@ -146,8 +144,8 @@ class Interpreter:
         )
 
     def read(self, unit: Unit) -> Changes:
-        """Raises CdcError, with its place, if a unit cannot be applied; nothing was learned
-        then.
+        """Raises CdcError, with its place, if a unit cannot be applied; nothing was
+        learned then.
         """
         targets = self._targets.now
         maps = self._decoder.mark()
@@ -243,7 +241,6 @@ class Interpreter:
     def _learn(
         self, piece: EventSlice, row: int, query: Query, decision: Decision
     ) -> tuple[Suspend, ...]:
-        """Take over what a decision says of tables; return the suspensions that it calls for."""
         suspensions = []
         for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
             suspend = suspension_for(error, self._session)
@@ -273,10 +270,8 @@ class Interpreter:
 
 
 def _check_not_emptied(decision: Decision) -> None:
-    """A statement among rows that empties a target needs a batch of its own.
-
-    Raises ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table
-    again of which only these rows tell the columns or the key.
+    """ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
+    which only these rows tell the columns or the key.
     """
     for change in decision.changes:
         if change.empties:
@@ -291,10 +286,8 @@ def _check_not_emptied(decision: Decision) -> None:
 
 
 def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
-    """No parked rows may lose their table.
-
-    Raises UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
-    XA COMMIT (K8, K28).
+    """UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA
+    COMMIT (K8, K28).
     """
     for table in dict.fromkeys(old for old, _ in decision.statement.renames):
         source = table_name(*table)

@@ -32,10 +32,9 @@ from cdc_pipeline.schema.ddl.session import canonical_xid
 def drop_lost(
     context: CaptureContext, state: RunState, *, before: Sequence[OpenXa], listed: Collection[str]
 ) -> tuple[RunState, TransactionError | None]:
-    """Forget transactions `before` the run whose end is lost, where a person has accepted that.
-
-    Returns the error of the first other one. `listed`: canonical xids that the server listed
-    before the end of the log, which `state` is at, was fixed.
+    """Forget transactions `before` the run whose end is lost, where a person has accepted that;
+    with the error of the first other one. `listed`: xids at the server before the end of the log
+    was fixed.
     """
     cursor = state.cursor
     if cursor is None:

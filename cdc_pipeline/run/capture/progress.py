@@ -20,10 +20,8 @@ from cdc_pipeline.position.start.same_log import last_gtid, last_logged_event
 
 
 class Progress:
-    """Progress over applied slices; always between transactions.
-
-    `position` has no GTID set (`full_position`), `batch_start` has; `source_time_us`: -1 before
-    the first transaction.
+    """Always between transactions. `position` has no GTID set (`full_position`), `batch_start`
+    has; `source_time_us`: -1 before the first transaction.
     """
 
     def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
@@ -41,10 +39,8 @@ class Progress:
         self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
-        """With the set of all transactions executed up to there, if the source uses GTIDs.
-
-        Else it is left out: later ones might be in no set, and those of a mixed time would make a
-        partial one, with which a dump sends applied transactions again.
+        """With the set of all that was executed, if the source uses GTIDs. Else later ones might
+        be in no set, and a dump by a partial one sends applied transactions again.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 

@@ -30,10 +30,8 @@ _Entry = TypeVar("_Entry", DdlDecision, Note)
 
 
 class RunSummary:
-    """Totals of a run's batches (`batches` cuts, the last is `latest`), or of a part of it.
-
-    `interval` covers idle parts, too; of `ddl` and `notes` the first `ENTRIES_KEPT_MAX` are
-    kept.
+    """Totals of some of a run's batches, the last of which is `latest`. `interval` covers idle
+    parts, too; of `ddl` and `notes` the first `ENTRIES_KEPT_MAX` are kept.
     """
 
     def __init__(self) -> None:

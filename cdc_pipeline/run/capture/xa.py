@@ -69,15 +69,11 @@ class _EndPaired:
 
 @dataclass(frozen=True, slots=True)
 class _EndParked:
-    """Apply or drop a transaction that was parked before."""
-
     end: XaEnd
 
 
 @dataclass(frozen=True, slots=True)
 class _PassOver:
-    """Pass over the end of a transaction whose prepare was not seen."""
-
     end: XaEnd
 
 
@@ -92,9 +88,7 @@ XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
 
 
 class XaPlanner:
-    """Matches decoded prepares and XA statements with parked rows; `accepted`: unknown XA
-    COMMITs.
-    """
+    """`accepted`: unknown XA COMMITs."""
 
     def __init__(self, session: CaptureSession, *, accepted: Collection[str], source: str) -> None:
         self._session = session
@@ -214,7 +208,6 @@ def _rows(tables: Sequence[DecodedTable]) -> Iterator[DecodedRows]:
 
 
 def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
-    """The begin, and rows by table, of a transaction that is to be parked."""
     assert isinstance(step, _Add)
     begin = Position(step.part.journal, step.part.tx_offset)
     return begin, {table.rows.schema.full_name: len(table.rows) for table in step.tables}
@@ -233,7 +226,7 @@ class XaStaging:
         self._gathered_bytes = 0
 
     def apply(self, steps: Sequence[XaStep]) -> Counter[str]:
-        """Within `Stager.together`; returns what an interval counts, and the ``rows`` that became
+        """Within `Stager.together`; returns an interval's counts, and the ``rows`` that became
         effective.
         """
         self._counts = Counter()

@@ -138,13 +138,10 @@ class RunDecoder:
         undone: Undone | None = None,
         waiting: Collection[TransactionKey] = (),
     ) -> DecodedRun:
-        """Changes of `slices`; `waiting`: transactions whose rows wait.
+        """`waiting`: transactions whose rows wait. Changes that ROLLBACK TO undid are left out,
+        and rows that cannot be applied, if their policies allow it and they do not wait.
 
-        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows
-        that cannot be applied, if their policies allow it and they do not wait.
-
-        Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts
-        then.
+        Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts then.
         """
         undone = undone or {}
         selections: dict[TableSchema, list[RowsSelection]] = {}
@@ -321,14 +318,10 @@ def _unlogged(
     decoded: DecodedRows, taken: Callable[[str], bool]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which columns of which inserts, and of which updates, have values that the log does not
-    contain, each (rows, columns).
-
-    An insert lacks what took its default. An update lacks what did not change, and generated
-    columns on servers that leave them out (MariaDB 11.8): those are in neither image, though the
-    one before is not the key alone. Images without BLOBs (NOBLOB) leave out BLOBs that did not
+    contain, each (rows, columns). An insert lacks what took its default. An update lacks what did
+    not change, and generated columns on servers that leave them out (MariaDB 11.8): those are in
+    neither image, though the one before is not the key alone. NOBLOB leaves out BLOBs that did not
     change.
-
-    `taken`: whether a target has the column of this name.
     """
     columns = decoded.schema.columns
 

@@ -290,10 +290,8 @@ class Schemas:
         self.save(None, source_time_us=-1)
 
     def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
-        """Write changes, without versions that neither the cursor nor a suspended target needs.
-
-        `source_time_us`: commit time of the last transaction; every version of the time kept
-        before it stays (K7).
+        """Without versions that neither the cursor nor a suspended target needs; every version of
+        the time kept before `source_time_us`, the last commit, stays (K7).
         """
         if cursor is not None:
             self._history = self._history.compacted(

@@ -53,9 +53,8 @@ def with_features(
     source: Source,
     ours: Collection[str] = (),
 ) -> CapturePlan:
-    """With features, and warnings about features not permitted; `ours`: targets that are known.
-
-    Raises ConfigError: rules do not fit the source's columns; LakeStateError: a place is taken.
+    """ConfigError: rules do not fit the source's columns; LakeStateError: a place is taken.
+    `ours`: targets that are known.
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)

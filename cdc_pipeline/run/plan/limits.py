@@ -82,8 +82,6 @@ class _TransactionsLimit(Limit):
 
 
 class _BytesLimit(Limit):
-    """At the end of the transaction with which `size_bytes` bytes were read."""
-
     def __init__(self, size_bytes: int, *, text: str) -> None:
         super().__init__(text)
         self._wanted = size_bytes
@@ -129,10 +127,8 @@ class _SecondsLimit(Limit):
 
 
 class _TimeLimit(Limit):
-    """Before the first transaction that was committed after `moment`.
-
-    Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event,
-    to the second elsewhere.
+    """Before the first commit after `moment`: to the microsecond from MySQL's GTID event, else to
+    the second.
     """
 
     def __init__(self, moment: datetime, *, text: str) -> None:
@@ -147,8 +143,6 @@ class _TimeLimit(Limit):
 
 
 class _GtidLimit(Limit):
-    """After the transaction `wanted`."""
-
     def __init__(self, wanted: SingleGtid, *, text: str) -> None:
         super().__init__(text)
         self._wanted = wanted

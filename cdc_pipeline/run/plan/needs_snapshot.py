@@ -133,10 +133,9 @@ def snapshot_command(source: str, table: str) -> str:
 def choose(
     config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
 ) -> TableChoice:
-    """Those that need a snapshot, or requested source tables or targets; `known`: the source's.
-
-    Raises ConfigError: a table that is not captured, or that the source does not show;
-    SnapshotError: a target that follows a renamed table.
+    """Those that need a snapshot, or the requested ones. ConfigError: a table that is not
+    captured, or that the source does not show; SnapshotError: a target that follows a renamed
+    table.
     """
     routes, names = Routes(config), _snapshot_tables(config, known)
     leads = {

@@ -99,12 +99,9 @@ def resolve(
     server: ChosenServer,
     unfinished: BatchRecord | None = None,
 ) -> ResolvedRun:
-    """Start, end and tables of a run over `source`, which has passed its check.
-
-    Raises:
-        ConfigError: rules of targets contradict each other, or what is recorded.
-        SourceError: the start is gone, the cursor belongs to another server, or the end lies before
-            the start.
+    """Of a `source` that has passed its check. ConfigError: rules of targets contradict each
+    other, or what is recorded; SourceError: the start is gone, of another server, or after the
+    end.
     """
     cursor, source_tables = reconciled.cursor, source.tables()
     captured = _captured(config, source_tables, cursor, cut)
@@ -158,7 +155,6 @@ def resolve(
 def _start(
     config: PipelineConfig, source: Source, reconciled: Reconciled, cut: Cut | None
 ) -> tuple[StartDecision, tuple[str, ...], tuple[str, ...]]:
-    """With its reasons and warnings."""
     cursor = reconciled.cursor
     if cursor is None:
         check_start(config)

@@ -100,7 +100,6 @@ def _impossible(
 
 
 def _is_gtid(text: str, flavors: tuple[Flavor, ...], *, is_single: bool) -> bool:
-    """Return whether a server of any of these flavors has such a set, or such a transaction."""
     # Late: it brings numpy.
     from cdc_pipeline.position.gtid.sets import parse_gtid_set, parse_single_gtid
 

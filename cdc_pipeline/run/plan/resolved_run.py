@@ -49,9 +49,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRun(LogRange):
-    """What a run reads, with its plan; `known`: tables that the source shows, None if it cannot
-    say.
-    """
+    """`known`: tables that the source shows; None if it cannot say."""
 
     plan: CapturePlan
     known: tuple[str, ...] | None = None

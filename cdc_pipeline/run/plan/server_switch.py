@@ -53,9 +53,7 @@ _FILE: Final = "overlap"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The last applied transactions, up to a place.
-
-    `entries`: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and
+    """`entries`: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and
     offset behind the transaction's last event, content hash.
     """
 
@@ -180,10 +178,7 @@ def overlap_of(
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState
 ) -> Callable[[Position], OverlapResult]:
-    """Return what compares a log from a place on with the history.
-
-    Raises LakeStateError: the history is damaged; SourceIdentityError: the log has none of it.
-    """
+    """LakeStateError: the history is damaged; SourceIdentityError: the log has none of it."""
 
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
@@ -276,7 +271,6 @@ class _Positions:
 
 
 def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Positions]:
-    """Transactions of the new server's log from `found` on."""
     transactions, hasher, places = TransactionPass(), ContentHasher(), _Positions()
     hashes: list[NDArray[np.uint64]] = []
     times: list[NDArray[np.int64]] = []

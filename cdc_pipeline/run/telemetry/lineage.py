@@ -37,10 +37,8 @@ _BUCKETS: Final = {"s3a": "s3", "gs": "gs", "abfss": "abfss"}
 
 
 class LineageObserver(RunObserver):
-    """Sends the events of one capture; `run_id`: the orchestrator's, the events' own if it is no
-    UUID.
-
-    Raises RuntimeSetupError if the client is not installed, or refuses its transport.
+    """`run_id`: the orchestrator's, the events' own if it is no UUID. RuntimeSetupError: the
+    client is not installed, or refuses its transport.
     """
 
     def __init__(self, config: PipelineConfig, lineage: OpenLineageConfig, *, run_id: str) -> None:

@@ -77,10 +77,8 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
 
 
 def age_s(server: LiveSourceConfig, time_us: int) -> float:
-    """Age of a moment (microseconds since 1970 UTC) by the server's own clock; 0 if that was set
-    back since.
-
-    Raises ServerUnreachableError if the server cannot be asked.
+    """Of a moment, by the server's own clock; 0 if that was set back since.
+    ServerUnreachableError.
     """
     with closing(ServerConnection(server)) as connection:
         return max(0.0, _now_s(connection) - time_us / 1e6)

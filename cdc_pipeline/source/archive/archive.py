@@ -49,10 +49,8 @@ __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
 
 class ArchiveSource:
-    """Implements `source.protocol.Source` over the files ``<base>.NNNNNN`` of one log; others
-    are ignored.
-
-    `names` is how the server that wrote them compares names: no journal says so (K30).
+    """The files ``<base>.NNNNNN`` of one log. `names`: no journal says how its server compares
+    them (K30).
     """
 
     def __init__(
@@ -317,10 +315,8 @@ def scan(
 
 
 def preceding_set(head: JournalHead) -> str:
-    """The GTID set with which a capture from the journal's beginning starts.
-
-    MariaDB lists every server of every domain, the latest of a domain last: only that one is its
-    position.
+    """MariaDB lists every server of every domain, the latest of a domain last: only that one is
+    its position.
     """
     text = head.previous_set or ""
     if not head.journal_format.is_mariadb:

@@ -51,9 +51,7 @@ class _Way:
 
 
 class ArchiveThenLive(LiveSource):
-    """A server whose configuration names a directory with copies of its journals, under their
-    original names.
-    """
+    """The directory has copies of the server's journals, under their original names."""
 
     def __init__(
         self, config: LiveSourceConfig, *, pipeline_name: str, captured: CapturedBy = all_captured

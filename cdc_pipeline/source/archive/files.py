@@ -206,8 +206,8 @@ def read_journal(
 
 
 def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
-    """Yield the whole events in `buffer`, which keeps the beginning of the next. A BinlogError
-    comes after everything before it was delivered.
+    """`buffer` keeps the beginning of the next. A BinlogError comes after all before it was
+    delivered.
     """
     consumed = -1
     while consumed:

@@ -42,15 +42,7 @@ class EntryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """A parsed header with a verified checksum.
-
-    Attributes:
-        sequence: that of the entry's first event.
-        kind: the slice's kind.
-        context_bytes, detail_bytes, row_count, data_bytes: lengths of the parts.
-        body_crc: CRC32 of everything after the header.
-        end_offset: of the slice's chunk.
-    """
+    """`sequence`: of the first event; `body_crc`: of everything after the header."""
 
     sequence: int
     kind: SliceKind
@@ -77,9 +69,7 @@ class EntryHeader:
 
 
 def parse_header(raw: bytes) -> EntryHeader:
-    """Parse the header at the beginning of `raw`. Raises EntryError: too short, a wrong checksum,
-    or not a header.
-    """
+    """EntryError: too short, a wrong checksum, or not a header."""
     if len(raw) < HEADER_BYTES:
         raise EntryError(f"{len(raw)} bytes of a header of {HEADER_BYTES}")
     (crc,) = _HEADER_CRC.unpack_from(raw, _FIELDS.size)
@@ -96,18 +86,14 @@ def parse_header(raw: bytes) -> EntryHeader:
 
 
 class EntryEncoder:
-    """Encode slices as buffers. Remembers the last context, which the next slice nearly always
-    shares.
-    """
+    """Remembers the last context, which the next slice nearly always shares."""
 
     def __init__(self) -> None:
         self._key: tuple[str, str, JournalFormat] | None = None
         self._context = b""
 
     def encode(self, entry: MemoryEntry) -> list[Any]:
-        """The buffers that form the entry, in order. Raises StoreError: the slice's rows refer to
-        bytes that its chunk does not have.
-        """
+        """Buffers, in order. StoreError: the rows refer to bytes that the chunk does not have."""
         part = entry.part
         context = self._context_of(part)
         detail = b""
@@ -164,9 +150,7 @@ class EntryDecoder:
         )
 
     def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> EventSlice:
-        """The slice, whose rows and bytes are views of `raw` (a whole entry with its header).
-        Raises EntryError: the checksum is wrong.
-        """
+        """Views of `raw`, a whole entry with its header. EntryError: the checksum is wrong."""
         if len(raw) != header.entry_bytes:
             raise EntryError(f"{len(raw)} bytes of an entry of {header.entry_bytes}")
         if zlib.crc32(memoryview(raw)[HEADER_BYTES:]) != header.body_crc:  # type: ignore[arg-type]
@@ -201,9 +185,7 @@ class EntryDecoder:
 
 
 def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
-    """The rows relative to the slice's first byte and row, and the runs of bytes that they refer
-    to.
-    """
+    """Relative to the slice's first byte and row, with the runs of bytes that they refer to."""
     rows = part.events.copy()
     starts = rows["start"].astype(np.int64)
     lengths = rows["event_length"].astype(np.int64)

@@ -30,11 +30,8 @@ class SegmentsFolder:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Make the folder private and lock it; a second `take` changes nothing.
-
-        Raises:
-            LockError: another store uses it.
-            StoreError: it contains other files, or cannot be created.
+        """Make it private and lock it, once. LockError: another store uses it; StoreError: it has
+        other files, or cannot be created.
         """
         if self._lock is not None:
             return

@@ -42,8 +42,6 @@ _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
 class _MixedKeeper:
-    """Keeps entries in memory up to a budget, and the others in the segments of `log`."""
-
     def __init__(
         self, log: SegmentLog, *, memory_events: int, memory_bytes: int, waits_for_memory: bool
     ) -> None:

@@ -47,13 +47,8 @@ _WORTH_REMOVING_BYTES: Final = 1 << 20  # from this length on, the open segment 
 
 @dataclass(slots=True)
 class Segment:
-    """One segment file.
-
-    Attributes:
-        path: the file.
-        size_bytes: length of its complete entries.
-        last: sequence of its last event; -1 if it has none.
-        is_sealed: nothing more is appended.
+    """`size_bytes`: of complete entries; `last`: sequence, -1 if none; a sealed one takes
+    no more.
     """
 
     path: Path
@@ -64,13 +59,8 @@ class Segment:
 
 @dataclass(slots=True, eq=False)
 class StoredEntry(Entry):
-    """An entry in a file.
-
-    Attributes:
-        log: the log that loads it.
-        segment: the file; `offset` and `length` are in bytes.
-        journal, timestamps_s, offsets: the journal, and the lowest and highest values of its
-            events.
+    """`offset` and `length` in bytes; `timestamps_s`, `offsets`: lowest and highest of its
+    events.
     """
 
     log: SegmentLog
@@ -95,7 +85,6 @@ class StoredEntry(Entry):
 def _stored_entry(
     entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int
 ) -> StoredEntry:
-    """The stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
     return StoredEntry(
@@ -106,13 +95,7 @@ def _stored_entry(
 
 
 class SegmentLog:
-    """The files of one store.
-
-    Args:
-        directory: used by the store alone; made private (K26: others must not read rows).
-        segment_bytes: length at which a segment is sealed.
-        disk_bytes_max: see the rules.
-    """
+    """Of one store. `directory` is made private (K26: others must not read rows)."""
 
     def __init__(self, directory: Path, *, segment_bytes: int, disk_bytes_max: int) -> None:
         self.folder = SegmentsFolder(directory)
@@ -157,9 +140,7 @@ class SegmentLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
-        """Write all entries or none, and return their stored forms. Raises StoreError: the system
-        refuses the write; nothing is stored.
-        """
+        """All or none. StoreError: the system refuses the write."""
         encoded = [self._encoder.encode(entry) for entry in entries]
         lengths = [sum(map(len, buffers)) for buffers in encoded]
         try:
@@ -298,7 +279,7 @@ class SegmentLog:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
-    """Read `length` bytes at `offset`, or fewer if the file ends."""
+    """Fewer bytes if the file ends."""
     raw = np.empty(length, dtype=np.uint8)
     done = 0
     while done < length:
@@ -321,7 +302,6 @@ def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
 
 
 def _write_all(descriptor: int, buffers: list[Any]) -> None:
-    """Write every byte of the buffers in as few system calls as possible."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     first = 0
     while first < len(views):

@@ -185,7 +185,6 @@ class _Reading:
     # -- what is read where ------------------------------------------------------------------------
 
     def _surveys(self, state: RunState) -> list[JournalSurvey]:
-        """None if a journal is missing, which reading in sequence reports."""
         start, end = self._at, self._archived.end
         first, last = journal_number(start.journal), journal_number(end.journal)
         files = {
@@ -316,7 +315,6 @@ class _Reading:
     def _move(
         self, state: RunState, before: CursorState, results: Sequence[SegmentResult]
     ) -> RunState:
-        """No target changes: only the cursor moves."""
         context = self._context
         self._save_schemas(state, results, source_time_us=results[-1].part.source_time_us)
         cursor = joined_cursor(

@@ -50,13 +50,9 @@ class ObservedTable(FrozenModel):
 
 
 class SegmentResult(FrozenModel):
-    """Result of one task.
-
-    Attributes:
-        record: what was staged, and the cursor behind the segment as far as the task knows it, with
-            the segment's GTIDs alone.
-        observed: what the schema history has to learn, in the order of the log.
-        refused: why the stretch cannot be decoded in parallel: nothing else counts then.
+    """`record`: what was staged, and the cursor behind it with the segment's GTIDs alone.
+    `observed`: what the schema history has to learn, in order. `refused`: why nothing of it
+    counts.
     """
 
     record: BatchRecord | None = None
@@ -72,9 +68,7 @@ class SegmentResult(FrozenModel):
 
 @dataclass(frozen=True)
 class WaveInputs:
-    """The same for all tasks of a wave: the archive as source, no secret, cut and cursor as
-    JSON.
-    """
+    """For all tasks of a wave: the archive as source, no secret, cut and cursor as JSON."""
 
     config: PipelineConfig
     directory: Path
