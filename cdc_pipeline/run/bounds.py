@@ -32,7 +32,11 @@ def bound_of(
     seconds: float | None = None,
     end_of_log: bool = False,
 ) -> Bound | None:
-    """One bound from its parts, `time` in ISO 8601 with its zone; ConfigError: they make none."""
+    """Return one bound from its parts; None if none is given. `time` is ISO 8601 with its zone.
+
+    Raises:
+        ConfigError: parts of two bounds, an offset without a journal, or an invalid part.
+    """
     if offset is not None and journal is None:
         raise _wrong("an offset without a journal", "both, such as binlog.000007 and 4")
     position = {"journal": journal} if offset is None else {"journal": journal, "offset": offset}
