@@ -12,18 +12,19 @@ import pytest
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
+from tests.support.captures import SPARK
 
 
 @pytest.fixture(scope="session")
 def sink_settings() -> SparkConfig:
-    """The product's own settings. A folder that takes others replaces `sink_provider` too."""
-    return SparkConfig(master="local[2]", driver_memory="1g")
+    """The fast ones of whole captures. A folder that takes others replaces `sink_provider` too."""
+    return SparkConfig(**SPARK)
 
 
 @pytest.fixture(scope="session")
-def sink_provider(sink_settings: SparkConfig) -> SparkProvider:
+def sink_provider(provider: SparkProvider) -> SparkProvider:
     """A session in the Spark that other tests of this process use too; it ends with the process."""
-    return SparkProvider(sink_settings)
+    return provider
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.support.delta_reader import read_delta
-from tests.support.memory_modes import Row, exact
+from tests.support.memory_modes import comparable
 from tests.support.memory_shop import MemoryShop, memory_shop
 
 TABLES = ["shop.typed", "shop.pair", "shop.plain", "shop.isam", "shop.copied"]
@@ -35,13 +35,6 @@ RULES: dict[str, list[dict[str, Any]]] = {
         {"mode": "mirror"},
     ],
 }
-
-
-def plain(rows: list[Row]) -> list[str]:
-    return sorted(
-        repr(sorted((name, exact(value)) for name, value in row.items() if value is not None))
-        for row in rows
-    )
 
 
 def facts(cut: Cut) -> dict[str, Any]:
@@ -69,7 +62,9 @@ def test_a_captured_journal_is_the_same_in_memory_as_in_delta(
     assert facts(got) == facts(expected)
     for name, table in expected.tables.items():
         rows = read_delta(delta.paths.table(name), table.table_version).rows
-        assert plain(memory.rows(name, got.tables[name].table_version)) == plain(rows), name
+        assert comparable(memory.rows(name, got.tables[name].table_version)) == comparable(rows), (
+            name
+        )
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -91,4 +86,4 @@ def test_k2_runs_of_any_length_that_are_killed_anywhere_end_alike(
             break
     assert shop.last_cut().batch_number > 5
     for name in whole.last_cut().tables:
-        assert plain(shop.rows(name)) == plain(whole.rows(name)), name
+        assert comparable(shop.rows(name)) == comparable(whole.rows(name)), name

@@ -17,7 +17,7 @@ from tests.support.memory_sink import MemoryLake, memory_sink
 
 # A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log
 # and the long texts of plans for a page that is not served. The product's own settings are those of
-# tests/sink, tests/cli and the demo.
+# tests/sink/apply, tests/cli and the demo.
 SPARK = {
     "master": "local[2]",
     "driver_memory": "1g",

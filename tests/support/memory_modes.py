@@ -9,12 +9,12 @@ is the definition of what it must give.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 from typing import Any, Final
 
-from cdc_pipeline.config.modes import is_keyless_mirror
+from cdc_pipeline.config.modes import Mode, is_keyless_mirror
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE
@@ -37,25 +37,24 @@ from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN
 from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
 Row = dict[str, Any]
+Twin = Callable[[RecordedTarget, list[Row], list[Row]], list[Row]]
 _GONE = (DELETE, LEAVE)
 _OPS = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 
 
 def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> list[Row]:
-    if target.spec.mode == "changelog":
-        return [*rows, *_changes(target, staged)]
-    staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
-    if is_keyless_mirror(target.spec.mode, target.spec.key):
-        return _bag(target, list(rows), staged)
-    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(
-        target.spec.mode
-    )
-    if of_mode is None:
+    twin = TWINS.get(target.spec.mode)
+    if twin is None:
         raise NotInMemoryError(f"the mode {target.spec.mode}")
-    table = of_mode(target, rows)
-    for row in staged:
-        table.take(row)
-    return table.rows()
+    return twin(target, list(rows), staged)
+
+
+def comparable(rows: Iterable[Row]) -> list[str]:
+    """Equal for tables of equal rows; a column that a row lacks is one without a value."""
+    return sorted(
+        repr(sorted((name, exact(value)) for name, value in row.items() if value is not None))
+        for row in rows
+    )
 
 
 _DIGITS: Final = Context(prec=100)
@@ -111,7 +110,7 @@ class _Mirror:
     def before(self, staged: Row) -> Row | None:
         """The row that a staged one changes: under its own key, or under the key that it left."""
         if staged["_op"] == ARRIVE:
-            return self.left.get(staged["_seq"] - 1)
+            return self.left.get(int(staged["_seq"]) - 1)
         return None if staged["_op"] == INSERT else self.there.get(self.staged_key(staged))
 
     def take(self, staged: Row) -> None:
@@ -120,7 +119,7 @@ class _Mirror:
         if now is not None and now[SEQ_COLUMN] >= staged["_seq"]:
             return
         if staged["_op"] == LEAVE and now is not None:
-            self.left[staged["_seq"]] = now
+            self.left[int(staged["_seq"])] = now
         if staged["_op"] in _GONE:
             self.leave(key, staged)
         else:
@@ -205,6 +204,19 @@ class _History(_Mirror):
         return [*self.ended, *self.there.values()]
 
 
+def _by_key(table_type: type[_Mirror]) -> Twin:
+    def twin(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
+        staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
+        if is_keyless_mirror(target.spec.mode, target.spec.key):
+            return _bag(target, rows, staged)
+        table = table_type(target, rows)
+        for row in staged:
+            table.take(row)
+        return table.rows()
+
+    return twin
+
+
 def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
     """Without a key what comes and goes of equal rows cancels out; of equals the newest goes."""
     names = [column.name for column in target.spec.columns]
@@ -246,11 +258,11 @@ def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row
     return rows
 
 
-def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
+def _changes(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
     if target.spec.shape is not None and (target.spec.shape.computed or target.spec.shape.filter):
         raise NotInMemoryError("a changelog with computed columns or a filter")
     names = [column.name for column in target.spec.columns]
-    return [
+    return rows + [
         {
             **{name: row.get(f"c{at}") for at, name in enumerate(names)},
             OP_COLUMN: _OPS[row["_op"]],
@@ -284,3 +296,11 @@ def _shaped(target: RecordedTarget, staged: Row) -> Row:
     }
     passes = not shape.filter or evaluated(shape.filter, values) is True
     return {**staged, **made, "_op": staged["_op"] if passes else DELETE}
+
+
+TWINS: Final[dict[Mode, Twin]] = {
+    "mirror": _by_key(_Mirror),
+    "soft_delete": _by_key(_SoftDelete),
+    "history": _by_key(_History),
+    "changelog": _changes,
+}

@@ -21,7 +21,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import LEAVE, check_images, expand
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
-from tests.sink.modes.twins import SCHEMA
+from tests.sink.modes.test_modes_model import SCHEMA
 from tests.support.sink_values import decoded, delete, table_schema, update
 
 

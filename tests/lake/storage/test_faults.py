@@ -101,27 +101,29 @@ def test_k16_a_lease_whose_put_lost_its_answer_is_ones_own(store: Store, kind: K
 
 @pytest.mark.parametrize("kind", ["412_after", "409", "stall", "close_after"])
 def test_k16_a_renewal_that_fails_is_tried_again_before_the_lease_is_lost(
-    store: Store, kind: Kind
+    store: Store, skipped_waits: None, kind: Kind
 ) -> None:
     """A renewal without an answer leaves time for another; one whose answer is lost is no other
     writer's."""
     lost = threading.Event()
     with (
-        _through(store, Fault(kind, FIRST_RENEWAL), lease_s=9) as (path, direct),
+        _through(store, Fault(kind, FIRST_RENEWAL), lease_s=12) as (path, direct),
         writer_lock(path, on_lost=lost.set) as check,
     ):
         end_s = time.monotonic() + DEADLINE_S
         while json.loads(direct.read_bytes())["renewals"] < 2:
             assert time.monotonic() < end_s
-            assert not lost.wait(0.1)
+            assert not lost.wait(0.02)
         check()
         assert not lost.is_set()
     assert json.loads(direct.read_bytes())["released"]
 
 
-def test_k16_what_fails_once_the_lease_is_lost_is_its_loss(store: Store) -> None:
+def test_k16_what_fails_once_the_lease_is_lost_is_its_loss(
+    store: Store, skipped_waits: None
+) -> None:
     """What a stopped writer then reads is the next one's, and no damage of the lake."""
-    path = LakePaths(store.sink_config(lease_s=3).lake_path, "shop").lock
+    path = LakePaths(store.sink_config(lease_s=60).lake_path, "shop").lock
 
     def fail_once_lost() -> None:
         with writer_lock(path) as check:
@@ -154,9 +156,11 @@ def test_k25_a_log_in_a_store_without_answers_is_given_up_while_other_threads_ru
     assert "\x1b" not in str(caught.value.got)
 
 
-def test_k16_the_lease_is_looked_at_before_each_change_below_the_lake(store: Store) -> None:
+def test_k16_the_lease_is_looked_at_before_each_change_below_the_lake(
+    store: Store, skipped_waits: None
+) -> None:
     """Between a listing and its deletions, too; what other sources own is not concerned."""
-    sink = store.sink_config(lease_s=3)
+    sink = store.sink_config(lease_s=60)
     paths = LakePaths(sink.lake_path, "shop")
     other = LakePaths(sink.lake_path, "other").schema_history
     part = paths.table("shop.t") / "part.parquet"

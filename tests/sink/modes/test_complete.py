@@ -24,7 +24,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TRANSACTION_COLUMN,
 )
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from tests.sink.modes.twins import TWINS
+from tests.support.memory_modes import TWINS
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES: tuple[Mode, ...] = get_args(Mode)
@@ -38,7 +38,7 @@ ROOMS: dict[str, Collection[str]] = {
     "the setting `mode` in docs/tables/modes.md": re.findall(
         r"`(\w+)`", re.search(r"^\| `mode` \|(.*)$", PAGE, re.M)[1]
     ),  # type: ignore[index]
-    "TWINS in tests/sink/modes/twins.py": TWINS,
+    "TWINS in tests/support/memory_modes.py": TWINS,
 }
 
 

@@ -1,4 +1,4 @@
-"""Sinks with the fast settings of whole captures."""
+"""Sinks with the product's own settings of Spark."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.support.captures import SPARK
 
 
 @pytest.fixture(scope="session")
 def sink_settings() -> SparkConfig:
-    return SparkConfig(**SPARK)
+    return SparkConfig(master="local[2]", driver_memory="1g")
 
 
 @pytest.fixture(scope="session")
-def sink_provider(provider: SparkProvider) -> SparkProvider:
-    return provider
+def sink_provider(sink_settings: SparkConfig) -> SparkProvider:
+    return SparkProvider(sink_settings)
