@@ -217,55 +217,6 @@ def test_an_unfinished_transaction_at_the_end_waits(archive: Path) -> None:
     assert offsets(cut)[-1][1] < begin
 
 
-def test_k5_a_killed_server_proves_its_end_by_the_next_set(
-    flavor: str, start_server: StartServer, tmp_path: Path
-) -> None:
-    server = start_server(flavor)
-    write(server, journals=2)
-    server.kill()
-    server.start()
-    server.execute("INSERT INTO shop.t VALUES (1000, 'after')")
-    server.copy_journals(tmp_path)
-    source = ArchiveSource(tmp_path)
-    seen = offsets(source)
-    assert {journal for journal, _ in seen} >= {"binlog.000001", "binlog.000002", "binlog.000003"}
-    # The same journal without its last transaction is no longer proved.
-    killed = tmp_path / "binlog.000002"
-    types = [
-        (int(event["event_type"]), int(event["offset"]))
-        for chunk in source.chunks(source.earliest_position(), source.end_position())
-        if chunk.journal == killed.name
-        for event in chunk.events
-    ]
-    assert types[-1][0] not in (EventType.ROTATE, EventType.STOP)
-    begin = max(
-        offset
-        for event_type, offset in types
-        if event_type in (EventType.GTID, EventType.MARIADB_GTID)
-    )
-    killed.write_bytes(killed.read_bytes()[:begin])
-    seen, error = fails(ArchiveSource(tmp_path))
-    assert isinstance(error, DamagedJournalError)
-    assert (error.journal, error.offset) == (killed.name, begin)
-    assert error.expected
-    assert error.got
-    assert seen[-1][1] < begin
-
-
-@pytest.mark.mysql
-def test_k5_without_gtids_an_open_end_is_not_proved(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
-    write(server, journals=1)
-    server.kill()
-    server.start()
-    server.copy_journals(tmp_path)
-    _, error = fails(ArchiveSource(tmp_path))
-    assert isinstance(error, DamagedJournalError)
-    assert "no GTIDs" in str(error)
-
-
 def test_what_is_no_archive(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be read"):
         ArchiveSource(tmp_path / "nowhere").check()

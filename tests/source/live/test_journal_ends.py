@@ -1,11 +1,11 @@
-"""K5 on a live dump: servers that were killed, and journals that lost their end, of both
-flavors."""
+"""K5 on a live dump and in an archive: servers that were killed, and journals that lost their end,
+of both flavors."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,31 +27,29 @@ _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)
 _CLOSING = (EventType.ROTATE, EventType.STOP)
 _KINDS = [
     pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(
-        ("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]
-    ),
+    pytest.param(("mysql", False), id="mysql-without-gtids", marks=pytest.mark.mysql),
     pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb),
 ]
 
 
-@pytest.fixture(params=_KINDS)
-def killed(request: pytest.FixtureRequest, start_server: StartServer) -> tuple[Server, bool]:
+@pytest.fixture(scope="module", params=_KINDS)
+def killed(request: pytest.FixtureRequest) -> Iterator[tuple[Server, bool]]:
     """A server that was killed and started again, and whether its transactions have GTIDs. Its
-    second journal has no end; its third goes on."""
+    second journal has no end; its third goes on. A test leaves the journals as they were."""
     flavor, gtids = request.param
     options = {} if gtids else {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    server = start_server(flavor, **options)
-    server.execute_all(
-        "CREATE DATABASE shop",
-        "CREATE TABLE shop.t (a INT PRIMARY KEY)",
-        "INSERT INTO shop.t VALUES (1)",
-    )
-    server.flush_journal()
-    server.execute_all("INSERT INTO shop.t VALUES (2)", "INSERT INTO shop.t VALUES (3)")
-    server.kill()
-    server.start()
-    server.execute("INSERT INTO shop.t VALUES (4)")
-    return server, gtids
+    with Server(flavor, options) as server:
+        server.execute_all(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (a INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1)",
+        )
+        server.flush_journal()
+        server.execute_all("INSERT INTO shop.t VALUES (2)", "INSERT INTO shop.t VALUES (3)")
+        server.kill()
+        server.start()
+        server.execute("INSERT INTO shop.t VALUES (4)")
+        yield server, gtids
 
 
 def events(
@@ -84,10 +82,6 @@ def raw_events(server: Server, journal: str, directory: Path) -> list[tuple[int,
     ]
 
 
-def without_gtids(position: Position) -> Position:
-    return Position(position.journal, position.offset, journal_created_s=position.journal_created_s)
-
-
 def test_k5_a_killed_servers_end_is_proved_by_the_next_set(
     killed: tuple[Server, bool], tmp_path: Path
 ) -> None:
@@ -97,6 +91,9 @@ def test_k5_a_killed_servers_end_is_proved_by_the_next_set(
     source = live_source(server)
     start = source.earliest_position()
     seen, error = events(source, start)
+    archive = ArchiveSource(tmp_path)
+    _, archived = events(archive, archive.earliest_position())
+    assert str(archived) == str(error)
     if gtids:
         assert error is None
         assert seen[-1][0][0] == server.end_position()[0]
@@ -141,6 +138,11 @@ def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_
             if not gtids
             else "does not continue where it ends" in str(error)
         )
+        server.copy_journals(tmp_path)
+        archive = ArchiveSource(tmp_path)
+        _, archived = events(archive, archive.earliest_position())
+        assert isinstance(archived, DamagedJournalError)
+        assert (archived.journal, archived.offset) == (journal, begin)
         assert {place[0] for place, _ in seen} == {path.name for path in server.journals()[:2]}
         acceptances: list[AcceptedEnd] = []
         seen, error = events(source, start, accepted={journal}, acceptances=acceptances)
@@ -177,6 +179,7 @@ def test_k5_an_unfinished_transaction_at_a_proved_end_never_was(
     assert len(acceptances) == (0 if gtids else 1)
     assert max(place[1] for place, _ in seen if place[0] == journal) > tail
     assert seen[0][0][0] == first
+    file.write_bytes(content)
 
 
 def test_an_orderly_end_needs_no_proof(start_server: StartServer, tmp_path: Path) -> None:
