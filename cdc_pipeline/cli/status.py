@@ -167,8 +167,8 @@ def _show(status: SourceStatus) -> None:
         when = f"{datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S}"
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
         out.print(f"  until   the last applied transaction was committed at {when} UTC{behind}")
-    for operation in status.snapshots:
-        out.print(f"  snapshot  {operation_line(operation)}", soft_wrap=True)
+    for operation in status.operations:
+        out.print(f"  {operation_line(operation)}", soft_wrap=True)
     rows = table(
         "",
         "table",

@@ -1,27 +1,31 @@
-"""State of a long operation (a snapshot or a rebuild), as plain JSON in its side lake (K17).
+"""State of the long operations, as plain JSON in the main lake (K17, K18).
 
-A side lake is in ``<lake>/_cdc/<source>/operations/<id>/`` and is a lake like any other: records,
-cuts, tables. The tables, and the cursor that the side lake begins at, are beside it in
-``<id>.json``: put if absent, and changed once, when the operation is given up or over. The side
-lake's state folder also holds
+Snapshots, rebuilds, backfills, filled gaps and rows that are read again are one kind of value: what
+is asked of which tables, over which range of the log, and how far it is. It is in
+``<lake>/_cdc/<source>/operations/<id>.json``: put if absent, and changed only when a range is done,
+or the operation is given up or over. Beside it is a folder, the side lake of a snapshot or a
+rebuild: a lake like any other. Its state folder, of the other kinds too, also holds
 
-    operation.lock        held by the process that works on the operation
-    progress/<n>.json     how far the reading of each table is with batch n, written before the
-                          record of n
+    operation.lock       held by the process that works on the operation
+    progress/<n>.json    how far it is with batch n of the side lake, written before n is recorded
 
 Rules:
+- An operation is claimed under one lock, then locked itself: two processes never work on one. The
+  same command resumes what a killed process left.
 - Progress n counts from the cut of batch n on. The file of a batch that was never recorded is
-  replaced by the next batch of its number.
-- An operation is finished when the last cut of the main lake has its tables; its side lake is then
-  only left over.
+  replaced by the next batch of its number. Without a side lake here n is 0, and the file is written
+  when its rows are in a cut: what was done after it is done again.
+- A snapshot or rebuild is finished when the last cut of the main lake has its tables; its side lake
+  is then only left over. Filled ranges are remembered: the same command finds nothing to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Final, Literal, TypeVar
 from uuid import uuid4
 
@@ -29,7 +33,7 @@ from pydantic import Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import (
     LakePaths,
@@ -44,10 +48,11 @@ from cdc_pipeline.lake.paths import (
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, ResumePlace
 
 OPERATIONS_FOLDER: Final = "operations"
-OperationKind = Literal["snapshot", "rebuild"]
+OperationKind = Literal["snapshot", "rebuild", "backfill", "gap", "reread"]
+_IS_REMEMBERED: Final = ("backfill", "gap")
 
 
 class Operation(FrozenModel):
@@ -55,30 +60,51 @@ class Operation(FrozenModel):
 
     Attributes:
         sources: source tables that are read, ``schema.table``.
-        targets: tables that are made of them.
+        targets: tables whose content is replaced.
+        asked: what else was asked for, by setting: the same command has the same.
+        cursor: where the range begins. Of a side lake: every transaction before it is in each view,
+            what comes after is replayed.
+        end: where the range ends, unless that is the main cursor, or a transaction's name tells.
         exact: source tables that are read in one view, at exactly `cursor`.
-        cursor: where the side lake begins: every transaction before it is in each view, what comes
-            after is replayed.
         time_us: the rows' ``_cdc_ts``: the source's time at `cursor`.
         rows_estimated: of each source table, by the server's catalog.
-        started_at_us: when it began.
-        kind: whether the tables are read from the server, or rebuilt from the log (K18:
-            `operations/backfill/rebuild.py`).
-        is_over: it is no longer needed: the rest of its side lake is removed.
+        partial: targets of a finished backfill that lack what was before the range (K19).
+        is_over: it is done or given up: what is left of its side lake is removed.
     """
 
     version: Literal[1] = 1
     operation_id: str
+    kind: OperationKind = "snapshot"
     source: str
     sources: tuple[str, ...]
-    targets: tuple[str, ...]
-    exact: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    asked: dict[str, str] = Field(default_factory=dict)
     cursor: CursorState
-    time_us: int
+    end: ResumePlace | None = None
+    exact: tuple[str, ...] = ()
+    time_us: int = 0
     rows_estimated: dict[str, int] = Field(default_factory=dict)
-    started_at_us: int
-    kind: OperationKind = "snapshot"
+    partial: tuple[str, ...] = ()
+    started_at_us: int = Field(default_factory=now_us)
     is_over: bool = False
+
+    @property
+    def command(self) -> str:
+        """That continues it, as far as the operation knows its words."""
+        source, tables = quote(self.source), " --table ".join(map(quote, self.sources))
+        return {
+            "snapshot": f"cdc-pipeline snapshot {source} --table {tables}",
+            "reread": f"cdc-pipeline snapshot {source} --table {tables} --where ...",
+            "rebuild": f"cdc-pipeline backfill {source} --table {tables} --rebuild",
+            "backfill": f"cdc-pipeline backfill {source} --table {tables} --into "
+            + quote(self.asked.get("into", "")),
+            "gap": f"cdc-pipeline backfill {source} --table {tables} --gap --from "
+            f"{self.cursor.position} --until {self.end}",
+        }[self.kind]
+
+    def is_same(self, other: Operation) -> bool:
+        """Whether the same was asked for."""
+        return (self.sources, self.asked) == (other.sources, other.asked)
 
     def app_id(self, target: str) -> str:
         """The application id of a target once this operation has replaced it."""
@@ -104,13 +130,15 @@ class Progress(FrozenModel):
 
     Attributes:
         high_journal, high_offset: the highest end of the log after a view was opened: the tables
-            are whole from there on (K17).
+            are whole from there on (K17); of a backfill, where its lake is.
+        batch_number: of the main lake, that brings a gap's changes.
     """
 
     version: Literal[1] = 1
     tables: dict[str, TableProgress] = Field(default_factory=dict)
     high_journal: str = ""
     high_offset: int = 4
+    batch_number: int = -1
 
 
 def _side_name(source: str, operation_id: str) -> str:
@@ -118,9 +146,9 @@ def _side_name(source: str, operation_id: str) -> str:
     return f"{source}__side_{operation_id[-8:]}"
 
 
-def new_operation_id() -> str:
-    """An id that sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+def new_operation_id(mark: str = "") -> str:
+    """An id that sorts by time; `mark`: its last eight digits."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{mark or uuid4().hex[:8]}"
 
 
 _Document = TypeVar("_Document", Operation, Progress)
@@ -151,7 +179,8 @@ class OperationFolder:
             with writer_lock(self._lock):
                 yield
         except LockError as error:
-            error.what = f"the snapshot {self.operation_id} is under way in another process"
+            error.what = f"the operation {self.operation_id} is under way in another process"
+            error.next_step = "wait for it to end, or stop it: the same command then continues it"
             raise
 
     @property
@@ -181,7 +210,10 @@ class OperationFolder:
 
     def create(self, state: Operation) -> None:
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
-            raise LakeStateError(f"there is already a snapshot with this id: {self._state}")
+            raise LakeStateError(f"there is already an operation with this id: {self._state}")
+
+    def change(self, state: Operation) -> None:
+        replace_file(self._state, state.model_dump_json(indent=1).encode())
 
     def write_progress(self, number: int, progress: Progress) -> None:
         """Write the progress with batch `number`, before that is recorded."""
@@ -206,32 +238,28 @@ class OperationFolder:
         """Remove the whole side lake; safe to be killed in between."""
         state = self.read()
         if state is not None and not state.is_over:
-            over = state.model_copy(update={"is_over": True})
-            replace_file(self._state, over.model_dump_json(indent=1).encode())
+            self.change(state.model_copy(update={"is_over": True}))
         self.forget()
+
+    def finish(self, state: Operation) -> None:
+        """Remember that it is done."""
+        self.change(state.model_copy(update={"is_over": True}))
+        remove_tree(self.lake)
+
+    @contextmanager
+    def leaving_nothing(self, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Forget an operation that fails for good before it has done anything."""
+        try:
+            yield
+        except CdcError as error:
+            if not error.retryable and self.read_progress() == Progress() and not unless():
+                self.forget()
+            raise
 
     def forget(self) -> None:
         """Remove the side lake and its definition file, whatever that contains."""
         remove_tree(self.lake)
         storage_of(self._state).remove(self._state)
-
-
-def remove_damaged(config: PipelineConfig) -> list[str]:
-    """Remove operations with an unreadable definition and no worker; return their ids.
-
-    Call this only while no process begins or looks for operations, and no recorded batch is to be
-    finished.
-    """
-    removed = []
-    for operation_id in operation_ids(config):
-        folder = OperationFolder(config, operation_id)
-        try:
-            folder.read()
-        except LakeStateError:
-            if not folder.is_locked():
-                folder.forget()
-                removed.append(operation_id)
-    return removed
 
 
 def _read(kind: type[_Document], path: Path, *, source: str) -> _Document:
@@ -264,16 +292,16 @@ def operations_lock(config: PipelineConfig) -> Iterator[None]:
 
 
 def is_finished(state: Operation, cut: Cut | None) -> bool:
-    """Whether the main lake's last cut has all of its tables, or it was given up."""
-    if state.is_over:
-        return True
+    """Whether the main lake's last cut has all tables that it replaces, or it is over."""
+    if state.is_over or not state.targets:
+        return state.is_over
     targets = {} if cut is None else cut.cursor.targets
     return all(
         name in targets and targets[name].app_id == state.app_id(name) for name in state.targets
     )
 
 
-def is_needed(state: Operation, pending: BatchRecord | None) -> bool:
+def _is_needed(state: Operation, pending: BatchRecord | None) -> bool:
     """Whether an unfinished recorded batch takes its rows from the operation's side lake."""
     targets = () if pending is None else pending.targets
     return any(target.app_id == state.app_id(target.table) for target in targets)
@@ -290,49 +318,99 @@ def unfinished(
             yield folder, state
 
 
-def resumable(
+def claim(
     config: PipelineConfig,
     kind: OperationKind,
+    stack: ExitStack,
     *,
-    cut: Cut | None,
-    pending: BatchRecord | None,
-    targets: Collection[str] | None = None,
+    matches: Callable[[Operation], bool],
+    cut: Cut | None = None,
+    pending: BatchRecord | None = None,
+    restart: Callable[[str], None] | None = None,
 ) -> list[tuple[OperationFolder, Operation]]:
-    """Unfinished operations of a kind that share one of `targets`; those that are over are removed,
-    unless a recorded batch still takes its rows from one. Call it under `operations_lock`.
+    """Operations of a kind that can be resumed, oldest first; call it under `operations_lock`.
+
+    They are locked for as long as `stack` is open. With `restart` the id of each is passed to that
+    and the operation given up, and so is one with a damaged file. Those that are over are removed,
+    unless a recorded batch still takes its rows from one, or are returned too if they are
+    remembered. Raises LockError: another process works on one; LakeStateError: a file is damaged.
     """
     operations = []
     for operation_id in operation_ids(config):
         folder = OperationFolder(config, operation_id)
-        state = folder.read()
-        if state is None or state.kind != kind or is_needed(state, pending):
+        try:
+            state = folder.read()
+        except LakeStateError:
+            if restart is None or pending is not None or folder.is_locked():
+                raise
+            restart(operation_id)
+            folder.forget()
             continue
-        if is_finished(state, cut):
+        if state is None or state.kind != kind or _is_needed(state, pending):
+            continue
+        if is_finished(state, cut) and kind not in _IS_REMEMBERED:
             if not folder.is_locked():
                 folder.remove()
-        elif targets is None or set(targets) & set(state.targets):
-            operations.append((folder, state))
+        elif matches(state):
+            try:
+                if not state.is_over:
+                    stack.enter_context(folder.locked())
+            except LockError as error:
+                error.table = ", ".join(state.targets or state.sources)
+                raise
+            if restart is None:
+                operations.append((folder, state))
+            else:
+                restart(operation_id)
+                folder.remove()
     return operations
+
+
+def begin(config: PipelineConfig, state: Operation, stack: ExitStack) -> OperationFolder:
+    """Lock a new operation for as long as `stack` is open, and write it down; see `claim`."""
+    folder = OperationFolder(config, state.operation_id)
+    stack.enter_context(folder.locked())
+    folder.create(state)
+    return folder
+
+
+@contextmanager
+def claimed(
+    config: PipelineConfig,
+    kind: OperationKind,
+    new: Callable[[], Operation],
+    *,
+    matches: Callable[[Operation], bool],
+) -> Iterator[tuple[OperationFolder, Operation]]:
+    """The one operation that `matches`, or a new one, locked; see `claim`."""
+    with ExitStack() as stack:
+        with operations_lock(config):
+            operations = claim(config, kind, stack, matches=matches)
+            if not operations:
+                state = new()
+                operations = [(begin(config, state, stack), state)]
+        yield operations[0]
 
 
 class OperationStatus(FrozenModel):
     """An operation that is under way, or waits to be resumed.
 
     Attributes:
-        is_running: a process works on it now.
+        is_running: a process works on it now; else `command` continues it.
+        start: where its range begins, ``journal:offset``; `at`: where a backfill's lake is.
         percent: of the rows that the catalog estimates; -1 unknown.
         damaged: why it cannot be resumed, and what to do; nothing else is known of it then.
     """
 
     operation_id: str
-    tables: tuple[str, ...]
-    targets: tuple[str, ...]
-    started_at_us: int
-    is_running: bool
-    journal: str
-    offset: int
-    gtid_set: str = ""
     kind: OperationKind = "snapshot"
+    tables: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    started_at_us: int = -1
+    is_running: bool
+    command: str = ""
+    start: str = ""
+    at: str = ""
     rows: int = 0
     chunks: int = 0
     percent: float = -1
@@ -351,50 +429,39 @@ def operations_of(config: PipelineConfig, cut: Cut | None) -> list[OperationStat
                 continue
             progress = folder.read_progress()
         except LakeStateError as error:  # it stops no capture
-            operations.append(_damaged(folder, error))
-            continue
-        rows = sum(table.rows for table in progress.tables.values())
-        estimated = sum(
-            max(
-                state.rows_estimated.get(name, 0),
-                progress.tables[name].rows if name in progress.tables else 0,
+            operations.append(
+                OperationStatus(
+                    operation_id=operation_id,
+                    is_running=folder.is_running,
+                    damaged=f"{error.what}; {error.next_step}",
+                )
             )
-            for name in state.sources
+            continue
+        tables = {name: progress.tables.get(name, TableProgress()) for name in state.sources}
+        rows = sum(table.rows for table in tables.values())
+        estimated = sum(
+            max(state.rows_estimated.get(name, 0), table.rows) for name, table in tables.items()
         )
-        done = all(
-            name in progress.tables and progress.tables[name].is_done for name in state.sources
-        )
+        percent = min(99.0, 100.0 * rows / estimated) if state.rows_estimated and estimated else -1
+        is_backfill = state.kind == "backfill" and progress.high_journal
         operations.append(
             OperationStatus(
                 operation_id=operation_id,
+                kind=state.kind,
                 tables=state.sources,
                 targets=state.targets,
                 started_at_us=state.started_at_us,
                 is_running=folder.is_running,
-                journal=state.cursor.journal,
-                offset=state.cursor.offset,
-                gtid_set=state.cursor.gtid_set,
-                kind=state.kind,
+                command=state.command,
+                start=str(state.cursor.position),
+                at=f"{progress.high_journal}:{progress.high_offset}" if is_backfill else "",
                 rows=rows,
-                chunks=sum(table.chunks for table in progress.tables.values()),
-                percent=100.0 if done else min(99.0, 100.0 * rows / estimated) if estimated else -1,
+                chunks=sum(table.chunks for table in tables.values()),
+                percent=100.0 if all(table.is_done for table in tables.values()) else percent,
                 progress=progress.tables,
             )
         )
     return operations
-
-
-def _damaged(folder: OperationFolder, error: LakeStateError) -> OperationStatus:
-    return OperationStatus(
-        operation_id=folder.operation_id,
-        tables=(),
-        targets=(),
-        started_at_us=-1,
-        is_running=folder.is_running,
-        journal="",
-        offset=0,
-        damaged=f"{error.what}; {error.next_step}",
-    )
 
 
 def rows_time_us(cursor: CursorState, cut: Cut | None) -> int:

@@ -68,8 +68,8 @@ def plan_rows(plan: CapturePlan, *, is_live: bool) -> Iterator[tuple[str, str]]:
         yield ("needs a snapshot", f"{listed(names)}: {why}")
     if plan.needs_snapshot:
         yield ("", f"cdc-pipeline snapshot {plan.source}")
-    for operation in plan.snapshots:
-        yield ("snapshot", operation_line(operation))
+    for operation in plan.operations:
+        yield ("unfinished", operation_line(operation))
     for name, suspension in sorted(plan.suspended.items()):
         yield ("suspended", sentence(name, suspension))
         yield ("", way_out(name, suspension, source=plan.source))
@@ -112,17 +112,16 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def operation_line(operation: OperationStatus) -> str:
-    """An unfinished snapshot on one line: its step and progress."""
+    """An unfinished long operation on one line: its step and progress."""
     if operation.damaged:
         return f"{operation.operation_id}: {operation.damaged}"
-    percent = f", {operation.percent:.0f} %" if operation.percent >= 0 else ""
-    is_rebuild = operation.kind == "rebuild"
-    command = "cdc-pipeline backfill --rebuild" if is_rebuild else "cdc-pipeline snapshot"
-    stopped = f"stopped; run the same `{command}` again to continue it"
+    stopped = f"stopped; run the same `{operation.command}` again to continue it"
     state = "under way" if operation.is_running else stopped
-    what = f"{operation.operation_id} of {', '.join(operation.tables)}"
-    place = f"from {operation.journal}:{operation.offset}"
-    if is_rebuild:
-        return f"{what}: rebuilt {place}; {state}"
+    what = f"{operation.kind} {operation.operation_id} of {', '.join(operation.tables)}"
+    percent = f", {operation.percent:.0f} %" if operation.percent >= 0 else ""
+    place = f"from {operation.start}" + (f", at {operation.at}" if operation.at else "")
+    if not operation.chunks:
+        changes = f"{count_of(operation.rows, 'row change')}, " if operation.rows else ""
+        return f"{what}: {changes}{place}; {state}"
     read = f"{count_of(operation.rows, 'row')} in {count_of(operation.chunks, 'chunk')}"
     return f"{what}: {read}{percent}, {place}; {state}"

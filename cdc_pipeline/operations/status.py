@@ -76,7 +76,7 @@ class SourceStatus(FrozenModel):
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    snapshots: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
+    operations: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
 
     @property
     def suspended(self) -> list[str]:
@@ -106,7 +106,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             reason=reconciled.reason,
             position_of="cut" if cursors is None else "cursor",
             unfinished_batch=None if pending is None else pending.batch_number,
-            snapshots=tuple(operations_of(config, cut)),
+            operations=tuple(operations_of(config, cut)),
         )
     tables = {
         name: TableStatus(
@@ -161,7 +161,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         open_xa=cursor.open_xa,
         quarantine=quarantined(cut),
         tables=tables,
-        snapshots=tuple(operations_of(config, cut)),
+        operations=tuple(operations_of(config, cut)),
     )
 
 

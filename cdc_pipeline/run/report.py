@@ -81,7 +81,7 @@ class CapturePlan(FrozenModel):
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
     # why, by target: `cdc-pipeline snapshot` reads them
     needs_snapshot: dict[str, str] = Field(default_factory=dict)
-    snapshots: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
+    operations: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
     # changes of captured tables that the source does not log: cascades
     warnings: tuple[str, ...] = ()
 

@@ -26,6 +26,7 @@ from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
+from cdc_pipeline.sink.delta.active_files import data_files
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
@@ -215,8 +216,15 @@ class _DeltaTables:
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import seq_literal
 
+        path = self._paths.table(table)
+        log = read_table_log(path)
+        files = None if log is None else data_files(path, log.version)
+        if log is not None and files is not None:
+            column = log.physical(SEQ_COLUMN)
+            if all(file.is_outside(column, low=low, high=high) for file in files):
+                return RowsWithin(0, None)
         within = f"{SEQ_COLUMN} BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
-        frame: Any = table_frame(self._spark.session(), self._paths.table(table)).where(within)
+        frame: Any = table_frame(self._spark.session(), path).where(within)
         count, highest = frame.selectExpr("count(*)", f"max({SEQ_COLUMN})").collect()[0]
         return RowsWithin(int(count), None if highest is None else int(highest))
 

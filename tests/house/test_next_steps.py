@@ -91,7 +91,7 @@ SEEN: Final[dict[str, str]] = {
     "operations/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "operations/cursor/cursor_change.py::apply_rebuild": "a look at the cursor",
     "operations/snapshot/begin.py::SnapshotBegin._cursor": "a run, on the server that it stands in",
-    "operations/snapshot/main.py::MainLake.capture": "a run: there is no cursor yet",
+    "operations/snapshot/main.py::MainLake.cursor": "a run: there is no cursor yet",
     "operations/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
     "targets/targets.py::Targets._arrive": (
         "a load of a suspended table, as `way_out` names it too"
@@ -101,7 +101,7 @@ SEEN: Final[dict[str, str]] = {
     "operations/verify/verify.py::_Verification._reason": "a note of a report",
     "operations/verify/verify.py::_Verification._why_not": "a note of a report",
     "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
-    "operations/plan_text.py::operation_line": "the same command again",
+    "lake/long_operations.py::Operation.command": "the same command again",
     "operations/plan_text.py::plan_rows": "a row of a plan, as its reason names it too",
     "operations/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",

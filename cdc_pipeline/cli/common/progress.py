@@ -106,6 +106,7 @@ class OperationProgress(Bars, RunObserver):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
+        self._step = self._progress.add_task("", total=None, counts="")  # it moves all the time
         self._tasks: dict[str, TaskID] = {}
         self._first: dict[str, tuple[float, int]] = {}
         self._last_step = ""
@@ -119,10 +120,12 @@ class OperationProgress(Bars, RunObserver):
         self._tasks, self._first = {}, {}
         goes_on = "continues" if resumed else "begins"
         self._console.print(
-            f"snapshot {state.operation_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
+            f"{state.kind} {state.operation_id} {goes_on}: {', '.join(state.sources)}",
+            soft_wrap=True,
         )
 
     def step(self, text: str) -> None:
+        self._progress.update(self._step, description=text[:40])
         if text != self._last_step:
             self._console.print(f"  {text}", soft_wrap=True)
         self._last_step = text

@@ -3,8 +3,8 @@
 Rules:
 - Old rows must not reach a live table: a mirror would drop them, or restore deleted keys. They go
   into a side lake (`lake.py`), by the captures that fill any lake.
-- The main cursor, the main lock and the main lake are not touched, so that a backfill runs beside
-  the schedule.
+- The main cursor, the main lock and the main lake's tables are not touched, so that a backfill
+  runs beside the schedule.
 - The range is fixed before the first event is read. A killed backfill resumes where it stopped;
   after a finished one, the next run reads nothing.
 """
@@ -12,12 +12,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
     Bound,
@@ -29,18 +29,22 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.backfill.lake import (
-    BackfillDone,
-    BackfillLake,
-    BackfillRecord,
-    as_text,
-    fill_in_parallel,
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
+    Progress,
+    TableProgress,
+    claim,
+    claimed,
+    new_operation_id,
 )
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text, fill_in_parallel
 from cdc_pipeline.position.cursor import ResumePlace
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.lookup import search_by_time
 from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.summary import RunSummary, batches_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -91,38 +95,11 @@ def backfill(
     source.
 
     Raises:
-        ConfigError: tables that are not captured, or a side lake that was begun with another range
-            or other tables.
+        ConfigError: tables that are not captured, a bound that fixes no end, or a side lake that
+            was begun with another range or other tables.
+        LockError: another process is filling the side lake.
         CdcError: what a capture raises; the side lake is then at the last whole transaction, and
             the same call resumes there.
-    """
-    side = BackfillLake(config, path=into, tables=tables, archive=archive)
-    record = _begin(side, start=start, end=end)
-    done = side.done()
-    if done is not None:
-        return _already_done(side, record, done)
-    counting, in_parallel = _CountingObserver(observer or RunObserver()), None
-    lake = side.filling(record, observer=counting, run_id=run_id)
-    if parallel is not None:
-        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
-    return _finish(side, record, lake.capture(), done=counting.done, parallel=in_parallel)
-
-
-class _CountingObserver(RelayObserver):
-    def __init__(self, observer: RunObserver) -> None:
-        super().__init__(observer)
-        self.done = RunSummary()
-
-    def published(self, cut: Cut) -> None:
-        self.done.add(cut)
-        super().published(cut)
-
-
-def _begin(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord:
-    """The record of a side lake, created if the lake is new; SourceError: the range is not in
-    the log.
-
-    Raises ConfigError if it was begun with something else, or the bound fixes no end.
     """
     if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
         raise ConfigError(
@@ -132,38 +109,44 @@ def _begin(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord:
             got=as_text(end),
             next_step="give such an end, or none to use the end of the log",
         )
-    record = side.record()
-    if record is None:
-        record = side.begin(_resolved(side, start=start, end=end))
-    side.check_same(record, asked_from=start, asked_to=end)
-    return record
+    side = BackfillLake(config, path=into, tables=tables, archive=archive)
+    asked = {"into": side.path, "from": as_text(start), "to": as_text(end)}
+
+    def new() -> Operation:
+        with ExitStack() as stack:  # what filled a lake that was removed
+            claim(config, "backfill", stack, matches=side.is_of, restart=lambda _: None)
+        state = _resolved(side, asked, start=start, end=end)
+        side.mark(state.operation_id)
+        return state
+
+    with claimed(
+        config,
+        "backfill",
+        new,
+        matches=lambda state: side.is_of(state) and side.made_by == state.operation_id,
+    ) as (folder, state):
+        side.check_same(state, asked)
+        if state.is_over:
+            return _already_done(side, state)
+        with folder.leaving_nothing(unless=side.is_begun):
+            return _fill(side, folder, state, parallel, observer or RunObserver(), run_id)
 
 
-def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
-    return BackfillReport(
-        source=side.main.name,
-        outcome="nothing_new",
-        reason=f"the backfill was done before: its lake is at the end of its range, {done.at}",
-        lake=side.path,
-        tables=record.tables,
-        start=record.start,
-        end=done.at,
-        partial=done.partial,
-    )
-
-
-def _finish(
+def _fill(
     side: BackfillLake,
-    record: BackfillRecord,
-    report: CaptureReport,
-    *,
-    done: RunSummary,
-    parallel: ParallelReport | None,
+    folder: OperationFolder,
+    state: Operation,
+    parallel: Parallel | None,
+    observer: RunObserver,
+    run_id: str,
 ) -> BackfillReport:
-    """`report`: of the last capture; `done`: what all of them published."""
+    counting, in_parallel = _CountingObserver(observer, folder), None
+    lake = side.filling(state, observer=counting, run_id=run_id)
+    if parallel is not None:
+        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
+    report, done = lake.capture(), counting.done
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
-    at = cursor.position
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
     reason = (
         f"{done.rows:,} row changes in {batches_text(done.batches)}"
@@ -175,43 +158,76 @@ def _finish(
         for target in cursor.targets.values()
         for name in (*target.source_names, *(target.origin or ()))
     }
-    unseen = [name for name in record.tables if name not in seen]
-    side.finish(
-        BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us())
-    )
-    return BackfillReport(
-        source=side.main.name,
+    unseen = [name for name in state.sources if name not in seen]
+    state = state.model_copy(update={"end": cursor.position, "partial": partial})
+    folder.finish(state)
+    return _report(
+        side,
+        state,
         outcome="applied" if done.batches else report.outcome,
         reason=f"{reason}; the range has no change of {', '.join(unseen)}" if unseen else reason,
-        lake=side.path,
-        tables=record.tables,
-        start=record.start,
-        end=at,
-        partial=partial,
         tables_changed=done.tables(),
         batches=done.batches,
         capture=report,
-        parallel=parallel,
+        parallel=in_parallel,
     )
 
 
-def _resolved(side: BackfillLake, *, start: Start, end: Bound) -> BackfillRecord:
+class _CountingObserver(RelayObserver):
+    def __init__(self, observer: RunObserver, folder: OperationFolder) -> None:
+        super().__init__(observer)
+        self.done = RunSummary()
+        self._folder = folder
+
+    def published(self, cut: Cut) -> None:
+        self.done.add(cut)
+        tables = {
+            name: TableProgress(rows=table.rows_inserted + table.rows_updated + table.rows_deleted)
+            for name, table in self.done.tables().items()
+        }
+        place = cut.cursor.position
+        self._folder.write_progress(
+            0, Progress(tables=tables, high_journal=place.journal, high_offset=place.offset)
+        )
+        super().published(cut)
+
+
+def _already_done(side: BackfillLake, state: Operation) -> BackfillReport:
+    reason = f"the backfill was done before: its lake is at the end of its range, {state.end}"
+    return _report(side, state, outcome="nothing_new", reason=reason)
+
+
+def _report(side: BackfillLake, state: Operation, **more: Any) -> BackfillReport:
+    assert state.end is not None  # it is over
+    return BackfillReport(
+        source=side.main.name,
+        lake=side.path,
+        tables=state.sources,
+        start=state.cursor.position,
+        end=state.end,
+        partial=state.partial,
+        **more,
+    )
+
+
+def _resolved(side: BackfillLake, asked: dict[str, str], *, start: Start, end: Bound) -> Operation:
     source = build_source(side.config)
     try:
         source.check()
         log_end = source.end_position()
         first = resolve_start(cursor=None, start=start, source=source).position
         last = last_of(side.config, end, first=first, log_end=log_end, source=source)
+        identity = source.identity
     finally:
         source.close()
-    return BackfillRecord(
+    return Operation(
+        operation_id=new_operation_id(),
+        kind="backfill",
         source=side.main.name,
-        tables=side.tables,
-        asked_from=as_text(start),
-        asked_to=as_text(end),
-        start=first,
-        end=None if last is None else last,
-        begun_at_us=now_us(),
+        sources=side.tables,
+        asked=asked,
+        cursor=cursor_state(side.main.name, identity, first),
+        end=last,
     )
 
 

@@ -5,27 +5,32 @@ Rules:
   there, and nothing comes twice. They never go into a mirror or a history.
 - It is one recorded batch under the source's lock, and the cursor does not move. Its rows have the
   seq of their place in the log, and a note records them.
-- The range is written to ``_cdc/<source>/gaps/`` with the number of its batch, before that is
-  recorded. It counts once the cut of that number names it. The same range again is nothing new.
+- The number of its batch is in the operation's progress before the batch is recorded. The range
+  is filled once the cut of that number names it. The same range again is nothing new.
 - A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
   columns have no place.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from cdc_pipeline.binlog.seq import seq_of_place
-from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, SnapshotError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.paths import read_json, replace_file
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
+    Progress,
+    claimed,
+    new_operation_id,
+)
 from cdc_pipeline.lake.records import BatchRecord, Interval, Note
-from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
 from cdc_pipeline.operations.backfill.rebuild import with_archive
@@ -37,6 +42,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
+from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.segments.segment import SegmentCommitter
 from cdc_pipeline.run.observer import RunObserver
@@ -49,18 +55,6 @@ from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import split_table_name
 
 GAP_FILLED_NOTE: Final = "gap_filled"
-
-
-class _Filled(FrozenModel):
-    """Record of a range; `is_done` once the batch is known to be finished."""
-
-    version: Literal[1] = 1
-    table: str
-    start: ResumePlace
-    end: ResumePlace
-    batch_number: int
-    at_us: int
-    is_done: bool = False
 
 
 class GapReport(FrozenModel):
@@ -99,53 +93,82 @@ def fill_gap(
     """
     observer = observer or RunObserver()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
-    return main.locked(lambda batch: _Gap(config, table, batch, archive=archive).fill(start, end))
-
-
-class _Gap:
-    def __init__(
-        self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None
-    ) -> None:
-        (self._table,) = checked_tables(config, [table])
-        tables = only_tables(config, [self._table])
-        self._config = with_archive(config, archive).model_copy(update={"tables": tables})
-        self._batch = batch
-        self._sink = batch.sink
-
-    def fill(self, start: Start, end: Bound) -> GapReport:
-        names = self._changelogs()
-        source = build_source(self._config)
-        try:
-            source.check()
-            first = resolve_start(cursor=None, start=start, source=source).position
-            last = last_of(
-                self._config, end, first=first, log_end=source.end_position(), source=source
-            )
-            cursor = self._batch.cursor.position
-            if last is None or last.order > cursor.order:
-                raise ConfigError(
-                    "the range must end at a position that the pipeline has passed",
-                    setting="to",
-                    expected=f"a journal and an offset, or a time, up to {cursor}",
-                    got=as_text(end),
-                    next_step="give the position where the changelog continues",
+    (table,) = checked_tables(config, [table])
+    config = with_archive(config, archive)
+    config = config.model_copy(update={"tables": only_tables(config, [table])})
+    source = build_source(config)
+    try:
+        source.check()
+        first = resolve_start(cursor=None, start=start, source=source).position
+        last = last_of(config, end, first=first, log_end=source.end_position(), source=source)
+        epoch = main.cursor().epoch
+        new = Operation(
+            operation_id=new_operation_id(),
+            kind="gap",
+            source=config.name,
+            sources=(table,),
+            asked={"from": str(first), "to": str(last), "epoch": str(epoch)},
+            cursor=cursor_state(config.name, source.identity, first, epoch=epoch),
+            end=last,
+        )
+        with (
+            claimed(config, "gap", lambda: new, matches=new.is_same) as (folder, state),
+            folder.leaving_nothing(),
+        ):
+            return main.locked(
+                lambda batch: _Filling(config, folder, state, batch).fill(
+                    source, first, last, asked=as_text(end)
                 )
-            what = "the range was filled before"
-            if not self._is_filled(first, last):
-                for name in names:
-                    self._check_empty(name, first, last)
-                parts = self._staged(source, first, last)
-                record = self._record(parts, names, first, last)
-                if record is not None:
-                    return self._commit(record, first, last)
-                what = "the range has no change of the table"
-        finally:
-            source.close()
-        return self._report("nothing_new", what, first, last, dict.fromkeys(names, 0))
+            )
+    finally:
+        source.close()
+
+
+@dataclass(frozen=True)
+class _Filling:
+    config: PipelineConfig
+    folder: OperationFolder
+    state: Operation
+    batch: AdminBatch
+
+    @property
+    def _table(self) -> str:
+        return self.state.sources[0]
+
+    def fill(
+        self, source: Source, first: Position, last: Position | None, *, asked: str
+    ) -> GapReport:
+        cursor = self.batch.cursor
+        if (
+            last is None
+            or last.order > cursor.position.order
+            or cursor.epoch != self.state.cursor.epoch
+        ):
+            raise ConfigError(
+                "the range must end at a position that the pipeline has passed",
+                setting="to",
+                expected=f"a journal and an offset, or a time, up to {cursor.position}",
+                got=asked,
+                next_step="give the position where the changelog continues",
+            )
+        names = self._changelogs()
+        if self._is_filled(names):
+            return self._report("the range was filled before", dict.fromkeys(names, 0))
+        for name in names:
+            self._check_empty(name, first, last)
+        record = self._record(self._staged(source, first, last), names, first, last)
+        if record is None:
+            self.folder.finish(self.state)
+            return self._report("the range has no change of the table", dict.fromkeys(names, 0))
+        self.folder.write_progress(0, Progress(batch_number=record.batch_number))
+        cut = self.batch.finish(self.batch.rows.put(record))
+        self.folder.finish(self.state)
+        rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
+        return self._report("the changes of the range were appended", rows, cut.batch_number)
 
     def _changelogs(self) -> list[str]:
-        cut = self._batch.cut
-        routes = Routes(self._config).of_table(*split_table_name(self._table))
+        cut = self.batch.cut
+        routes = Routes(self.config).of_table(*split_table_name(self._table))
         tables = {} if cut is None else cut.tables
         names = [
             route.target
@@ -172,9 +195,9 @@ class _Gap:
         return names
 
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
-        epoch = self._batch.cursor.epoch
+        epoch = self.batch.cursor.epoch
         low, high = (seq_of_place(epoch, at.journal, at.offset) for at in (first, last))
-        rows = self._sink.rows_within(name, low=low, high=high - 1).rows
+        rows = self.batch.sink.rows_within(name, low=low, high=high - 1).rows
         if rows:
             raise SnapshotError(
                 "the changelog already has changes of the range, which would be duplicated",
@@ -187,16 +210,16 @@ class _Gap:
             )
 
     def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
-        config, batch = self._config, self._batch
+        config, batch = self.config, self.batch
         context = CaptureContext(
-            self._sink, MemoryCursorStore(batch.cursor), run_id=batch.run_id, config=config
+            batch.sink, MemoryCursorStore(batch.cursor), run_id=batch.run_id, config=config
         )
         run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(
             context,
             ReadRange(run, source, TableFilter(config), batch.cursor),
             targets=Targets(config, batch.cut),
-            parking=self._sink.parking(epoch=batch.cursor.epoch),
+            parking=self.batch.sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )
         committer = SegmentCommitter(context, session)
@@ -218,7 +241,7 @@ class _Gap:
     def _record(
         self, part: BatchRecord, names: list[str], first: Position, last: Position
     ) -> BatchRecord | None:
-        cursor = self._batch.cursor
+        cursor = self.batch.cursor
         targets = [target for target in part.targets if target.table in names]
         if not targets:
             return None
@@ -244,11 +267,11 @@ class _Gap:
         return part.model_copy(
             update={
                 "kind": "replay",
-                "run_id": self._batch.run_id,
+                "run_id": self.batch.run_id,
                 "start": cursor.position,
                 "interval": Interval(start=cursor.position, end=cursor.position),
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
-                "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
+                "source_time_us": -1 if self.batch.cut is None else self.batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
                 "dropped": (),
                 "ddl": (),
@@ -256,67 +279,29 @@ class _Gap:
             }
         )
 
-    def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
-        filled = _Filled(
-            table=self._table,
-            start=first,
-            end=last,
-            batch_number=record.batch_number,
-            at_us=now_us(),
-        )
-        self._write_down(filled, first, last)
-        cut = self._batch.finish(self._batch.rows.put(record))
-        self._write_down(filled.model_copy(update={"is_done": True}), first, last)
-        rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
-        return self._report(
-            "applied", "the changes of the range were appended", first, last, rows, cut.batch_number
-        )
-
-    def _is_filled(self, first: Position, last: Position) -> bool:
-        mark = self._mark(first, last)
-        if not storage_of(mark).exists(mark):
-            return False
-        filled = _Filled.model_validate_json(read_json(mark))
-        if filled.is_done:
+    def _is_filled(self, names: Sequence[str]) -> bool:
+        if self.state.is_over:
             return True
-        if not self._sink.paths.cut(filled.batch_number).exists():
-            # never finished, or long ago by another run: the changelog's own rows decide
+        number = self.folder.read_progress().batch_number
+        # Without the cut the batch was never finished, or long ago by another run: the changelog's
+        # own rows decide.
+        if number < 0 or not self.batch.sink.paths.cut(number).exists():
             return False
-        notes = self._sink.read_cut(filled.batch_number).notes
-        if not any(
-            note.kind == GAP_FILLED_NOTE and note.table in self._changelogs() for note in notes
-        ):
+        notes = self.batch.sink.read_cut(number).notes
+        if not any(note.kind == GAP_FILLED_NOTE and note.table in names for note in notes):
             return False
-        self._write_down(filled.model_copy(update={"is_done": True}), first, last)
+        self.folder.finish(self.state)
         return True
 
-    def _write_down(self, filled: _Filled, first: Position, last: Position) -> None:
-        replace_file(self._mark(first, last), filled.model_dump_json(indent=1).encode())
-
-    def _mark(self, first: Position, last: Position) -> Path:
-        text = f"{self._table} {first} {last} {self._batch.cursor.epoch}"
-        return (
-            self._sink.paths.state
-            / "gaps"
-            / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-        )
-
-    def _report(
-        self,
-        outcome: Literal["applied", "nothing_new"],
-        reason: str,
-        first: Position,
-        last: Position,
-        rows: dict[str, int],
-        cut: int = -1,
-    ) -> GapReport:
+    def _report(self, reason: str, rows: dict[str, int], cut: int = -1) -> GapReport:
+        assert self.state.end is not None
         return GapReport(
-            source=self._config.name,
-            outcome=outcome,
+            source=self.config.name,
+            outcome="nothing_new" if cut < 0 else "applied",
             reason=reason,
             table=self._table,
-            start=first,
-            end=last,
+            start=self.state.cursor.position,
+            end=self.state.end,
             rows=rows,
             cut=cut,
         )

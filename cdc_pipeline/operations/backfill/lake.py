@@ -1,25 +1,22 @@
 """Side lake of a backfill (K18): an ordinary lake for chosen tables and a fixed range.
 
 Rules:
-- Its definition is in ``_cdc/<source>/backfill.json``, written once, before anything is read:
-  source, tables, and the range as requested and as found. Another range or other tables are
-  refused: they go into another lake.
-- The first run fixes the end there: a journal and an offset, or the name of a transaction.
-- The main cursor, the main lock and the main lake are never touched.
-- ``backfill_done.json`` records that the end was reached: a run that finds it reads no log and
-  starts no JVM.
+- Source, tables and range are fixed once, before anything is read, as requested and as found.
+  Another range or other tables are refused: they go into another lake.
+- ``_cdc/<source>/operation`` names the operation that fills it (`lake/long_operations.py`): a lake
+  that another has made is refused, and one that was removed is filled again.
+- The main cursor, the main lock and the main lake's tables are never touched.
 - It has a replica id of its own: a live server ends the first of two readers with one id.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
@@ -32,52 +29,22 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
 from cdc_pipeline.errors import ConfigError, LakeStateError, TargetSuspendedError
-from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
+from cdc_pipeline.lake.long_operations import Operation
+from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, replace_file
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.side_lake import SideLake, beside
-from cdc_pipeline.position.cursor import ResumePlace
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.parallel import hashed_table
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import ParallelReport
+from cdc_pipeline.source.live.live import replica_name
 from cdc_pipeline.targets.table_filter import TableFilter, server_names, tables_named
 from cdc_pipeline.text.table_names import split_table_name
 
-M = TypeVar("M", bound=BaseModel)
 _START: Final[TypeAdapter[Start]] = TypeAdapter(Start)
 _BOUND: Final[TypeAdapter[Bound]] = TypeAdapter(Bound)
-
-
-class BackfillRecord(FrozenModel):
-    """Definition of a side lake.
-
-    Attributes:
-        asked_from, asked_to: the range as requested, in the YAML's form, as JSON texts.
-        end: None if a transaction's name determines it, or the archive's end is damaged.
-    """
-
-    version: Literal[1] = 1
-    source: str
-    tables: tuple[str, ...]
-    asked_from: str
-    asked_to: str
-    start: ResumePlace
-    end: ResumePlace | None
-    begun_at_us: int
-
-
-class BackfillDone(FrozenModel):
-    """`batches`: of the side lake's last cut, 0 if no change of the tables was in the range;
-    `partial`: targets that lack what was before the range (K19).
-    """
-
-    version: Literal[1] = 1
-    at: ResumePlace
-    batches: int
-    partial: tuple[str, ...] = ()
-    done_at_us: int
+_FIXED: Final = {"tables": "other tables", "from": "another range", "to": "another range"}
 
 
 class BackfillLake:
@@ -105,85 +72,61 @@ class BackfillLake:
     def path(self) -> str:
         return str(self.paths.lake)
 
-    @property
-    def record_file(self) -> Path:
-        return self.paths.state / "backfill.json"
+    def check_same(self, state: Operation, asked: Mapping[str, str]) -> None:
+        """Raises ConfigError if the lake was begun with another range, or other tables."""
+        now = {"tables": ", ".join(self.tables), **asked}
+        begun = {"tables": ", ".join(state.sources), **state.asked}
+        for setting, what in _FIXED.items():
+            if now[setting] != begun[setting]:
+                raise ConfigError(
+                    f"the side lake {self.path} was started with {what}",
+                    setting=setting,
+                    expected=begun[setting],
+                    got=now[setting],
+                    next_step="give the values that it was started with, or another folder",
+                )
 
     @property
-    def done_file(self) -> Path:
-        return self.paths.state / "backfill_done.json"
+    def _mark(self) -> Path:
+        return self.paths.state / "operation"
 
-    def record(self) -> BackfillRecord | None:
-        """Raises LakeStateError if it cannot be read."""
-        return self._read(self.record_file, BackfillRecord)
+    @property
+    def made_by(self) -> str:
+        """The id of the operation that fills the lake; "" if none does."""
+        at = self._mark
+        return at.read_text(encoding="utf-8") if storage_of(at).exists(at) else ""
 
-    def done(self) -> BackfillDone | None:
-        """Raises LakeStateError if it cannot be read."""
-        return self._read(self.done_file, BackfillDone)
+    def is_of(self, state: Operation) -> bool:
+        return state.asked["into"] == self.path
 
-    def begin(self, record: BackfillRecord) -> BackfillRecord:
-        """Record the definition if there is none; LakeStateError if the lake is no backfill."""
-        recorded = self.record()
-        if recorded is not None:
-            return recorded
+    def is_begun(self) -> bool:
         storage = storage_of(self.paths.state)
-        if storage.names(self.paths.cuts) or storage.names(self.paths.batches):
+        return bool(storage.names(self.paths.cuts) or storage.names(self.paths.batches))
+
+    def mark(self, operation_id: str) -> None:
+        """Name the operation that fills the lake. Raises LakeStateError: it holds something
+        else.
+        """
+        if self.is_begun():
             raise LakeStateError(
-                f"there is a lake of {self.main.name} that no backfill has made",
+                f"there is a lake of {self.main.name} that no backfill of this pipeline has made",
                 expected="an empty folder, or the lake of an unfinished or finished backfill",
                 got=self.path,
                 next_step="give another folder with --into",
             )
-        put_if_absent(self.record_file, record.model_dump_json(indent=1))
-        recorded = self.record()
-        assert recorded is not None
-        return recorded
+        replace_file(self._mark, operation_id.encode())
 
-    def finish(self, done: BackfillDone) -> None:
-        put_if_absent(self.done_file, done.model_dump_json(indent=1))
-
-    def check_same(self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound) -> None:
-        """Raises ConfigError if the lake was begun with another range, or other tables."""
-        asked = [
-            ("source", "another source", self.main.name, record.source),
-            ("tables", "other tables", ", ".join(self.tables), ", ".join(record.tables)),
-            ("from", "another range", as_text(asked_from), record.asked_from),
-            ("to", "another range", as_text(asked_to), record.asked_to),
-        ]
-        for setting, what, now, begun in asked:
-            if now != begun:
-                raise ConfigError(
-                    f"the side lake {self.path} was started with {what}",
-                    setting=setting,
-                    expected=begun,
-                    got=now,
-                    next_step="give the values that it was started with, or another folder",
-                )
-
-    def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
-        start = _START.validate_json(record.asked_from)
-        bound = _BOUND.validate_json(record.asked_to)
+    def filling(self, state: Operation, *, observer: RunObserver, run_id: str) -> SideLake:
+        start = _START.validate_json(state.asked["from"])
+        bound = _BOUND.validate_json(state.asked["to"])
         if not isinstance(start, GtidConfig):
-            start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
-        if record.end is not None:
-            bound = PositionConfig(journal=record.end.journal, offset=record.end.offset)
+            start = PositionConfig(journal=state.cursor.journal, offset=state.cursor.offset)
+        if state.end is not None:
+            bound = PositionConfig(journal=state.end.journal, offset=state.end.offset)
         elif not isinstance(bound, GtidBoundConfig):
             bound = "end_of_log"
         config = self.config.model_copy(update={"start": start, "bound": bound})
         return SideLake(config, begin=None, observer=observer, run_id=run_id)
-
-    def _read(self, file: Path, model: type[M]) -> M | None:
-        if not storage_of(file).exists(file):
-            return None
-        try:
-            return model.model_validate_json(read_json(file))
-        except ValidationError as error:
-            raise LakeStateError(
-                f"a file among a side lake's own records is damaged: {file}",
-                expected=f"a {model.__name__} of version 1",
-                got=f"{error.error_count()} mistakes",
-                next_step="remove the side lake, and start the backfill again",
-            ) from None
 
 
 def as_text(asked: Start | Bound) -> str:
@@ -217,8 +160,9 @@ def _side_config(
         source = archive_of(config, archive)
     elif not isinstance(source, ArchiveSourceConfig):
         # A range of one server's journals means nothing on its standby.
-        own_id = _replica_id(f"{config.name}/backfill/{at}")
-        source = source.model_copy(update={"standby": None, "replica_server_id": own_id})
+        source = source.model_copy(update={"standby": None, "replica_server_id": None})
+        own_id = replica_name(source, f"{config.name}/backfill/{at}").server_id
+        source = source.model_copy(update={"replica_server_id": own_id})
     storage = config.sink.storage if isinstance(at, LakeUri) else StorageConfig()
     lake = replace(at, storage=storage) if isinstance(at, LakeUri) else at
     return beside(config, lake=lake, tables=tables, sink={"storage": storage}, source=source)
@@ -244,12 +188,6 @@ def _lake_path(path: str | Path) -> Path | LakeUri:
             expected=str(error),
             got=path,
         ) from None
-
-
-def _replica_id(name: str) -> int:
-    """Return a replica server id, 2**31 .. 2**32 - 2."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return (1 << 31) + int.from_bytes(digest[:8], "big") % ((1 << 31) - 1)
 
 
 def _check_apart(main: LakePaths, side: LakePaths) -> None:

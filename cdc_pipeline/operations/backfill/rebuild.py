@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -42,10 +43,10 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import (
     Operation,
     OperationFolder,
+    begin,
+    claim,
     new_operation_id,
     operations_lock,
-    remove_damaged,
-    resumable,
 )
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.backfill.lake import (
@@ -125,89 +126,89 @@ def rebuild(
     """
     observer = observer or RunObserver()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    directory = archive if archive is not None else getattr(config.source, "directory", None)
+    if parallel is not None and directory is None:
+        raise parallel_without_archive()
     return _Rebuild(
-        config,
-        tables,
+        with_archive(config, archive),
+        checked_tables(config, tables),
         main=main,
         start=start,
-        archive=archive,
+        archive=directory,
         parallel=parallel,
         observer=observer,
         run_id=run_id,
     ).run(restart=restart)
 
 
+@dataclass
 class _Rebuild:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        tables: Sequence[str],
-        *,
-        main: MainLake,
-        start: Start,
-        archive: Path | None,
-        parallel: Parallel | None,
-        observer: RunObserver,
-        run_id: str,
-    ) -> None:
-        self._tables = checked_tables(config, tables)
-        self._config = with_archive(config, archive)
-        self._archive = (
-            archive if archive is not None else getattr(config.source, "directory", None)
-        )
-        self._main = main
-        self._start = start
-        self._parallel = parallel
-        self._observer = observer
-        self._run_id = run_id
-        self._in_parallel: ParallelReport | None = None
-        if parallel is not None and self._archive is None:
-            raise parallel_without_archive()
+    config: PipelineConfig
+    tables: Sequence[str]
+    main: MainLake
+    start: Start
+    archive: Path | None
+    parallel: Parallel | None
+    observer: RunObserver
+    run_id: str
+
+    _in_parallel: ParallelReport | None = None
 
     def run(self, *, restart: bool) -> RebuildReport:
-        chosen = self._selected_tables(self._main.state()[1])
-        self._main.capture(snapshot_of=chosen.targets)
-        cursor, cut = self._main.state()
+        chosen = self._selected_tables(self.main.state()[1])
+        self.main.capture(snapshot_of=chosen.targets)
+        cursor, cut = self.main.state()
         assert cursor is not None  # a capture leaves one
-        with operations_lock(self._config):
-            if restart:
-                remove_damaged(self._config)
-            self._unfinished(cut, chosen)  # removes what is over
-        if not restart and self._is_done(cut, chosen):
-            return RebuildReport(
-                source=self._config.name,
-                outcome="nothing_new",
-                reason="the tables were rebuilt from this range before; to rebuild them again, "
-                "give `--restart`",
-                tables=chosen.sources,
-            )
         with ExitStack() as stack:
-            with operations_lock(self._config):
-                folder, state, resumed = self._begun(chosen, cursor, cut, restart=restart)
-                stack.enter_context(folder.locked())
-                if not resumed:
-                    folder.create(state)
-            self._observer.operation_began(state, resumed=resumed)
+            with operations_lock(self.config):
+                operations = claim(
+                    self.config,
+                    "rebuild",
+                    stack,
+                    matches=lambda state: bool(set(state.targets) & set(chosen.targets)),
+                    cut=cut,
+                    pending=self.main.pending(),
+                    restart=(lambda _: None) if restart else None,
+                )
+                if not restart and self._is_done(cut, chosen):
+                    return RebuildReport(
+                        source=self.config.name,
+                        outcome="nothing_new",
+                        reason="the tables were rebuilt from this range before; to rebuild them "
+                        "again, give `--restart`",
+                        tables=chosen.sources,
+                    )
+                same = [
+                    (folder, state)
+                    for folder, state in operations
+                    if state.operation_id.endswith(self._mark) and state.targets == chosen.targets
+                ]
+                if same:
+                    folder, state = same[0]
+                else:
+                    state = self._new_state(chosen, cursor)
+                    folder = begin(self.config, state, stack)
+            self.observer.operation_began(state, resumed=bool(same))
             reach("snapshot_begun")
-            return self._replay(folder, state, chosen, resumed=resumed)
+            return self._replay(folder, state, chosen, resumed=bool(same))
 
     def _selected_tables(self, cut: Cut | None) -> TableChoice:
         """With the tables that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
-        source = build_source(self._config)
+        source = build_source(self.config)
         try:
-            known = {*self._tables, *(source.tables() or ())}
+            known = {*self.tables, *(source.tables() or ())}
         finally:
             source.close()
         known.update(*(state.source_names for state in states.values()))
-        return choose(self._config, cut, known, self._tables)
+        return choose(self.config, cut, known, self.tables)
 
     # -- which one ---------------------------------------------------------------------------------
 
     @property
     def _mark(self) -> str:
         """The end of a snapshot's id."""
-        text = "\n".join((*self._tables, as_text(self._start)))
+        text = "\n".join((*self.tables, as_text(self.start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def _is_done(self, cut: Cut | None, chosen: TableChoice) -> bool:
@@ -221,54 +222,30 @@ class _Rebuild:
             for state in target_states
         )
 
-    def _begun(
-        self, chosen: TableChoice, cursor: CursorState, cut: Cut | None, *, restart: bool
-    ) -> tuple[OperationFolder, Operation, bool]:
-        for folder, state in self._unfinished(cut, chosen):
-            with folder.locked():  # raises if another process works on it
-                if restart:
-                    folder.remove()
-                elif state.operation_id.endswith(self._mark) and state.targets == chosen.targets:
-                    return folder, state, True
-        operation_id = f"{new_operation_id()[:-8]}{self._mark}"
-        return (
-            OperationFolder(self._config, operation_id),
-            self._new_state(operation_id, chosen, cursor),
-            False,
-        )
-
-    def _unfinished(
-        self, cut: Cut | None, chosen: TableChoice
-    ) -> list[tuple[OperationFolder, Operation]]:
-        pending = self._main.pending()
-        return resumable(self._config, "rebuild", cut=cut, pending=pending, targets=chosen.targets)
-
-    def _new_state(self, operation_id: str, chosen: TableChoice, cursor: CursorState) -> Operation:
-        source = build_source(self._config)
+    def _new_state(self, chosen: TableChoice, cursor: CursorState) -> Operation:
+        source = build_source(self.config)
         try:
             source.check()
-            begin = resolve_start(cursor=None, start=self._start, source=source).position
+            first = resolve_start(cursor=None, start=self.start, source=source).position
             identity = source.identity
         finally:
             source.close()
-        if begin.order >= cursor.position.order:
+        if first.order >= cursor.position.order:
             raise SnapshotError(
                 "the range would end before it begins: a rebuild ends at the cursor",
-                journal=begin.journal,
-                offset=begin.offset,
+                journal=first.journal,
+                offset=first.offset,
                 expected=f"a beginning before {cursor.position}",
                 next_step="give an earlier --from",
             )
-        at = cursor_state(self._config.name, identity, begin, epoch=cursor.epoch)
         return Operation(
-            operation_id=operation_id,
-            source=self._config.name,
+            operation_id=new_operation_id(self._mark),
+            kind="rebuild",
+            source=self.config.name,
             sources=chosen.sources,
             targets=chosen.targets,
-            cursor=at,
+            cursor=cursor_state(self.config.name, identity, first, epoch=cursor.epoch),
             time_us=now_us(),
-            started_at_us=now_us(),
-            kind="rebuild",
         )
 
     # -- replaying it ------------------------------------------------------------------------------
@@ -276,15 +253,15 @@ class _Rebuild:
     def _replay(
         self, folder: OperationFolder, state: Operation, chosen: TableChoice, *, resumed: bool
     ) -> RebuildReport:
-        if self._parallel is not None:
+        if self.parallel is not None:
             self._fill(folder, state, chosen)
-        side = SnapshotLake(self._config, folder, state, run_id=self._run_id)
+        side = SnapshotLake(self.config, folder, state, run_id=self.run_id)
         side.open()
         finish = Finish(
-            self._config,
+            self.config,
             side=side,
-            main=self._main,
-            observer=self._observer,
+            main=self.main,
+            observer=self.observer,
             high=state.cursor.position,
             doing="replaying the log",
             check=lambda: self._check(folder, side, chosen),
@@ -294,26 +271,26 @@ class _Rebuild:
         reach("snapshot_swapped")
         folder.remove()
         reach("snapshot_removed")
-        cut = swapped.cut if swapped is not None else self._main.state()[1]
+        cut = swapped.cut if swapped is not None else self.main.state()[1]
         assert cut is not None
         return self._report(state, chosen, cut, resumed=resumed)
 
     def _fill(self, folder: OperationFolder, state: Operation, chosen: TableChoice) -> None:
-        assert self._parallel is not None
-        assert self._archive is not None
-        config = side_config(self._config, folder, state)
-        archive = config.model_copy(update={"source": archive_of(self._config, self._archive)})
+        assert self.parallel is not None
+        assert self.archive is not None
+        config = side_config(self.config, folder, state)
+        archive = config.model_copy(update={"source": archive_of(self.config, self.archive)})
         cut = build_sink(archive).last_cut()
-        begin = (
+        reached = (
             state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor
         )
         source = build_source(archive)
         end = min(
             source.end_position(),
-            self._main.capture().position,
+            self.main.capture().position,
             key=lambda position: position.order,
         )
-        if end.order <= begin.position.order:
+        if end.order <= reached.position.order:
             return
         first = state.cursor
         within = {
@@ -322,11 +299,11 @@ class _Rebuild:
         }
         lake = SideLake(
             archive.model_copy(update=within),
-            begin=begin,
+            begin=reached,
             observer=RunObserver(),
-            run_id=self._run_id,
+            run_id=self.run_id,
         )
-        self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
+        self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self.parallel)
 
     def _check(self, folder: OperationFolder, side: SnapshotLake, chosen: TableChoice) -> None:
         """Remove the rebuild and raise SnapshotError if a table is not whole."""
@@ -359,7 +336,7 @@ class _Rebuild:
                 table=name,
                 expected=f"the table's creation after {low}",
                 next_step="read it from the server's rows: `cdc-pipeline snapshot "
-                f"{self._config.name} --table {quote(chosen.sources[0])}`; or add older "
+                f"{self.config.name} --table {quote(chosen.sources[0])}`; or add older "
                 "journals with --archive",
             )
         if side.left:
@@ -371,7 +348,7 @@ class _Rebuild:
     ) -> RebuildReport:
         end = cut.cursor.position
         return RebuildReport(
-            source=self._config.name,
+            source=self.config.name,
             outcome="rebuilt",
             reason=f"rebuilt from {state.cursor.position} to the cursor at {end}",
             tables=chosen.sources,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError
@@ -119,24 +118,19 @@ def _store(context: Context) -> Iterator[Verdict]:
 
 
 def _left_behind(context: Context) -> Iterator[Verdict]:
-    state, name = context.paths.state, context.config.name
+    state = context.paths.state
     for folder, operation in context.open_operations():
         tables = listed(list(operation.sources))
         holder = lock_holder(folder.paths.state / "operation.lock")
         if holder:
-            yield note(f"a snapshot of {tables} is under way", got=holder)
+            yield note(f"a {operation.kind} of {tables} is under way", got=holder)
             continue
         age_s = context.now_s - operation.started_at_us / 1e6
-        command = (
-            f"cdc-pipeline snapshot {name}"
-            if operation.kind == "snapshot"
-            else f"cdc-pipeline backfill {name} --rebuild"
-        )
         yield warning(
-            f"a snapshot of {tables} was started {duration(age_s)} ago and nothing is working on "
-            "it; running it again continues it",
+            f"a {operation.kind} of {tables} was started {duration(age_s)} ago and nothing is "
+            "working on it; running it again continues it",
             got=operation.operation_id,
-            mend=f"{command} " + " ".join(f"--table {quote(table)}" for table in operation.sources),
+            mend=operation.command,
         )
     verbs = storage_of(state)
     scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))

@@ -138,6 +138,8 @@ def _consumers(context: Context) -> Iterator[Consumer]:
     if cursor is not None and cursor.identity.same_server(context.server.identity):
         yield from consumers_of(cursor)
     for folder, operation in context.open_operations():
+        if not operation.targets:  # it fixes its own range, and fails if that is gone
+            continue
         cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
         at = operation.cursor if cut is None else cut.cursor
         name = f"the snapshot of {listed(list(operation.sources))}"

@@ -49,22 +49,15 @@ class Started:
     view: TableReader | None
 
 
+@dataclass
 class SnapshotBegin:
     """Search where a snapshot begins; `refused`: tables because of which it failed."""
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        main: MainLake,
-        source: SnapshotSource,
-        observer: RunObserver,
-    ) -> None:
-        self.refused: tuple[str, ...] = ()
-        self._config = config
-        self._main = main
-        self._source = source
-        self._observer = observer
+    config: PipelineConfig
+    main: MainLake
+    source: SnapshotSource
+    observer: RunObserver
+    refused: tuple[str, ...] = ()
 
     @contextmanager
     def start(self, chosen: TableChoice) -> Iterator[Started]:
@@ -77,12 +70,12 @@ class SnapshotBegin:
     def _start(self, chosen: TableChoice, stack: ExitStack) -> Started:
         for _ in range(TRIES_MAX):
             cursor = self._cursor(chosen)
-            exact = self._exact(self._source.schemas(chosen.sources))
+            exact = self._exact(self.source.schemas(chosen.sources))
             if exact:
-                view = stack.enter_context(TableReader(self._source.config))
+                view = stack.enter_context(TableReader(self.source.config))
                 low, time_us = self._opened(view, exact, since=cursor.position), now_us()
             else:
-                view, low = None, self._source.proved(cursor.position)
+                view, low = None, self.source.proved(cursor.position)
                 time_us = self._time_us(cursor)
             schemas = self._schemas_at(low, chosen)
             if schemas is not None and self._exact(schemas) == exact:
@@ -99,25 +92,25 @@ class SnapshotBegin:
         )
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
-        self._observer.step(f"opening a view at an exact position for {', '.join(exact)}")
-        tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
+        self.observer.step(f"opening a view at an exact position for {', '.join(exact)}")
+        tables, timeout_s = [_parts(name) for name in exact], self.config.snapshot.lock_wait_s
         self.refused = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
         self.refused = ()
         return mark
 
     def _cursor(self, chosen: TableChoice) -> CursorState:
-        until_s = time.monotonic() + self._config.snapshot.lock_wait_s
+        until_s = time.monotonic() + self.config.snapshot.lock_wait_s
         while True:
-            cursor = self._main.capture(snapshot_of=chosen.targets)
-            identity = self._source.live.identity
+            cursor = self.main.capture(snapshot_of=chosen.targets)
+            identity = self.source.live.identity
             if not cursor.identity.same_server(identity):
                 raise SourceIdentityError(
                     "the server whose tables would be read is not the one that the "
                     "cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(identity),
-                    next_step=f"run `cdc-pipeline run {self._config.name}` first: it moves the "
+                    next_step=f"run `cdc-pipeline run {self.config.name}` first: it moves the "
                     "cursor to the new server",
                 )
             if not cursor.open_xa:
@@ -132,13 +125,13 @@ class SnapshotBegin:
                     next_step="commit or roll back these XA transactions at the source, then run "
                     "the command again",
                 )
-            self._observer.step(f"waiting for the prepared XA transactions {xids} to end")
+            self.observer.step(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
 
     def _schemas_at(self, low: Position, chosen: TableChoice) -> dict[str, TableSchema] | None:
         """None if a DDL lies behind the low mark."""
         names = set(chosen.sources)
-        placed = self._source.live.catalog(
+        placed = self.source.live.catalog(
             lambda database, table: table_name(database, table) in names, since=low
         )
         assert placed is not None
@@ -159,7 +152,7 @@ class SnapshotBegin:
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""
-        routes = Routes(self._config)
+        routes = Routes(self.config)
         names = (name for name in schemas if self._is_exact(name, schemas[name], routes))
         return tuple(sorted(names))
 
@@ -180,7 +173,7 @@ class SnapshotBegin:
         return False
 
     def _time_us(self, cursor: CursorState) -> int:
-        _, cut = self._main.state()
+        _, cut = self.main.state()
         return rows_time_us(cursor, cut)
 
     def _state(
@@ -202,16 +195,15 @@ class SnapshotBegin:
             at |= {"shadows": {}} if low.order < cursor.position.order else {}
         return Operation(
             operation_id=new_operation_id(),
-            source=self._config.name,
+            source=self.config.name,
             sources=chosen.sources,
             targets=chosen.targets,
             exact=exact,
             cursor=cursor.model_copy(update=at),
             time_us=time_us,
             rows_estimated={
-                name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()
+                name: rows for name, (rows, _) in self.source.sizes(chosen.sources).items()
             },
-            started_at_us=now_us(),
         )
 
 

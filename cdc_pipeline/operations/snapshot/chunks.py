@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
@@ -34,28 +35,22 @@ from cdc_pipeline.run.observer import RunObserver
 _PASSES_MAX: Final = 10
 
 
+@dataclass
 class SnapshotChunks:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        side: SnapshotLake,
-        main: MainLake,
-        source: SnapshotSource,
-        observer: RunObserver,
-    ) -> None:
-        self._config = config
-        self._side = side
-        self._main = main
-        self._source = source
-        self._observer = observer
-        self._progress = side.folder.read_progress()
+    config: PipelineConfig
+    side: SnapshotLake
+    main: MainLake
+    source: SnapshotSource
+    observer: RunObserver
+
+    def __post_init__(self) -> None:
+        self._progress = self.side.folder.read_progress()
         self._passes: dict[str, int] = {}
 
     @property
     def high(self) -> Position:
         """The log's end when the last view was open: the tables are whole from there on."""
-        begin = self._side.state.cursor.position
+        begin = self.side.state.cursor.position
         if not self._progress.high_journal:
             return begin
         return max(
@@ -72,14 +67,14 @@ class SnapshotChunks:
                 self._read_view(started)
             except (TableChangedError, SchemaError) as error:
                 for name in started.state.exact:  # half a view is worthless
-                    self._side.leave_source(name, error)
+                    self.side.leave_source(name, error)
             finally:
                 started.view.close()
-        self._observer.operation_progressed(self._side.state, self._progress)
+        self.observer.operation_progressed(self.side.state, self._progress)
         while todo := self._todo():
-            self._observer.step(f"reading {', '.join(todo)}")
+            self.observer.step(f"reading {', '.join(todo)}")
             if schemas is None:
-                schemas = self._source.schemas(todo)
+                schemas = self.source.schemas(todo)
             try:
                 self._check_there(schemas, todo)
                 self._stretch({name: schemas[name] for name in todo})
@@ -90,8 +85,8 @@ class SnapshotChunks:
     def _todo(self) -> list[str]:
         return [
             name
-            for name in self._side.state.sources
-            if not self._progress_of(name).is_done and not self._side.is_left(name)
+            for name in self.side.state.sources
+            if not self._progress_of(name).is_done and not self.side.is_left(name)
         ]
 
     def _progress_of(self, name: str) -> TableProgress:
@@ -101,7 +96,7 @@ class SnapshotChunks:
 
     def _read_view(self, started: Started) -> None:
         assert started.view is not None
-        limit = self._config.snapshot.chunk_rows
+        limit = self.config.snapshot.chunk_rows
         for name in started.state.exact:
             schema, parts = started.schemas[name], None
             for parts in _grouped(started.view.select(schema), limit):
@@ -111,26 +106,26 @@ class SnapshotChunks:
             self._keep(self._progress, name, is_done=True)
         self._check_unchanged({name: started.schemas[name] for name in started.state.exact})
         # Counted as read with the last batch, and not before.
-        with self._side.reading() as batch:
+        with self.side.reading() as batch:
             batch.commit(self._progress)
         reach("snapshot_chunks")
 
     def _take_of_view(self, schema: TableSchema, parts: list[SelectedRows]) -> None:
         has_rows = bool(parts)
-        with self._side.reading() as batch:
+        with self.side.reading() as batch:
             progress = self._take(batch, self._progress, schema, parts)
             if has_rows:
                 batch.commit(progress)
         self._progress = progress
-        self._observer.operation_progressed(self._side.state, progress)
+        self.observer.operation_progressed(self.side.state, progress)
         reach("snapshot_view_part")
 
     # -- chunks ------------------------------------------------------------------------------------
 
     def _stretch(self, schemas: Mapping[str, TableSchema]) -> None:
-        side = self._side
+        side = self.side
         at = side.cursor.position
-        if self._source.proved(at).order != at.order:
+        if self.source.proved(at).order != at.order:
             raise SnapshotError(
                 "nothing proves that everything before the side lake's position is committed",
                 journal=at.journal,
@@ -139,11 +134,9 @@ class SnapshotChunks:
                 expected="GTIDs, or a new journal since then",
                 next_step="run again after FLUSH BINARY LOGS, or with --restart",
             )
-        sizes = self._source.sizes(schemas)
+        sizes = self.source.sizes(schemas)
         average = {name: size for name, (_, size) in sizes.items()}
-        with ChunkReader(
-            self._source.config, self._config.snapshot, average_bytes=average
-        ) as reader:
+        with ChunkReader(self.source.config, self.config.snapshot, average_bytes=average) as reader:
             chunks = reader.chunks(
                 {schema: self._progress_of(name) for name, schema in schemas.items()}
             )
@@ -156,14 +149,14 @@ class SnapshotChunks:
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
         """Return whether there may be more."""
         is_more, rows, progress, taken = True, 0, self._progress, set[str]()
-        with self._side.reading() as batch:
-            while rows < self._config.snapshot.chunk_rows:
+        with self.side.reading() as batch:
+            while rows < self.config.snapshot.chunk_rows:
                 chunk = next(chunks, None)
                 if chunk is None:
                     is_more = False
                     break
                 name = chunk.schema.full_name
-                if self._side.is_left(name):
+                if self.side.is_left(name):
                     continue
                 rows += len(chunk)
                 progress = self._take(batch, progress, chunk.schema, chunk.parts, chunk=chunk)
@@ -174,7 +167,7 @@ class SnapshotChunks:
             batch.commit(progress)
         self._progress = progress
         self._passes.clear()
-        self._observer.operation_progressed(self._side.state, progress)
+        self.observer.operation_progressed(self.side.state, progress)
         reach("snapshot_chunks")
         return is_more
 
@@ -229,7 +222,7 @@ class SnapshotChunks:
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
         """Raises TableChangedError if a table has changed since it was read."""
-        now = self._source.schemas(schemas)
+        now = self.source.schemas(schemas)
         for name, schema in schemas.items():
             if now.get(name) != schema:
                 raise TableChangedError(
@@ -243,16 +236,16 @@ class SnapshotChunks:
         A table that contradicts the side lake even then leaves the snapshot.
         """
         name = error.table or ""
-        if name not in self._side.state.sources:
+        if name not in self.side.state.sources:
             raise error
         self._passes[name] = self._passes.get(name, 0) + 1
         is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
-        if is_again or self._passes[name] > _PASSES_MAX or name in self._side.state.exact:
-            self._side.leave_source(name, error)
+        if is_again or self._passes[name] > _PASSES_MAX or name in self.side.state.exact:
+            self.side.leave_source(name, error)
             return
-        self._observer.step(f"DDL changed {name}: capturing up to the change")
-        cursor = self._main.capture(snapshot_of=self._side.state.targets)
-        self._side.capture_to(cursor.position)
+        self.observer.step(f"DDL changed {name}: capturing up to the change")
+        cursor = self.main.capture(snapshot_of=self.side.state.targets)
+        self.side.capture_to(cursor.position)
         reach("snapshot_passed_ddl")
 
 

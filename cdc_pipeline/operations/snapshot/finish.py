@@ -45,6 +45,7 @@ class Swapped:
     cut: Cut
 
 
+@dataclass
 class Finish:
     """Swap of a side lake's tables, which are whole from `high` on.
 
@@ -52,26 +53,14 @@ class Finish:
     the tables must not be swapped in; `is_whole`: see `content.replacement`.
     """
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        side: SnapshotLake,
-        main: MainLake,
-        observer: RunObserver,
-        high: Position,
-        doing: str,
-        check: Callable[[], None] = lambda: None,
-        is_whole: bool = False,
-    ) -> None:
-        self._side = side
-        self._main = main
-        self._observer = observer
-        self._high = high
-        self._doing = doing
-        self._check = check
-        self._is_whole = is_whole
-        self._wait_s = config.snapshot.lock_wait_s
+    config: PipelineConfig
+    side: SnapshotLake
+    main: MainLake
+    observer: RunObserver
+    high: Position
+    doing: str
+    check: Callable[[], None] = lambda: None
+    is_whole: bool = False
 
     def run(self) -> Swapped | None:
         """Capture to the main cursor and swap in; None if no table is left. The same call
@@ -79,13 +68,13 @@ class Finish:
 
         Raises SnapshotError: the wait timed out; or a table could not take its target's place.
         """
-        side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
+        side, rounds, until_s = self.side, 0, time.monotonic() + self.config.snapshot.lock_wait_s
         while names := self._unswapped():
-            cursor = self._main.capture(snapshot_of=names)
-            if cursor.position.order < self._high.order:
-                self._waits(until_s, f"the capture to reach {self._high}")
+            cursor = self.main.capture(snapshot_of=names)
+            if cursor.position.order < self.high.order:
+                self._waits(until_s, f"the capture to reach {self.high}")
                 continue
-            self._observer.step(self._doing)
+            self.observer.step(self.doing)
             self._capture(cursor.position)
             reach("snapshot_caught_up")
             names = self._unswapped()
@@ -97,10 +86,10 @@ class Finish:
                     until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
                 )
                 continue
-            self._observer.step(f"replacing {', '.join(names)}")
+            self.observer.step(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
             try:
-                swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
+                swapped = self.main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
             except UnfinishedBatchError:
                 continue
             if swapped is not None:
@@ -109,12 +98,12 @@ class Finish:
         return None
 
     def _capture(self, to: Position) -> None:
-        self._side.capture_to(to)
-        self._check()
+        self.side.capture_to(to)
+        self.check()
 
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
         """None if the main lake has moved on."""
-        side = self._side
+        side = self.side
         reach("snapshot_swapping")
         if (
             locked.cursor.position.order != side.cursor.position.order
@@ -126,19 +115,19 @@ class Finish:
         names = self._unswapped()
         if not names or unparked(side.cursor, locked.cursor):
             return None
-        cut = swap(locked, side, names, is_whole=self._is_whole)
+        cut = swap(locked, side, names, is_whole=self.is_whole)
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:
-        _, cut = self._main.state()
+        _, cut = self.main.state()
         states = {} if cut is None else cut.cursor.targets
         swappable = {
-            name for name, state in states.items() if state.app_id == self._side.state.app_id(name)
+            name for name, state in states.items() if state.app_id == self.side.state.app_id(name)
         }
         return [
             name
-            for name in self._side.state.targets
-            if name not in self._side.left and name not in swappable
+            for name in self.side.state.targets
+            if name not in self.side.left and name not in swappable
         ]
 
     def _waits(self, until_s: float, what: str) -> None:
@@ -149,5 +138,5 @@ class Finish:
                 next_step="run the same command again when that has happened; it "
                 "continues the snapshot",
             )
-        self._observer.step(f"waiting for {what}")
+        self.observer.step(f"waiting for {what}")
         time.sleep(_POLL_S)

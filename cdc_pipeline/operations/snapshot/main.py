@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -36,15 +37,15 @@ from cdc_pipeline.text.table_names import split_table_name
 T = TypeVar("T")
 
 
+@dataclass
 class MainLake:
-    def __init__(self, config: PipelineConfig, *, runs: Runs, observer: RunObserver) -> None:
-        self.config = config
-        self._runs = runs
-        self._observer = observer
+    config: PipelineConfig
+    runs: Runs
+    observer: RunObserver
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """The source's cursor and the last cut, without the lock."""
-        cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
+        cursor = self.runs.cursor()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
@@ -55,7 +56,7 @@ class MainLake:
         """To the end of the log; a target of `snapshot_of` that stops it is suspended, which is no
         error.
         """
-        self._observer.step("capturing the source")
+        self.observer.step("capturing the source")
         while True:
             try:
                 self._capture()
@@ -63,23 +64,22 @@ class MainLake:
             except CdcError as error:
                 if error.retryable or not self._set_aside(error, snapshot_of):  # each target once
                     raise
+        return self.cursor()
+
+    def cursor(self) -> CursorState:
+        """Raises SnapshotError: nothing was captured yet."""
         cursor, _ = self.state()
         if cursor is None:
             raise SnapshotError(
-                "the source has no cursor after a capture",
-                next_step=f"run `cdc-pipeline run {self.name}`",
+                "the source has no cursor", next_step=f"run `cdc-pipeline run {self.config.name}`"
             )
         return cursor
-
-    @property
-    def name(self) -> str:
-        return self.config.name
 
     def _capture(self) -> None:
         # Suspended tables are read now, or are not this snapshot's concern: the source goes on
         # without them. So it does without tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
-            self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
+            self.wait_for_lock(lambda: self.runs.capture("end_of_log", self.observer))
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
         """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
@@ -106,15 +106,15 @@ class MainLake:
         }
         if not mine:
             return False
-        self._observer.step(f"setting {', '.join(sorted(mine))} aside: {error.what}")
-        self._runs.change(lambda cursors, run_id: self._suspend(mine, error, cursors, run_id))
+        self.observer.step(f"setting {', '.join(sorted(mine))} aside: {error.what}")
+        self.runs.change(lambda cursors, run_id: self._suspend(mine, error, cursors, run_id))
         return True
 
     def _suspend(self, names: set[str], error: CdcError, cursors: CursorStore, run_id: str) -> None:
         sink = build_sink(self.config)
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
-            publisher = Publisher(sink, cursors, self._observer, run_id)
+            publisher = Publisher(sink, cursors, self.observer, run_id)
             recovered = recover(
                 publisher,
                 failing_of=lambda cut: {
@@ -142,14 +142,14 @@ class MainLake:
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         """Raises UnfinishedBatchError if there is a recorded batch to finish first."""
-        return self._runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
+        return self.runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
 
     def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:
         with admin_batch(
             build_sink(self.config),
             cursors=cursors,
             doing="run this command again",
-            observer=self._observer,
+            observer=self.observer,
             run_id=run_id,
             wait_s=self.config.snapshot.lock_wait_s,
             on_waiting=self._waiting,
@@ -157,4 +157,4 @@ class MainLake:
             return work(batch)
 
     def _waiting(self, holder: str) -> None:
-        self._observer.step(f"waiting for another run of this source ({holder})")
+        self.observer.step(f"waiting for another run of this source ({holder})")

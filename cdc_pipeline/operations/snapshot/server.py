@@ -33,7 +33,7 @@ class SnapshotSource:
         # The name determines the replica server id. It differs from that of the source's own
         # captures, because the server ends the first of two dumps with the same id.
         self.config = chosen.model_copy(update={"replica_server_id": None})
-        self._live = LiveSource(
+        self.live = LiveSource(
             self.config,
             pipeline_name=f"{config.name}/{role}",
             captured=partial(captured_by, config),
@@ -41,19 +41,15 @@ class SnapshotSource:
         self._wait_s = config.snapshot.lock_wait_s
 
     def __enter__(self) -> SnapshotSource:
-        self._live.check()
+        self.live.check()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.close()
-
-    @property
-    def live(self) -> LiveSource:
-        return self._live
+        self.live.close()
 
     @property
     def server(self) -> ServerConnection:
-        return self._live.server
+        return self.live.server
 
     def tables(self) -> list[str]:
         return self.server.tables()
@@ -95,6 +91,6 @@ class SnapshotSource:
         """Raises SnapshotError unless the log still reaches back to the side lake's position."""
         at = side.cursor.position
         try:
-            self._live.validate_position(at)
+            self.live.validate_position(at)
         except (JournalMissingError, PositionError, SourceIdentityError) as error:
             raise log_is_gone(side.state.source, at, error) from error

@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LockError, SnapshotError
+from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import (
     Operation,
     OperationFolder,
+    begin,
+    claim,
     operations_lock,
-    remove_damaged,
-    resumable,
 )
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.operations.runs import DirectRuns, Runs
@@ -116,27 +116,19 @@ class _Done:
     refused: list[CdcError] = field(default_factory=list)  # why tables get no snapshot
 
 
+@dataclass
 class _Snapshot:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        main: MainLake,
-        source: SnapshotSource,
-        observer: RunObserver,
-        run_id: str,
-    ) -> None:
-        self._config = config
-        self._main = main
-        self._source = source
-        self._observer = observer
-        self._run_id = run_id
-        self._done = _Done()
+    config: PipelineConfig
+    main: MainLake
+    source: SnapshotSource
+    observer: RunObserver
+    run_id: str
+    _done: _Done = field(default_factory=_Done)
 
     def run(self, tables: Sequence[str] | None, *, restart: bool) -> SnapshotReport:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         chosen = self._first(tables, restart=restart)
-        for _ in range(self._config.snapshot.attempts_max):
+        for _ in range(self.config.snapshot.attempts_max):
             if not chosen.targets:
                 break
             self._begin_and_fill(chosen)
@@ -148,12 +140,12 @@ class _Snapshot:
             chosen, last = self._choose_again(left, tables), next(iter(left.values()))
             if not chosen.targets:
                 break
-            self._observer.step(
+            self.observer.step(
                 f"taking the snapshot of {', '.join(chosen.targets)} again: {last.what}"
             )
         else:
             raise SnapshotError(
-                f"the snapshot was started {self._config.snapshot.attempts_max} times and "
+                f"the snapshot was started {self.config.snapshot.attempts_max} times and "
                 "could not be finished",
                 table=last.table,
                 got=last.what,
@@ -178,34 +170,24 @@ class _Snapshot:
 
     def _check_matched(self) -> None:
         """As a run does at its end; everything else is done."""
-        cursor, _ = self._main.state()
-        error = nothing_matched(self._config, self._source.tables(), cursor)
+        cursor, _ = self.main.state()
+        error = nothing_matched(self.config, self.source.tables(), cursor)
         if error is not None:
             raise error
 
     # -- what is to be done ------------------------------------------------------------------------
 
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> TableChoice:
-        known = self._source.tables()
-        _, cut = self._main.state()
-        wanted = choose(self._config, cut, known, tables)
-        self._main.capture(snapshot_of=wanted.targets)
-        with self._claiming():
-            for operation_id in remove_damaged(self._config) if restart else ():
-                self._observer.step(
-                    f"discarding the snapshot {operation_id}, whose file is damaged"
-                )
-            unfinished = self._unfinished(wanted.targets if tables is not None else None)
-            locked = [self._locked(folder, state) for folder, state in unfinished]
+        known = self.source.tables()
+        _, cut = self.main.state()
+        wanted = choose(self.config, cut, known, tables)
+        self.main.capture(snapshot_of=wanted.targets)
+        targets = wanted.targets if tables is not None else None
         with ExitStack() as stack:
-            for one in locked:
-                stack.push(one)
+            with self._claiming():
+                unfinished = self._unfinished(stack, targets, restart=restart)
             for folder, state in unfinished:
-                if restart:
-                    self._observer.step(f"discarding the snapshot {state.operation_id}")
-                    folder.remove()
-                else:
-                    self._resume(folder, state)
+                self._resume(folder, state)
         taken = {name for name in self._done.targets if name not in self._done.left}
         left, self._done.left = self._done.left, {}
         if tables is not None:
@@ -220,62 +202,57 @@ class _Snapshot:
         self, left: Mapping[str, CdcError], tables: Sequence[str] | None
     ) -> TableChoice:
         """Those tables, left over or in need of a snapshot, that the source still has."""
-        _, cut = self._main.state()
-        known = self._source.tables()
-        wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
-        existing = targets_of(self._config, known)
+        _, cut = self.main.state()
+        known = self.source.tables()
+        wanted = set(left) if tables is not None else {*left, *needing(self.config, cut, known)}
+        existing = targets_of(self.config, known)
         for name in sorted(wanted - existing):
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
             self._done.notes.append(
                 Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
             )
-            self._observer.step(f"{name} has no snapshot: its source table is gone")
+            self.observer.step(f"{name} has no snapshot: its source table is gone")
         targets = sorted(wanted & existing)
-        return choose(self._config, cut, known, targets) if targets else TableChoice()
+        return choose(self.config, cut, known, targets) if targets else TableChoice()
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
         """The lock under which operations are searched for and begun."""
         with ExitStack() as stack:
-            self._main.wait_for_lock(lambda: stack.enter_context(operations_lock(self._config)))
+            self.main.wait_for_lock(lambda: stack.enter_context(operations_lock(self.config)))
             yield
 
     def _unfinished(
-        self, targets: Collection[str] | None
+        self, stack: ExitStack, targets: Collection[str] | None, *, restart: bool = False
     ) -> list[tuple[OperationFolder, Operation]]:
-        _, cut = self._main.state()
-        pending = self._main.pending()
-        return resumable(self._config, "snapshot", cut=cut, pending=pending, targets=targets)
-
-    def _locked(self, folder: OperationFolder, state: Operation) -> ExitStack:
-        stack = ExitStack()
-        try:
-            stack.enter_context(folder.locked())
-        except LockError as error:
-            error.table = ", ".join(state.targets)
-            error.next_step = "wait for it to end, or stop it: the same command then continues it"
-            raise
-        return stack
+        _, cut = self.main.state()
+        return claim(
+            self.config,
+            "snapshot",
+            stack,
+            matches=lambda state: targets is None or bool(set(targets) & set(state.targets)),
+            cut=cut,
+            pending=self.main.pending(),
+            restart=(lambda name: self.observer.step(f"discarding the snapshot {name}"))
+            if restart
+            else None,
+        )
 
     # -- one snapshot ------------------------------------------------------------------------------
 
     def _begin_and_fill(self, chosen: TableChoice) -> None:
         with ExitStack() as stack:
             with self._claiming():
-                unfinished = self._unfinished(chosen.targets)
-                if unfinished:
-                    self._locked(*unfinished[0]).close()  # raises if another process works on it
+                if self._unfinished(stack, chosen.targets):
                     raise SnapshotError(
                         f"another snapshot of {', '.join(chosen.targets)} was started in the "
                         "meantime",
                         next_step="run the same command again: it continues that snapshot",
                     )
                 started = self._started(chosen, stack)
-                folder = OperationFolder(self._config, started.state.operation_id)
-                stack.enter_context(folder.locked())
-                folder.create(started.state)
-            self._observer.operation_began(started.state, resumed=False)
+                folder = begin(self.config, started.state, stack)
+            self.observer.operation_began(started.state, resumed=False)
             reach("snapshot_begun")
             side = self._side(folder, started.state)
             side.open()
@@ -285,21 +262,21 @@ class _Snapshot:
 
     def _started(self, chosen: TableChoice, stack: ExitStack) -> Started:
         """Without the tables that have no exact view, or cannot be read."""
-        begin = SnapshotBegin(
-            self._config, main=self._main, source=self._source, observer=self._observer
+        search = SnapshotBegin(
+            self.config, main=self.main, source=self.source, observer=self.observer
         )
         try:
-            return stack.enter_context(begin.start(chosen))
+            return stack.enter_context(search.start(chosen))
         except CdcError as error:
-            others = apart_from(self._config, chosen, begin.refused) if begin.refused else []
+            others = apart_from(self.config, chosen, search.refused) if search.refused else []
             if not others:
                 raise
-            error.table = ", ".join(begin.refused)
+            error.table = ", ".join(search.refused)
             error.next_step = f"all other tables have theirs; for these: {error.next_step}"
             self._done.refused.append(error)
-            self._observer.step(f"{error.table} gets no snapshot: {error.what}")
-        _, cut = self._main.state()
-        return self._started(choose(self._config, cut, self._source.tables(), others), stack)
+            self.observer.step(f"{error.table} gets no snapshot: {error.what}")
+        _, cut = self.main.state()
+        return self._started(choose(self.config, cut, self.source.tables(), others), stack)
 
     def _resume(self, folder: OperationFolder, state: Operation) -> None:
         side = self._side(folder, state)
@@ -314,12 +291,12 @@ class _Snapshot:
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
-            self._observer.step(f"starting the snapshot {state.operation_id} again{why}")
+            self.observer.step(f"starting the snapshot {state.operation_id} again{why}")
             folder.remove()
             return
-        self._observer.operation_began(state, resumed=True)
+        self.observer.operation_began(state, resumed=True)
         self._done.resumed.append(state.operation_id)
-        self._source.check_log(side)
+        self.source.check_log(side)
         self._fill(side, None)
 
     def _other_rules(self, side: SnapshotLake) -> str:
@@ -333,19 +310,19 @@ class _Snapshot:
         return ""
 
     def _side(self, folder: OperationFolder, state: Operation) -> SnapshotLake:
-        return SnapshotLake(self._config, folder, state, run_id=self._run_id)
+        return SnapshotLake(self.config, folder, state, run_id=self.run_id)
 
     def _fill(self, side: SnapshotLake, started: Started | None) -> None:
         chunks = SnapshotChunks(
-            self._config, side=side, main=self._main, source=self._source, observer=self._observer
+            self.config, side=side, main=self.main, source=self.source, observer=self.observer
         )
         chunks.run(started)
         reach("snapshot_read")
         finish = Finish(
-            self._config,
+            self.config,
             side=side,
-            main=self._main,
-            observer=self._observer,
+            main=self.main,
+            observer=self.observer,
             high=chunks.high,
             doing="capturing what changed while the tables were read",
         )
@@ -353,7 +330,7 @@ class _Snapshot:
         reach("snapshot_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
-            self._observer.step(f"replaced {', '.join(swapped.names)}")
+            self.observer.step(f"replaced {', '.join(swapped.names)}")
         side.folder.remove()
         reach("snapshot_removed")
         self._done.left.update(side.left)
@@ -394,10 +371,10 @@ class _Snapshot:
             if count
             else "no captured table of the source needs a snapshot"
         )
-        if tables is None and (still := suspended_still(self._main.state()[0])):
+        if tables is None and (still := suspended_still(self.main.state()[0])):
             reason += f"; {still}"
         return SnapshotReport(
-            source=self._config.name,
+            source=self.config.name,
             outcome="taken" if count else "nothing_to_do",
             reason=reason,
             targets=dict(sorted(done.targets.items())),

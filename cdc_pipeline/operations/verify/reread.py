@@ -6,6 +6,7 @@ Rules:
 - The rows of a range are read in a view whose place is known exactly (`view.py`), and written at a
   cut of that moment (`repair.py`). If other runs have captured further meanwhile, the range is read
   again; after the last round its rows stay as the log has them, and are counted.
+- A killed process has written some ranges: the same command goes on after them.
 - Rows that the server does not have stay. A comparison finds and deletes them (`verify --repair`).
 - Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
   past (K18).
@@ -13,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +27,16 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, SnapshotError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.long_operations import (
+    Operation,
+    OperationFolder,
+    Progress,
+    TableProgress,
+    claimed,
+    new_operation_id,
+)
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
@@ -112,14 +123,42 @@ class _Reread:
     def run(self, where: str) -> RepairReport:
         self._observer.step("capturing the source")
         source_state = self._captures.run()
+        new = Operation(
+            operation_id=new_operation_id(),
+            kind="reread",
+            source=self._config.name,
+            sources=(self._table,),
+            asked={"where": hashlib.sha256(where.encode()).hexdigest()},  # it may hold values (K26)
+            cursor=source_state.cursor,
+        )
+        with (
+            claimed(self._config, "reread", lambda: new, matches=new.is_same) as (folder, _),
+            folder.leaving_nothing(),
+        ):
+            report = self._ranges(where, source_state, folder)
+            folder.remove()
+            return report
+
+    def _ranges(
+        self, where: str, source_state: SourceState, folder: OperationFolder
+    ) -> RepairReport:
         with SnapshotSource(self._config, role="verify") as source:
             schema, server = self._schema(source), source.config
         targets = self._targets(schema, source_state.cut)
         rows_max = self._config.snapshot.chunk_rows
         report = RepairReport(source=self._config.name, table=self._table)
+        done = folder.read_progress().tables.get(self._table, TableProgress())
         with TableReader(server) as planner:
-            for bounds in plan_ranges(planner, schema, rows_max, where=where):
+            for bounds in plan_ranges(planner, schema, rows_max, where=where, after=done.after):
+                before = report.rows_written
                 report = self._range(bounds, where, targets, report)
+                done = TableProgress(
+                    rows=done.rows + report.rows_written - before,
+                    chunks=done.chunks + 1,
+                    after=bounds.upto,
+                )
+                folder.write_progress(0, Progress(tables={self._table: done}))
+                reach("snapshot_chunks")
         return report
 
     def _schema(self, source: SnapshotSource) -> TableSchema:

@@ -247,7 +247,7 @@ class SnapshotRecorder(RunObserver):
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
         self._context.log.info(
-            f"snapshot {state.operation_id} {what}: {', '.join(state.sources)} from "
+            f"{state.kind} {state.operation_id} {what}: {', '.join(state.sources)} from "
             f"{state.cursor.position}"
         )
 

@@ -135,7 +135,7 @@ def resolve(
         quarantine=quarantined(cut),
         unseen=unmatched(TableFilter(config), source_tables or (), cursor) if is_seen else (),
         needs_snapshot=needing(config, cut, source_tables or ()) if is_loaded else {},
-        snapshots=tuple(operations_of(config, cut)),
+        operations=tuple(operations_of(config, cut)),
         warnings=warnings + source.warnings(captured),
     )
     return ResolvedRun(

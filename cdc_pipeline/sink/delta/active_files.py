@@ -71,6 +71,11 @@ class DataFile:
         row_count = self.statistics.get("numRecords")
         return None if row_count is None else int(row_count)
 
+    def is_outside(self, column: str, *, low: int, high: int) -> bool:
+        """Whether statistics prove that no row has a value of `low` to `high`."""
+        least, most = (self.statistics.get(of, {}).get(column) for of in ("minValues", "maxValues"))
+        return (isinstance(least, int) and least > high) or (isinstance(most, int) and most < low)
+
 
 @dataclass(slots=True)
 class TableState:

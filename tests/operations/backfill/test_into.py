@@ -3,7 +3,6 @@ lake."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
+from cdc_pipeline.lake.long_operations import unfinished
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.inspect.range_text import end_of, start_of
 from tests.operations.backfill.conftest import DATABASE, History
@@ -23,6 +24,13 @@ pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
+
+
+def assert_untouched(config: PipelineConfig) -> None:
+    """The pipeline's lake, cursor and lock: beside the operation there is nothing."""
+    paths = LakePaths(config.sink.lake_path, config.name)
+    assert [at.name for at in paths.lake.iterdir()] == ["_cdc"]
+    assert [at.name for at in paths.state.iterdir()] == ["operations"]
 
 
 def test_k18_old_journals_go_into_a_lake_of_their_own(
@@ -50,7 +58,7 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
     texts = [row[0] for row in lake_rows(memory, into, DATABASE, "label", ["text"])]
     assert {len(text) for text in texts if text is not None} == {64}, "hashed"
     assert into / DATABASE / "transfer" not in memory.tables
-    assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
+    assert_untouched(config)
 
     again = backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end)
     assert (again.outcome, again.capture, again.end) == ("nothing_new", None, report.end)
@@ -72,9 +80,10 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     table = f"{DATABASE}.nothing"
     with killed_at("put"):
         backfill(config, tables=[table], into=into)
-    record = json.loads((into / "_cdc" / "bank" / "backfill.json").read_text())
-    assert record["tables"] == [table]
-    assert record["end"]["journal"] == history.journals[2]
+    ((_, begun),) = unfinished(config, None)
+    assert begun.sources == (table,)
+    assert begun.end is not None
+    assert begun.end.journal == history.journals[2]
     (archive / history.journals[3]).write_bytes(
         (history.archive / history.journals[3]).read_bytes()
     )
@@ -87,11 +96,11 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     assert report.capture.interval.transactions_seen > 0
     cursor = report.capture.cursor
     assert cursor is not None
-    assert cursor.position.order <= (3, record["end"]["offset"])
+    assert cursor.position.order <= begun.end.order
     assert backfill(config, tables=[table], into=into).capture is None
     with pytest.raises(ConfigError, match="was started with other tables"):
         backfill(config, tables=[ACCOUNT], into=into)
-    assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
+    assert_untouched(config)
 
 
 def test_k18_a_range_is_a_journal_a_gtid_or_a_time(
@@ -141,5 +150,5 @@ def test_k18_what_a_side_lake_cannot_be(
             backfill(config, tables=tables, into=tmp_path / "side")
     (tmp_path / "other" / "_cdc" / "bank" / "cuts").mkdir(parents=True)
     (tmp_path / "other" / "_cdc" / "bank" / "cuts" / f"{1:020d}.json").write_text("{}")
-    with pytest.raises(LakeStateError, match="no backfill has made"):
+    with pytest.raises(LakeStateError, match="no backfill of this pipeline has made"):
         backfill(config, tables=[ACCOUNT], into=tmp_path / "other")

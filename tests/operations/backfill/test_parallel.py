@@ -15,8 +15,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
-from cdc_pipeline.operations.backfill.backfill import _begin, backfill
-from cdc_pipeline.operations.backfill.lake import BackfillLake, fill_in_parallel
+from cdc_pipeline.operations.backfill.backfill import _resolved, backfill
+from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text, fill_in_parallel
 from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.join import joined_cursor, joined_record
@@ -96,7 +96,8 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         BackfillLake(config, path=tmp_path / way, tables=[ACCOUNT])
         for way in ("in_order", "parallel")
     ]
-    records = [_begin(side, start=start, end=end) for side in sides]
+    asked = {"from": as_text(start), "to": as_text(end)}
+    records = [_resolved(side, asked, start=start, end=end) for side in sides]
     lakes = [
         side.filling(record, observer=RunObserver(), run_id="")
         for side, record in zip(sides, records, strict=True)

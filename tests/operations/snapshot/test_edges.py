@@ -157,7 +157,7 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     def begun(**options: Any) -> list[OperationStatus]:
         with killed_at("snapshot_chunks"):
             take_snapshot(rules(6), cursors=cursors, tables=asked, **options)
-        return list(status(rules(6), cursors=cursors).snapshots)
+        return list(status(rules(6), cursors=cursors).operations)
 
     # The log that a stopped load needs is purged: it says so, and begins again when it is told to.
     (first,) = begun()

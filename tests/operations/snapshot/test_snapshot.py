@@ -179,7 +179,7 @@ def test_k17_killed_five_times_under_constant_writes(
     )
     told = status(config, cursors=cursors)
     assert {name for name, table in told.tables.items() if table.partial} == set()
-    assert told.snapshots == ()
+    assert told.operations == ()
     paths = LakePaths(config.sink.lake_path, "bank")
     assert [at.name for at in (paths.state / "operations").iterdir()] == ["operations.lock"]
     assert writer.transactions > 30
