@@ -124,7 +124,7 @@ def _verdict(config: PipelineConfig, table: TableFacts) -> tuple[Verdict, str]:
     said = []
     try:
         check_column_names(table.name, columns)
-        for route in Routes(config).of_table(*split_table_name(table.name)):
+        for route in Routes(config).of_table(table.name):
             identity = identity_of(
                 route.rule, source=table.name, columns=columns, source_key=_key(table)
             )

@@ -24,7 +24,7 @@ from cdc_pipeline.schema.evolution.statement_context import Shadow
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.targets.shape import shape_rows
-from cdc_pipeline.text.table_names import split_table_name, table_name
+from cdc_pipeline.text.table_names import table_name
 
 _Value = TypeVar("_Value")
 
@@ -127,29 +127,27 @@ class FollowedTargets:
         """Tables that a target follows after a rename."""
         return list(self.now.followers)
 
-    def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
+    def routes_of(self, source: str) -> tuple[Route, ...]:
         """Those of the configuration, except for targets that a rename has moved."""
-        source = table_name(database, table)
         followers = self.now.followers.get(source)
         if followers:
             return tuple(self._route_of(source, self.now.targets[name]) for name in followers)
-        routes = self._routes.of_table(database, table)
+        routes = self._routes.of_table(source)
         if not self.now.moved:
             return routes
         return tuple(replace(route, target=self._free_name(route)) for route in routes)
 
     def _route_of(self, source: str, target: Target) -> Route:
         origin, leads_to = target.state.origin or (source, target.name)
-        routes = self._routes.of_table(*split_table_name(origin))
+        routes = self._routes.of_table(origin)
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
             rule = TargetRule(mode=target.spec.mode)
             return Route(source, target.name, rule, self._routes.policy)
         return replace(route, source=source, target=target.name)
 
-    def route_of(self, database: str, table: str, target: str) -> Route | None:
-        routes = self.routes_of(database, table)
-        return next((route for route in routes if route.target == target), None)
+    def route_of(self, source: str, target: str) -> Route | None:
+        return next((route for route in self.routes_of(source) if route.target == target), None)
 
     def _free_name(self, route: Route) -> str:
         """The target's name, or ``name__2`` ... if a renamed table took its target along."""
@@ -166,12 +164,13 @@ class FollowedTargets:
     def is_suspended(self, database: str, table: str) -> bool:
         """Whether changes of a captured table are left to the catch-up of all its targets."""
         return all(
-            self._is_not_following(route.target) for route in self.routes_of(database, table)
+            self._is_not_following(route.target)
+            for route in self.routes_of(table_name(database, table))
         )
 
     def goes_on_without(self, database: str, table: str) -> bool:
         """Whether a target follows the source although it belongs to no table."""
-        own = {route.target for route in self.routes_of(database, table)}
+        own = {route.target for route in self.routes_of(table_name(database, table))}
         return any(
             name not in own and not self._is_not_following(name) for name in self.now.targets
         )
@@ -181,7 +180,7 @@ class FollowedTargets:
     ) -> list[str]:
         """Suspend all or some targets of a source table from now on; return their names."""
         names = []
-        for route in self.routes_of(*split_table_name(source)):
+        for route in self.routes_of(source):
             name = route.target
             if self._is_not_following(name) or (only is not None and name not in only):
                 continue
@@ -198,7 +197,7 @@ class FollowedTargets:
 
     def awaits_snapshot(self, database: str, table: str) -> bool:
         """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
-        routes = self.routes_of(database, table)
+        routes = self.routes_of(table_name(database, table))
         return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
 
     def _has_unknown_content(self, name: str) -> bool:
@@ -217,9 +216,7 @@ class FollowedTargets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = application_id(self._source, route.target, uuid4().hex)
         sources = () if route.source == route.target else (route.source,)
-        leads_to = {
-            known.target for known in self._routes.of_table(*split_table_name(route.source))
-        }
+        leads_to = {known.target for known in self._routes.of_table(route.source)}
         origin = None
         if route.target not in leads_to:  # a renamed table took its name along
             origin = (
@@ -243,7 +240,7 @@ class FollowedTargets:
         return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
 
     def _route_to(self, source: str, target: str) -> Route:
-        route = self.route_of(*split_table_name(source), target)
+        route = self.route_of(source, target)
         if route is None:
             raise SchemaError(
                 f"{target} is no longer a target of {source}",

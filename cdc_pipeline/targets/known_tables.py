@@ -19,7 +19,6 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.table_facts import with_facts
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.text.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
@@ -60,6 +59,6 @@ def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str
     found: dict[str, list[str]] = {}
     routes = Routes(config)
     for source in known_sources(config, cut):
-        for route in routes.of_table(*split_table_name(source)):
+        for route in routes.of_table(source):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}

@@ -41,7 +41,7 @@ _UNUSED: Final = Mask(kind="drop")
 class Masks:
     """The masks of every captured table, by its routes; a renamed one has those it had."""
 
-    def __init__(self, routes_of: Callable[[str, str], tuple[Route, ...]]) -> None:
+    def __init__(self, routes_of: Callable[[str], tuple[Route, ...]]) -> None:
         self._routes_of = routes_of
         self._plans: dict[TableSchema, tuple[tuple[Route, ...], tuple[Mask | None, ...]]] = {}
 
@@ -98,7 +98,7 @@ class Masks:
             )
 
     def _masks(self, schema: TableSchema) -> tuple[Mask | None, ...]:
-        routes = self._routes_of(schema.database, schema.table)
+        routes = self._routes_of(schema.full_name)
         known, found = self._plans.get(schema, ((), ()))
         if known != routes:
             found = tuple(mask_of(routes, column.name) for column in schema.columns)

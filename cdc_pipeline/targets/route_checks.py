@@ -104,7 +104,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     by_target: dict[str, list[Route]] = {}
     for table in sorted(tables):
         try:
-            of_table = routes.of_table(*split_table_name(table))
+            of_table = routes.of_table(table)
         except ConfigError as error:
             errors.append(error)
             continue
@@ -183,11 +183,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
             else (origin[1], [origin[0]])
         )
         for source in routes.sources_of(leads_to, sources):
-            route = next(
-                route
-                for route in routes.of_table(*split_table_name(source))
-                if route.target == leads_to
-            )
+            route = next(route for route in routes.of_table(source) if route.target == leads_to)
             differs = _differences(
                 table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape()
             )
@@ -322,7 +318,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
     try:
-        return routes.of_table(*split_table_name(source))
+        return routes.of_table(source)
     except ConfigError:
         return ()
 

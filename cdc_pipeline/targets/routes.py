@@ -22,7 +22,6 @@ from cdc_pipeline.text.table_names import (
     TablePattern,
     matches_any,
     split_table_name,
-    table_name,
 )
 
 
@@ -62,9 +61,9 @@ class Routes:
         ]
         self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
-    def _of_table(self, schema: str, table: str) -> tuple[Route, ...]:
+    def _of_table(self, name: str) -> tuple[Route, ...]:
         """ConfigError: two rules give the table the same target."""
-        name = table_name(schema, table)
+        schema, table = split_table_name(name)
         rules = [
             (number, rule)
             for number, (among, without, rule) in enumerate(self._rules)
@@ -98,7 +97,7 @@ class Routes:
             name
             for name in names
             if self._captured(*split_table_name(name))
-            and any(route.target == target for route in self.of_table(*split_table_name(name)))
+            and any(route.target == target for route in self.of_table(name))
         )
 
     def is_followed(self, state: TargetState) -> bool:

@@ -23,7 +23,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.targets.known_tables import cut_in_folder, known_sources
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.text.table_names import TablePattern, split_table_name
+from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
 _WILDCARDS: Final = re.compile(r"\[!?(.)[^\]]*\]|[*?]")
 _Names = dict[tuple[str, str], str]
@@ -85,7 +85,7 @@ def _targets(config: PipelineConfig, names: _Names) -> Iterator[tuple[str, str]]
     for name, pattern in names.items():
         if tables.captured(*name):
             with suppress(ConfigError):  # `plan` and `run` report mistakes in the rules
-                for route in routes.of_table(*name):
+                for route in routes.of_table(table_name(*name)):
                     yield route.target, f"what {pattern} matches" if pattern else route.target
 
 

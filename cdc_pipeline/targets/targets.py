@@ -101,7 +101,7 @@ class Targets(FollowedTargets):
         source, targets = table_name(database, table), self.now.targets
         names = [
             route.target
-            for route in self.routes_of(database, table)
+            for route in self.routes_of(source)
             if not self._is_not_following(route.target)
         ]
         return [
@@ -115,7 +115,7 @@ class Targets(FollowedTargets):
         following = self.following(database, table)
         # A target whose table came to the name by RENAME and is gone is unrelated to a later table
         # of that name.
-        led_to = {route.target for route in self.routes_of(database, table)}
+        led_to = {route.target for route in self.routes_of(source)}
         recorded = [
             *following,
             *(
@@ -143,7 +143,7 @@ class Targets(FollowedTargets):
     def _known(self, target: Target, source: str) -> KnownTable:
         spec = target.spec
         of = spec.sources[source]
-        route = self.route_of(*split_table_name(source), target.name)
+        route = self.route_of(source, target.name)
         return KnownTable(
             source=of,
             target=spec.columns,
@@ -186,7 +186,7 @@ class Targets(FollowedTargets):
         """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
-            for route in self.routes_of(*created.table):
+            for route in self.routes_of(table_name(*created.table)):
                 if not self._is_not_following(route.target):
                     exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
                     self._follow(route, source, partial=created.may_exist, exact=exact)
@@ -197,7 +197,10 @@ class Targets(FollowedTargets):
         unknown = {
             arrival.before
             for arrival in decision.arrivals
-            if any(route.target in self.now.suspended for route in self.routes_of(*arrival.before))
+            if any(
+                route.target in self.now.suspended
+                for route in self.routes_of(table_name(*arrival.before))
+            )
         }
         moved = {
             change.known.name
@@ -207,7 +210,7 @@ class Targets(FollowedTargets):
         heirs = {}
         for change in [change for change in decision.changes if change.is_carried]:
             if may_carry and change.known.name not in standing:
-                routes = self.routes_of(*change.new_name)
+                routes = self.routes_of(table_name(*change.new_name))
                 staying = [route for route in routes if route.target not in moved]
                 heirs[change.known.name] = self._heir(change, staying)
                 if len(staying) < len(routes):
@@ -361,14 +364,14 @@ class Targets(FollowedTargets):
 
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
         """`alone`: without sharing the target."""
-        routes = self._routes.of_table(*split_table_name(source))
+        routes = self._routes.of_table(source)
         return any(
             route.target == target and not (alone and route.rule.shard_column) for route in routes
         )
 
     def _heir(self, change: TableChange, routes: Sequence[Route]) -> Route | None:
         origin = self.now.targets[change.known.name]
-        left = self.route_of(*change.table, origin.name)
+        left = self.route_of(table_name(*change.table), origin.name)
         route = left and heir(left, origin, routes, self.now.targets)
         is_left_out = route is not None and self._catching_up not in (None, route.target)
         return None if is_left_out else route
@@ -422,7 +425,7 @@ class Targets(FollowedTargets):
         if came_from in created:
             self.created([name])
         lost = []
-        for route in self.routes_of(*arrival.name):
+        for route in self.routes_of(name):
             existing = self.now.targets.get(route.target)
             if self._is_not_following(route.target):
                 continue
@@ -516,7 +519,7 @@ class Targets(FollowedTargets):
         """
         source = schema.full_name
         confirmed = []
-        for route in self.routes_of(schema.database, schema.table):
+        for route in self.routes_of(schema.full_name):
             if self._is_not_following(route.target):
                 continue
             target = self.now.targets.get(route.target)
@@ -548,7 +551,7 @@ class Targets(FollowedTargets):
             for name in target.spec.key
         }
         hidden = {column.name for column in schema.columns if column.masked}
-        rules = [route.rule for route in self.routes_of(schema.database, schema.table)]
+        rules = [route.rule for route in self.routes_of(schema.full_name)]
         return TablePolicy(
             strictest_policy([policy_of(rule, self._sink) for rule in rules]),
             keys.union(schema.key_names),

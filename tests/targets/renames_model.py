@@ -107,7 +107,7 @@ class Names:
 
     def load(self, name: str) -> None:
         """A load puts the table of a name in its target's place."""
-        for route in self.targets.routes_of(*name.split(".")):
+        for route in self.targets.routes_of(name):
             known = self.targets.now.resumed(route.target)
             others = {
                 name: target for name, target in known.targets.items() if name != route.target
@@ -189,7 +189,7 @@ class Names:
         for name, number in self.tables.items():
             if not self.is_captured(name):
                 continue
-            for route in self.targets.routes_of(*name.split(".")):
+            for route in self.targets.routes_of(name):
                 if route.target in self.stopped or route.target not in self.held:
                     continue
                 held = self.held[route.target]

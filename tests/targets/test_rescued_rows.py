@@ -156,7 +156,7 @@ def test_the_strictest_of_a_tables_targets_counts_and_a_rule_wins_over_the_sink(
                 "targets": list(targets),
             }
         )
-        routes = Routes(config).of_table(SCHEMA.database, SCHEMA.table)
+        routes = Routes(config).of_table(SCHEMA.full_name)
         return strictest_policy([policy_of(route.rule, config.sink) for route in routes])
 
     assert policy({}) == RowPolicy("rescue", "rescue", "when_needed", "fail")

@@ -33,7 +33,7 @@ COLUMNS = target_columns(PERSON)
 
 def cut_of(rule: dict[str, Any]) -> Cut:
     """A cut that holds shop.person as a rule made it."""
-    (route,) = routes_of(rule).of_table("shop", "person")
+    (route,) = routes_of(rule).of_table("shop.person")
     shaped = shape_table(route, COLUMNS, ("id",))
     table = CutTable(
         table_version=1,
@@ -161,7 +161,7 @@ def test_shards_whose_columns_contradict() -> None:
         "columns": {"exclude": ["raw"]},
     }
     routes = routes_of(rule)
-    (first,), (second,) = routes.of_table("shop", "a"), routes.of_table("shop", "b")
+    (first,), (second,) = routes.of_table("shop.a"), routes.of_table("shop.b")
     sources = {"shop.a": RecordedSource(columns=COLUMNS, key=("id",))}
     there = spec_of(first, ("id",), sources=sources)
     join_shard(second, spec_of(second, ("id",)), there)
@@ -210,4 +210,4 @@ def test_k16_the_place_of_a_new_target_is_free(tmp_path: Path) -> None:
     assert "crm.people" in str(found.value)
     assert "shop.other" in str(found.value)
     check_places(config, tables, paths=paths, ours=["crm.people", "shop.other"])
-    assert Routes(config).of_table("shop", "person")[0].setting == "targets.0"
+    assert Routes(config).of_table("shop.person")[0].setting == "targets.0"

@@ -39,7 +39,7 @@ RULE: dict[str, Any] = {
 
 
 def known_before(rule: dict[str, Any], others: list[RecordedSource]) -> KnownTable:
-    (route,) = routes_of(rule).of_table("shop", "person")
+    (route,) = routes_of(rule).of_table("shop.person")
     return KnownTable(
         RecordedSource(columns=COLUMNS, key=("id",)),
         target=shape_table(route, COLUMNS, ("id",)).columns,

@@ -37,7 +37,7 @@ RULE: dict[str, Any] = {
 
 
 def shaped(rule: dict[str, Any]) -> ShapedTable:
-    (route,) = routes_of(rule).of_table("shop", "person")
+    (route,) = routes_of(rule).of_table("shop.person")
     return shape_table(route, target_columns(PERSON), PERSON.key_names)
 
 
@@ -56,7 +56,7 @@ def test_columns_and_key_of_a_target() -> None:
 
 def test_rows_have_the_targets_columns_and_can_be_staged() -> None:
     routes = routes_of(RULE)
-    (route,) = routes.of_table("shop", "person")
+    (route,) = routes.of_table("shop.person")
     rows = shape_rows(Masks(routes.of_table).apply(ROWS), route)
     made = shaped(RULE)
     assert [column.name for column in made.columns] == list(rows.schema.column_names)
@@ -84,7 +84,7 @@ def test_rows_have_the_targets_columns_and_can_be_staged() -> None:
 
 def test_k10_absent_columns_stay_absent() -> None:
     routes = routes_of({**RULE, "computed": {}})
-    (route,) = routes.of_table("shop", "person")
+    (route,) = routes.of_table("shop.person")
     part = decoded(
         PERSON, [update({"id": 1}, {"amount": Decimal(2)}), insert(**person(3))], first_place=1
     )
@@ -111,7 +111,7 @@ def test_k14_expressions_need_the_columns_that_they_read(
 ) -> None:
     """A row that enters a filter has no old row to take absent columns from: they would become NULL
     in silence."""
-    (route,) = routes_of(rule).of_table("shop", "person")
+    (route,) = routes_of(rule).of_table("shop.person")
     part = decoded(PERSON, [update({"id": 1}, {"amount": Decimal(2)})], first_place=1)
     if lacks is None:
         check_rows(part, route)
@@ -145,7 +145,7 @@ def test_k14_rules_that_do_not_fit_the_table(rule: dict[str, Any], setting: str)
 
 def test_k12_what_keeps_a_target_from_plain_appends() -> None:
     def possible(rule: dict[str, Any]) -> bool:
-        (route,) = routes_of(rule).of_table("shop", "person")
+        (route,) = routes_of(rule).of_table("shop.person")
         shape = recorded_shape(route.rule)
         return shape is None or shape.is_exact_possible(("id",))
 

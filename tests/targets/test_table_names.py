@@ -94,9 +94,7 @@ def test_k20_patterns_are_of_pairs(pattern: str, captured: list[str]) -> None:
     )
     rule = {"tables": [pattern], "mode": "history"}
     routes = Routes(config(tables={"include": ["*.*"]}, targets=[rule]))
-    led = [
-        name for name in names if routes.of_table(*split_table_name(name))[0].rule.mode == "history"
-    ]
+    led = [name for name in names if routes.of_table(name)[0].rule.mode == "history"]
     assert sorted(led) == sorted(captured)
 
 
@@ -115,7 +113,7 @@ def test_a_rule_names_the_parts_of_its_target() -> None:
         {"tables": ["*.*"], "mode": "changelog"},
     ]
     routes = Routes(config(tables={"include": ["*.*"]}, targets=rules))
-    assert [route.target for route in routes.of_table("a.b", "c.d")] == [
+    assert [route.target for route in routes.of_table(table_name("a.b", "c.d"))] == [
         "lake.a.b_c.d",
         "`a.b`.c.d_changelog",
     ]

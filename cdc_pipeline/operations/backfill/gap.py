@@ -52,7 +52,6 @@ from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
-from cdc_pipeline.text.table_names import split_table_name
 
 GAP_FILLED_NOTE: Final = "gap_filled"
 
@@ -168,7 +167,7 @@ class _Filling:
 
     def _changelogs(self) -> list[str]:
         cut = self.batch.cut
-        routes = Routes(self.config).of_table(*split_table_name(self._table))
+        routes = Routes(self.config).of_table(self._table)
         tables = {} if cut is None else cut.tables
         names = [
             route.target

@@ -16,7 +16,6 @@ from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
 from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.text.table_names import split_table_name
 from cdc_pipeline.text.wording import listed
 
 # These keep nothing when a transaction is rolled back, or nothing at all.
@@ -112,7 +111,7 @@ def _keys(context: Context) -> Iterator[Verdict]:
     routes = Routes(context.config)
     keyless = [table for table in context.tables_with_rows if not table.has_key]
     for table in keyless:
-        for route in routes.of_table(*split_table_name(table.name)):
+        for route in routes.of_table(table.name):
             rule = route.rule
             if rule.key or not MODES[rule.mode].has_key:
                 continue
@@ -146,7 +145,7 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
         for table in context.tables_with_rows
         if any(
             keeps_every_change(route.rule.mode, route.rule.key or (("",) if table.has_key else ()))
-            for route in routes.of_table(*split_table_name(table.name))
+            for route in routes.of_table(table.name)
         )
     ]
     if names:
@@ -221,9 +220,7 @@ def _partitions(context: Context) -> Iterator[Verdict]:
     keeping = {
         name
         for name in names
-        if all(
-            route.policy.truncate == "keep" for route in routes.of_table(*split_table_name(name))
-        )
+        if all(route.policy.truncate == "keep" for route in routes.of_table(name))
     }
     if keeping:
         yield ok(f"{what}leaves those rows in the lake (schema_changes.truncate: keep)")

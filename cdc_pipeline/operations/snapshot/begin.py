@@ -157,7 +157,7 @@ class SnapshotBegin:
         return tuple(sorted(names))
 
     def _is_exact(self, name: str, schema: TableSchema, routes: Routes) -> bool:
-        for route in routes.of_table(schema.database, schema.table):
+        for route in routes.of_table(schema.full_name):
             try:
                 how = identity_of(
                     route.rule,

@@ -32,7 +32,6 @@ from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.text.table_names import split_table_name
 
 T = TypeVar("T")
 
@@ -92,7 +91,7 @@ class MainLake:
             return False  # a configuration error stays, whether the target is suspended or not
         routes = Routes(self.config)
         led_to = (
-            {route.target for route in routes.of_table(*split_table_name(error.table))}
+            {route.target for route in routes.of_table(error.table)}
             if "." in error.table
             else set()
         )

@@ -41,7 +41,6 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.targets.targets import Target, Targets
-from cdc_pipeline.text.table_names import split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -159,7 +158,7 @@ class SnapshotLake(SideLake):
             self._leave(name, error)
 
     def targets_of(self, source: str) -> list[str]:
-        routes = Targets(self.config, None).routes_of(*split_table_name(source))
+        routes = Targets(self.config, None).routes_of(source)
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:

@@ -39,7 +39,6 @@ from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Target, Targets
-from cdc_pipeline.text.table_names import split_table_name
 
 
 @dataclass(frozen=True)
@@ -323,7 +322,7 @@ class TableReading:
         assert self._targets is not None
         if target.spec.shape is None or not target.spec.shape.shard_column:
             return ""
-        routes = self._targets.routes_of(*split_table_name(source_table))
+        routes = self._targets.routes_of(source_table)
         return next((route.shard for route in routes if route.target == target.name), "")
 
 

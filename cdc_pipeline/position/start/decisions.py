@@ -46,6 +46,7 @@ from cdc_pipeline.position.start.lookup import (
     complete,
     head_set,
     journals_before,
+    journals_within,
     locate_gtid_set,
     search_by_time,
     with_created,
@@ -358,18 +359,11 @@ def _newest_within(source: Log, *, wanted: str, earliest: Position) -> Position:
     """The begin of the newest journal that only transactions of `wanted` precede, else `earliest`.
     The set at a journal's head only grows from journal to journal, so a few heads are read.
     """
-    flavor = source.identity.flavor
     names = [info.journal for info in source.journals()]
-    newest = earliest
-    low, high = 1, len(names)
-    while low < high:
-        middle = (low + high) // 2
-        preceding = head_set(source, names[middle])
-        if _difference(preceding, wanted, flavor):
-            high = middle
-        else:
-            newest = Position(names[middle], gtid_set=preceding)
-            low = middle + 1
+    count = journals_within(source, names[1:], wanted)
+    if not count:
+        return with_created(source, earliest)
+    newest = Position(names[count], gtid_set=head_set(source, names[count]))
     return with_created(source, newest)
 
 
@@ -442,16 +436,10 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
         before = journals_before(source, names, cursor.gtid_set)
         begin = Position(names[max(0, before - 1)])
     later = names[names.index(begin.journal) + 1 :]
-    low, high = 0, len(later)
-    while low < high:
-        middle = (low + high) // 2
-        if _difference(head_set(source, later[middle]), cursor.gtid_set, cursor.flavor):
-            high = middle
-        else:
-            low = middle + 1
-    if not low:
+    count = journals_within(source, later, cursor.gtid_set)
+    if not count:
         return
-    with closing(source.chunks(begin, Position(later[low - 1]))) as chunks:
+    with closing(source.chunks(begin, Position(later[count - 1]))) as chunks:
         for _ in chunks:
             pass
 

@@ -167,6 +167,18 @@ def journals_before(source: Log, journals: Sequence[str], gtid_set: str) -> int:
     return bisect_left(journals, True, key=has_all)
 
 
+def journals_within(source: Log, journals: Sequence[str], gtid_set: str) -> int:
+    """How many of `journals`, oldest first, begin before anything outside of a GTID set was."""
+    flavor = source.identity.flavor
+    wanted = parse_gtid_set(gtid_set, flavor)
+
+    def has_others(journal: str) -> bool:
+        preceding: Any = parse_gtid_set(head_set(source, journal), flavor)
+        return bool(preceding.subtract(wanted))
+
+    return bisect_left(journals, True, key=has_others)
+
+
 def _text(executed: MysqlGtidSet | MariadbGtidSet | None) -> str:
     if isinstance(executed, MariadbGtidSet):
         executed = executed.position()

@@ -75,17 +75,21 @@ class Committer:
             or batch.staged_rows >= limits.merge_rows
         )
 
-    def commit(self, *, final: bool = False) -> None:
-        """`final`: at the end of the range. After a SinkError the next run finishes the batch."""
+    def commit(self, *, final: bool = False) -> bool:
+        """Whether there was a batch. `final`: at the end of the range. After a SinkError the next
+        run finishes the batch.
+        """
         if self._session.stager.is_in_doubt:
-            return
+            return False
         if self._session.overlap.is_held:
             if not final:
                 self._session.overlap.check_passed(self._session.place)
         elif self._has_work():
             self._commit_batch()
+            return True
         elif final:
             self._end_without_work()
+        return False
 
     def _extent(self, number: int, created: Collection[str]) -> BatchExtent:
         """Take the interval since the last call; `created`: targets that batch `number` makes."""

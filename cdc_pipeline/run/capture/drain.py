@@ -165,10 +165,11 @@ class Drain:
         while waiting:
             part = waiting.pop()
             try:
-                alone = self._interpreter.is_alone(part)
-                if alone:
-                    self._committer.commit()  # which may suspend a target
-                changes = self._interpreter.read(part)
+                decided = self._interpreter.decide(part)
+                alone = decided is not None and bool(decided.changes)
+                if alone and self._committer.commit():  # which may suspend a target
+                    decided = self._interpreter.decide(part)
+                changes = self._interpreter.read(part, decided)
             except CdcError as error:
                 waiting += reversed(self._instead(part, error))
                 continue

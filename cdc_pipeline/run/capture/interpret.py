@@ -136,30 +136,32 @@ class Interpreter:
         self._controls = ControlReader()
         self._is_open_applied = False  # the open transaction has rows of a captured table
 
-    def is_alone(self, unit: Unit) -> bool:
-        """Whether a unit is a statement that changes a target: a batch of its own. As `read`."""
+    def decide(self, unit: Unit) -> Decision | None:
+        """On a unit that is a single statement; one that changes a target is a batch of its own. As
+        `read`.
+        """
         piece = unit[0]
-        return piece.kind is SliceKind.STATEMENT and bool(
-            self._decision(piece, piece.stop - 1)[1].changes
-        )
+        if piece.kind is not SliceKind.STATEMENT:
+            return None
+        return self._decision(piece, piece.stop - 1, parse_query(piece.chunk, piece.stop - 1))
 
-    def read(self, unit: Unit) -> Changes:
-        """Raises CdcError, with its place, if a unit cannot be applied; nothing was
-        learned then.
+    def read(self, unit: Unit, decided: Decision | None = None) -> Changes:
+        """`decided`: on the single statement that it is. Raises CdcError, with its place, if a unit
+        cannot be applied; nothing was learned then.
         """
         targets = self._targets.now
         maps = self._decoder.mark()
         controls = self._controls.mark()
         try:
-            return self._read(unit)
+            return self._read(unit, decided)
         except CdcError:
             self._targets.now = targets
             self._decoder.rewind(maps)
             self._controls.rewind(controls)
             raise
 
-    def _read(self, unit: Unit) -> Changes:
-        logged, suspensions = self._statements(unit)
+    def _read(self, unit: Unit, decided: Decision | None) -> Changes:
+        logged, suspensions = self._statements(unit, decided)
         controls = self._controls.read(unit, logged)
         waiting = [part.key for part in controls.waiting]
         decoded = self._decoder.decode(unit, controls.undone, waiting)
@@ -203,14 +205,17 @@ class Interpreter:
 
     # -- statements --------------------------------------------------------------------------------
 
-    def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
+    def _statements(
+        self, unit: Unit, decided: Decision | None
+    ) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
             for row in (
                 np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
             ).tolist():
-                query, decision = self._decision(piece, row)
+                query = parse_query(piece.chunk, row)
+                decision = decided or self._decision(piece, row, query)
                 check_not_parked(decision, parking=self._session.parking, targets=self._targets)
                 if piece.kind is not SliceKind.STATEMENT:
                     _check_not_emptied(decision)
@@ -218,8 +223,8 @@ class Interpreter:
                 logged.append(DecidedStatement(piece, row, decision))
         return logged, tuple(suspensions)
 
-    def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
-        query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
+    def _decision(self, piece: EventSlice, row: int, query: Query) -> Decision:
+        event = piece.chunk.events[row]
         decide = (
             partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
         )
@@ -228,7 +233,7 @@ class Interpreter:
         seq = seq_of_place(self._session.epoch, journal, begin, int(event["tx_ordinal"]))
         alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
-        decision = decide(
+        return decide(
             query,
             targets=self._targets,
             journal=journal,
@@ -236,7 +241,6 @@ class Interpreter:
             schemas=self._schemas,
             place=RowPosition(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
         )
-        return query, decision
 
     def _learn(
         self, piece: EventSlice, row: int, query: Query, decision: Decision

@@ -202,12 +202,13 @@ class _Lookup:
 
     def policy(self, database: str, table: str) -> SchemaChangePolicy:
         known = self.known(database, table)
-        route = None if known is None else self.targets.route_of(database, table, known.name)
+        source = table_name(database, table)
+        route = None if known is None else self.targets.route_of(source, known.name)
         return self.default_policy if route is None else route.policy
 
     def masked(self, database: str, table: str) -> set[str]:
         routes = (
-            self.targets.route_of(database, table, known.name)
+            self.targets.route_of(table_name(database, table), known.name)
             for known in self.known_all(database, table)
         )
         return {name for route in routes if route is not None for name in route.rule.masks}

@@ -40,7 +40,7 @@ from cdc_pipeline.targets.route_checks import (
 )
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.shape import recorded_shape, shape_table
-from cdc_pipeline.text.table_names import split_table_name, table_name
+from cdc_pipeline.text.table_names import table_name
 
 _NAMED_MAX = 5
 
@@ -71,16 +71,12 @@ def with_features(
             features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
     routes = Routes(config)
-    if any(
-        route.target not in features
-        for name in plan.tables
-        for route in routes.of_table(*split_table_name(name))
-    ):
+    if any(route.target not in features for name in plan.tables for route in routes.of_table(name)):
         check_places(config, plan.tables, paths=paths, ours=ours)
         known = catalog_columns(source, plan.tables)
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
-            for route in routes.of_table(*split_table_name(source_name)):
+            for route in routes.of_table(source_name):
                 name = route.target
                 if name in features:
                     continue
@@ -114,7 +110,7 @@ def _engine_of_new(
     routes: Routes, target: PlannedTarget, known: Columns, *, setting: EngineSetting
 ) -> str:
     source = target.sources[0]
-    route = next(r for r in routes.of_table(*split_table_name(source)) if r.target == target.target)
+    route = next(r for r in routes.of_table(source) if r.target == target.target)
     columns, key = known.get(source, ((), ()))
     spec = TargetSpec(
         mode=target.mode,

@@ -24,7 +24,6 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
-from cdc_pipeline.text.table_names import split_table_name
 
 _NAMED_MAX: Final = 5  # tables in one sentence
 
@@ -44,12 +43,13 @@ def _snapshot_tables(config: PipelineConfig, known: Collection[str]) -> list[str
 
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Targets that the source's own tables lead to."""
+    leads = _leads(config, _snapshot_tables(config, known))
+    return {target for targets in leads.values() for target in targets}
+
+
+def _leads(config: PipelineConfig, names: Collection[str]) -> dict[str, list[str]]:
     routes = Routes(config)
-    return {
-        route.target
-        for name in _snapshot_tables(config, known)
-        for route in routes.of_table(*split_table_name(name))
-    }
+    return {name: [route.target for route in routes.of_table(name)] for name in names}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -71,7 +71,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     for source in _snapshot_tables(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
-        for route in routes.of_table(*split_table_name(source)):
+        for route in routes.of_table(source):
             state = states.get(route.target)
             if route.target in moved:
                 continue
@@ -88,7 +88,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    routes = Routes(config).of_table(*split_table_name(source))
+    routes = Routes(config).of_table(source)
     policies = (route.policy for route in routes if route.target == target)
     if next(policies, config.schema_changes).rename_table == "follow":
         return ""
@@ -137,10 +137,8 @@ def choose(
     captured, or that the source does not show; SnapshotError: a target that follows a renamed
     table.
     """
-    routes, names = Routes(config), _snapshot_tables(config, known)
-    leads = {
-        name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names
-    }
+    names = _snapshot_tables(config, known)
+    leads = _leads(config, names)
     if tables is not None:
         tables = tables_named(config, tables, {target for to in leads.values() for target in to})
     if tables is None:
@@ -174,11 +172,7 @@ def choose(
 
 def apart_from(config: PipelineConfig, chosen: TableChoice, sources: Collection[str]) -> list[str]:
     """The chosen targets that would be read without any of `sources`."""
-    routes = Routes(config)
-    leads = {
-        name: [route.target for route in routes.of_table(*split_table_name(name))]
-        for name in chosen.sources
-    }
+    leads = _leads(config, chosen.sources)
     _, targets = _joined(leads, leads.keys() & set(sources))
     return sorted(set(chosen.targets) - targets)
 
@@ -222,10 +216,7 @@ def _check_shards(
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         leading = next(
-            route
-            for source in sources
-            for route in routes.of_table(*split_table_name(source))
-            if route.target == name
+            route for source in sources for route in routes.of_table(source) if route.target == name
         )
         gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
         is_merged = leading.rule.shard_column is not None

@@ -12,7 +12,6 @@ from cdc_pipeline.run.report import PlannedTarget
 from cdc_pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_by_rule, identity_of
 from cdc_pipeline.targets.route_checks import Columns
 from cdc_pipeline.targets.routes import Route, Routes
-from cdc_pipeline.text.table_names import split_table_name
 
 _LATER = {
     "changelog": "without a key: a changelog",
@@ -31,7 +30,7 @@ def planned_targets(
     routes = Routes(config)
     planned: dict[str, PlannedTarget] = {}
     for source in captured:
-        for route in routes.of_table(*split_table_name(source)):
+        for route in routes.of_table(source):
             table = cut.tables.get(route.target) if cut is not None else None
             if table is None:
                 other = planned.get(route.target)

@@ -66,7 +66,6 @@ from cdc_pipeline.source.protocol import ArchivedPart, Source
 from cdc_pipeline.targets.masks import without_salts
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import Targets
-from cdc_pipeline.text.table_names import split_table_name
 
 _REASONS_KEPT: Final = 20
 
@@ -120,7 +119,7 @@ def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
     """A sentence that names a table with hashed columns; "" if none has."""
     routes = Routes(config)
     for name in tables:
-        for route in routes.of_table(*split_table_name(name)):
+        for route in routes.of_table(name):
             if any(mask.kind == "hash" for mask in route.rule.masks.values()):
                 return f"{name} has hashed columns, whose salt must not leave this process"
     return ""

@@ -141,12 +141,12 @@ class SegmentCommitter(Committer):
         """A segment is one part."""
         return False
 
-    def commit(self, *, final: bool = False) -> None:
+    def commit(self, *, final: bool = False) -> bool:
         if not final:
             raise _apart("a statement that changes a target")
         stager, parking = self._session.stager, self._session.parking
         if stager.is_in_doubt:
-            return
+            return False
         if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:
             raise _apart("a prepared XA transaction")
         collected = stager.collect()
@@ -154,6 +154,7 @@ class SegmentCommitter(Committer):
         if collected.staged is not None and collected.staged.has_work:
             head = collected.staged.record(head, is_part=True)
         self.part = head
+        return True
 
 
 class _SegmentSource(ArchiveSource):
