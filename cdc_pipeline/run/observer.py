@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
@@ -49,34 +51,14 @@ class RelayObserver(RunObserver):
     def __init__(self, *observers: RunObserver) -> None:
         self._observers = observers
 
-    def planned(self, plan: CapturePlan) -> None:
-        for observer in self._observers:
-            observer.planned(plan)
 
-    def progressed(
-        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
-    ) -> None:
-        for observer in self._observers:
-            observer.progressed(
-                bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows
-            )
+def _relay(name: str) -> Callable[..., None]:
+    def tell(relay: RelayObserver, *args: object, **named: object) -> None:
+        for observer in relay._observers:
+            getattr(observer, name)(*args, **named)
 
-    def merging(self) -> None:
-        for observer in self._observers:
-            observer.merging()
+    return tell
 
-    def merged(self, tables: int, of: int) -> None:
-        for observer in self._observers:
-            observer.merged(tables, of)
 
-    def published(self, cut: Cut) -> None:
-        for observer in self._observers:
-            observer.published(cut)
-
-    def ended(self, report: CaptureReport) -> None:
-        for observer in self._observers:
-            observer.ended(report)
-
-    def failed(self, error: BaseException) -> None:
-        for observer in self._observers:
-            observer.failed(error)
+for _name in ("planned", "progressed", "merging", "merged", "published", "ended", "failed"):
+    setattr(RelayObserver, _name, _relay(_name))

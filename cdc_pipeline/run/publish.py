@@ -8,12 +8,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
-from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.lake_sink import Sink
 
@@ -45,6 +45,19 @@ class Publisher:
         self.observer.published(cut)
         self.move_to_cut(cut, metadata)
         return cut
+
+    def move(
+        self,
+        cursor: CursorState,
+        interval: Interval,
+        metadata: Mapping[str, object] | None = None,
+        *,
+        ddl: Sequence[DdlDecision] = (),
+        notes: Sequence[Note] = (),
+    ) -> None:
+        """Move the cursor alone, over a part of the log that changes no target."""
+        shown = cursor_metadata(interval, None, tuple(ddl), tuple(notes))
+        self.cursors.write(cursor, {**shown, **(metadata or {})})
 
     def move_to_cut(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> None:
         """Move the cursor to a cut that is already known; see `publish`."""

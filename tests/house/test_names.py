@@ -16,7 +16,6 @@ _READERS = {
     "SqlModes.from_bits": "names",
     "SqlModes": "names",
     "StatementRules": "names",
-    "decoder_of": "names",
     "RunDecoder": "names",
     "TableMaps": "names",
     "BareTableMaps": "names",

@@ -27,7 +27,7 @@ from cdc_pipeline.run.capture.capture_session import (
 )
 from cdc_pipeline.run.capture.stager import Collected
 from cdc_pipeline.run.capture.summary import RunSummary
-from cdc_pipeline.run.publish import cursor_metadata, start_metadata
+from cdc_pipeline.run.publish import start_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,13 @@ class Committer:
         extent = self._extent(0 if cursor is None else cursor.batch_number, ())
         self._done.moved(extent.interval, collected.ddl, collected.notes)
         self.cursor = extent.cursor
-        metadata = cursor_metadata(extent.interval, None, collected.ddl, collected.notes)
-        self._context.cursors.write(self.cursor, metadata | self._start_metadata)
+        self._context.move(
+            extent.cursor,
+            extent.interval,
+            self._start_metadata,
+            ddl=collected.ddl,
+            notes=collected.notes,
+        )
         self._ack()
 
     def _save_history(self) -> None:

@@ -32,7 +32,7 @@ from cdc_pipeline.run.capture.interpret import (
 from cdc_pipeline.run.capture.reader import Reader, ReadResult
 from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.run.capture.xa import XaPlanner, XaStaging
-from cdc_pipeline.run.decode.decoding import decoder_of
+from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.decode.transaction_control import Ending
 from cdc_pipeline.run.wiring import get_size, slice_events_max
@@ -74,10 +74,12 @@ class Drain:
         self._interpreter = Interpreter(
             session,
             rules=rules,
-            decoder=decoder_of(
-                targets,
+            decoder=RunDecoder(
                 captured=session.captured,
                 epoch=session.epoch,
+                suspended=targets.is_suspended,
+                masks=targets.masks,
+                policies=targets.policy,
                 schemas=session.schemas,
                 names=session.identity.names,
             ),

@@ -14,7 +14,7 @@ from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
-from cdc_pipeline.run.publish import cursor_metadata, start_metadata
+from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
@@ -101,6 +101,6 @@ def hold_start(
     if before is not None:
         kept = ("batch_number", "open_xa", "targets", "shadows")
         cursor = cursor.model_copy(update={name: getattr(before, name) for name in kept})
-    metadata = cursor_metadata(Interval(start=at, end=at), None)
-    context.cursors.write(cursor, metadata | start_metadata(resolved.plan.start_reasons))
+    metadata = start_metadata(resolved.plan.start_reasons)
+    context.move(cursor, Interval(start=at, end=at), metadata)
     return replace(state, cursor=cursor)

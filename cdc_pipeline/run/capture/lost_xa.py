@@ -25,7 +25,6 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command
-from cdc_pipeline.run.publish import cursor_metadata
 from cdc_pipeline.schema.ddl.session import canonical_xid
 
 
@@ -50,7 +49,7 @@ def drop_lost(
         cursor = cursor.model_copy(update={"open_xa": kept})
         notes = tuple(_note(xa) for xa in dropped)
         interval = Interval(start=cursor.position, end=cursor.position)
-        context.cursors.write(cursor, cursor_metadata(interval, None, (), notes))
+        context.move(cursor, interval, notes=notes)
         state.main.moved(interval, (), notes)
         state = replace(state, cursor=cursor)
     left = next((xa for xa in lost if xa not in dropped), None)

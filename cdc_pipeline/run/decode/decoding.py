@@ -46,7 +46,6 @@ from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
 if TYPE_CHECKING:  # reading a log needs none of these
     from cdc_pipeline.targets.masks import Masks
-    from cdc_pipeline.targets.targets import Targets
 
 
 _BLOBS: Final = frozenset(
@@ -255,25 +254,6 @@ def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
     return (
         "UnrepresentableValueError",
         f"column {name} cannot hold its value in the {value.image} image: {value.reason}",
-    )
-
-
-def decoder_of(
-    targets: Targets,
-    *,
-    captured: Callable[[str, str], bool],
-    epoch: int,
-    schemas: KnownSchemas | None,
-    names: NameRule,
-) -> RunDecoder:
-    return RunDecoder(
-        captured=captured,
-        epoch=epoch,
-        suspended=targets.is_suspended,
-        schemas=schemas,
-        masks=targets.masks,
-        policies=targets.policy,
-        names=names,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
 from cdc_pipeline.errors import (
     JournalMissingError,
     LakeStateError,
@@ -33,6 +34,10 @@ SECOND_US = 1_000_000
 NOON_US = 1_767_268_800 * SECOND_US
 
 
+def started(log: ListSource, start: Start = "latest", **facts: Any) -> StartDecision:
+    return resolve_start(start=start, source=log, **{"cursor": None, **facts})
+
+
 def by_offset(position: Position) -> Position:
     return replace(position, gtid_set="")
 
@@ -42,7 +47,7 @@ def by_offset(position: Position) -> Position:
 
 def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
     log = source()
-    decision = resolve_start(cursor=cursor(), start="latest", source=log)
+    decision = started(log, cursor=cursor())
     assert decision.position == cursor().position
     assert not decision.epoch_grows
     assert decision.overlap_until_us is None
@@ -55,7 +60,7 @@ def test_p3_the_own_server_is_read_after_the_cursors_set() -> None:
     """Also where it was reached by the set in another server's order, so that its offset alone
     tells too little."""
     log = source()
-    decision = resolve_start(cursor=cursor(), start="latest", source=log)
+    decision = started(log, cursor=cursor())
     assert not decision.by_offset
     assert decision.read_from == cursor().position == log.validated[0]
 
@@ -68,10 +73,10 @@ def test_p3_what_a_dump_by_set_would_pass_over_is_read_by_offset_first() -> None
     asked: list[tuple[Position, Position]] = []
     read = log.chunks
     log.chunks = lambda start, end: (asked.append((start, end)), read(start, end))[1]  # type: ignore[method-assign]
-    resolve_start(cursor=at_end, start="latest", source=log)
+    started(log, cursor=at_end)
     assert (by_offset(at_end.position), Position("binlog.000002", 4)) in asked
     asked.clear()
-    resolve_start(cursor=cursor(gtid_set=f"{UUID}:1-2"), start="latest", source=log)
+    started(log, cursor=cursor(gtid_set=f"{UUID}:1-2"))
     assert all(start.offset == 4 for start, _ in asked), (
         "it begins in the cursor's own journal: nothing is passed over"
     )
@@ -81,15 +86,12 @@ def test_a_cursor_at_the_end_says_that_nothing_is_new() -> None:
     log = source()
     end = log.end_position()
     at_end = cursor(journal=end.journal, offset=end.offset, gtid_set=end.gtid_set)
-    assert (
-        "there is nothing new"
-        in resolve_start(cursor=at_end, start="earliest", source=log).reasons[-1]
-    )
+    assert "there is nothing new" in started(log, "earliest", cursor=at_end).reasons[-1]
 
 
 def test_an_archive_of_the_same_server_id_goes_on_with_a_live_cursor() -> None:
     archive = source(identity=ServerIdentity("mysql", 1, "", "/journals"))
-    assert resolve_start(cursor=cursor(), start="earliest", source=archive).position.offset == 500
+    assert started(archive, "earliest", cursor=cursor()).position.offset == 500
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_p3_a_server_that_has_begun_to_use_gtids_goes_on_by_offset_with_the_whol
     """Without the GTIDs before it, the next dump by GTID would send them all again."""
     log = source()
     at = offset_of(log, 1, 14)
-    decision = resolve_start(cursor=cursor(gtid_set="", offset=at), start="earliest", source=log)
+    decision = started(log, "earliest", cursor=cursor(gtid_set="", offset=at))
     assert (decision.position.offset, decision.position.gtid_set) == (at, f"{UUID}:1-2")
     assert decision.by_offset
     assert not decision.epoch_grows
@@ -125,14 +127,14 @@ def test_p5_a_server_that_uses_gtids_no_more_goes_on_by_offset_without_the_set()
     """What comes without a GTID is in no set: a set kept through that time would lose it when GTIDs
     come back."""
     log = source(end_gtid_set="")
-    decision = resolve_start(cursor=cursor(gtid_set=f"{UUID}:900"), start="earliest", source=log)
+    decision = started(log, "earliest", cursor=cursor(gtid_set=f"{UUID}:900"))
     assert decision.position == by_offset(cursor().position)
     assert "dropped" in " ".join(decision.reasons)
 
 
 def test_p3_a_purged_journal_is_passed_by_the_set() -> None:
     log = source(oldest_listed=1)
-    decision = resolve_start(cursor=cursor(), start="earliest", source=log)
+    decision = started(log, "earliest", cursor=cursor())
     assert decision.reasons[0].startswith("P3: the cursor's journal was purged")
     assert decision.read_from == decision.position == cursor().position == log.validated[0]
     error = refusal(
@@ -153,19 +155,15 @@ def test_p7_after_rows_without_a_table_map_the_start_goes_back_to_a_begin() -> N
     begin, inside = offset_of(log, 1, 8), offset_of(log, 1, 11)
     rules = replace(ALONE, dump_errors=DumpErrors(count=1, table_id_not_found=True))
     mine = cursor(offset=inside, gtid_set="")
-    decision = resolve_start(cursor=mine, start="earliest", source=log, rules=rules)
+    decision = started(log, "earliest", cursor=mine, rules=rules)
     assert (decision.position.offset, decision.position.gtid_set) == (begin, "")
     assert any(reason.startswith("P7: ") for reason in decision.reasons)
-    whole = resolve_start(
-        cursor=cursor(offset=begin, gtid_set=""), start="earliest", source=log, rules=rules
-    )
+    whole = started(log, "earliest", cursor=cursor(offset=begin, gtid_set=""), rules=rules)
     assert whole.position.offset == begin
-    untouched = resolve_start(cursor=mine, start="earliest", source=log)
+    untouched = started(log, "earliest", cursor=mine)
     assert untouched.position.offset == inside
     # With a set there is nothing to go back to: a dump by set sends whole transactions.
-    by_set = resolve_start(
-        cursor=cursor(offset=inside), start="earliest", source=source(), rules=rules
-    )
+    by_set = started(source(), "earliest", cursor=cursor(offset=inside), rules=rules)
     assert by_set.position == cursor(offset=inside).position
 
 
@@ -175,7 +173,7 @@ def test_p7_after_rows_without_a_table_map_the_start_goes_back_to_a_begin() -> N
 def test_p3_another_server_with_gtids_takes_over_at_its_earliest_journal() -> None:
     log = source(identity=STANDBY)
     for rules in (PAIR, ALONE, StartRules()):
-        decision = resolve_start(cursor=cursor(), start="latest", source=log, rules=rules)
+        decision = started(log, cursor=cursor(), rules=rules)
         assert decision.position == replace(log.earliest_position(), gtid_set=f"{UUID}:1-2")
         assert decision.read_from == decision.position
         assert decision.epoch_grows
@@ -186,12 +184,12 @@ def test_p3_another_server_with_gtids_takes_over_at_its_earliest_journal() -> No
 
 def test_p3_virtual_ip_with_gtids_waits_for_no_dump_errors() -> None:
     moved = source(identity=replace(STANDBY, address="db1:3306"))
-    assert resolve_start(cursor=cursor(), start="latest", source=moved, rules=ALONE).epoch_grows
+    assert started(moved, cursor=cursor(), rules=ALONE).epoch_grows
 
 
 def test_p3_another_servers_archive_is_searched_for_the_place() -> None:
     archive = source(identity=ServerIdentity("mysql", 2, "", "/journals"), is_archive=True)
-    decision = resolve_start(cursor=cursor(), start="earliest", source=archive)
+    decision = started(archive, "earliest", cursor=cursor())
     assert decision.position.offset == offset_of(archive, 1, 14)
     assert decision.epoch_grows
 
@@ -242,9 +240,9 @@ def timed_source(**options) -> ListSource:
     return ListSource(journals, **({"identity": STANDBY, "end_gtid_set": ""} | options))
 
 
-def place_of(log: ListSource, number: int, transaction: int) -> tuple[str, int]:
+def place_of(log: ListSource, number: int, transaction: int) -> tuple[int, int]:
     """Begin of a transaction of `timed_source`: six events each, after two."""
-    return f"binlog.{number:06}", offset_of(log, number, 2 + 6 * transaction)
+    return number, offset_of(log, number, 2 + 6 * transaction)
 
 
 def without_gtids(**changes):
@@ -254,8 +252,8 @@ def without_gtids(**changes):
 def test_p6_a_switch_without_gtids_searches_before_the_last_commit() -> None:
     """Last commit 12:01:40, less 60 s: the first commit at or after 12:00:40 is that of 12:01."""
     log = timed_source()
-    decision = resolve_start(cursor=without_gtids(), start="latest", source=log, rules=PAIR)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, 2, 0)
+    decision = started(log, cursor=without_gtids(), rules=PAIR)
+    assert decision.position.order == place_of(log, 2, 0)
     assert decision.position.journal_created_s == log.log[1].journal_format.created_s
     assert decision.by_offset
     assert decision.epoch_grows
@@ -267,7 +265,7 @@ def test_p6_a_switch_without_gtids_searches_before_the_last_commit() -> None:
 def test_p6_back_to_the_primary_is_a_switch_too() -> None:
     log = timed_source(identity=ME)
     mine = without_gtids(server_uuid="3f0c-b", server_id=2, address="db2:3306")
-    decision = resolve_start(cursor=mine, start="latest", source=log, rules=PAIR)
+    decision = started(log, cursor=mine, rules=PAIR)
     assert decision.epoch_grows
     assert decision.reasons[0].startswith("P6")
 
@@ -275,18 +273,18 @@ def test_p6_back_to_the_primary_is_a_switch_too() -> None:
 def test_p6_the_fallback_interval_and_the_cuts_commit_time_decide_where_the_search_begins() -> None:
     log = timed_source()
     rules = replace(PAIR, fallback_interval_us=0, last_commit_us=NOON_US + 150 * SECOND_US)
-    decision = resolve_start(cursor=without_gtids(), start="latest", source=log, rules=rules)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, 2, 2)
+    decision = started(log, cursor=without_gtids(), rules=rules)
+    assert decision.position.order == place_of(log, 2, 2)
     assert decision.overlap_until_us == NOON_US + 150 * SECOND_US
     wide = replace(PAIR, fallback_interval_us=100 * SECOND_US)
-    decision = resolve_start(cursor=without_gtids(), start="latest", source=log, rules=wide)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, 1, 2)
+    decision = started(log, cursor=without_gtids(), rules=wide)
+    assert decision.position.order == place_of(log, 1, 2)
 
 
 def test_p6_a_standby_that_lags_is_read_from_its_end() -> None:
     log = timed_source()
     late = without_gtids(timestamp_s=NOON_US // SECOND_US + 3600)
-    decision = resolve_start(cursor=late, start="latest", source=log, rules=PAIR)
+    decision = started(log, cursor=late, rules=PAIR)
     assert decision.position == log.end_position()
     assert "P8" in " ".join(decision.reasons)
 
@@ -307,16 +305,14 @@ def test_p6_a_cursor_without_any_time_cannot_be_searched_for() -> None:
 def test_k7_what_the_overlap_finds_is_where_reading_goes_on() -> None:
     log = timed_source()
     asked: list[Position] = []
-    after = Position(*place_of(log, 2, 2))
+    after = Position("binlog.000002", place_of(log, 2, 2)[1])
 
     def overlap(found: Position) -> OverlapResult:
         asked.append(found)
         return OverlapResult(after, None, "two transactions are known")
 
-    decision = resolve_start(
-        cursor=without_gtids(), start="latest", source=log, rules=PAIR, overlap=overlap
-    )
-    assert [(found.journal, found.offset) for found in asked] == [place_of(log, 2, 0)]
+    decision = started(log, cursor=without_gtids(), rules=PAIR, overlap=overlap)
+    assert [found.order for found in asked] == [place_of(log, 2, 0)]
     assert decision.position == after
     assert decision.overlap_until_us is None
     assert decision.reasons[-1] == "two transactions are known"
@@ -328,8 +324,8 @@ def test_p6_a_standby_that_uses_gtids_is_searched_and_its_set_completed() -> Non
         timed_journal(1, [NOON_US - 60 * SECOND_US, NOON_US, NOON_US + 60 * SECOND_US], created_s=5)
     ]
     mine = without_gtids(timestamp_s=NOON_US // SECOND_US + 60)
-    decision = resolve_start(cursor=mine, start="latest", source=log, rules=PAIR)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, 1, 1)
+    decision = started(log, cursor=mine, rules=PAIR)
+    assert decision.position.order == place_of(log, 1, 1)
     assert decision.position.gtid_set == f"{UUID}:1"
     assert decision.by_offset
 
@@ -348,8 +344,8 @@ def test_p5_virtual_ip_another_server_is_an_error_that_says_how_many_are_needed(
 def test_p5_virtual_ip_after_more_than_two_dump_errors_it_is_searched_and_the_count_reset() -> None:
     log = timed_source(identity=replace(STANDBY, address="db1:3306"))
     rules = replace(ALONE, dump_errors=DumpErrors(count=3))
-    decision = resolve_start(cursor=without_gtids(), start="latest", source=log, rules=rules)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, 2, 0)
+    decision = started(log, cursor=without_gtids(), rules=rules)
+    assert decision.position.order == place_of(log, 2, 0)
     assert decision.resets_dump_errors
     assert decision.epoch_grows
     assert decision.overlap_until_us is not None
@@ -357,7 +353,7 @@ def test_p5_virtual_ip_after_more_than_two_dump_errors_it_is_searched_and_the_co
 
 def test_p5_dump_errors_of_the_same_server_change_nothing() -> None:
     rules = replace(ALONE, dump_errors=DumpErrors(count=99))
-    decision = resolve_start(cursor=cursor(), start="latest", source=source(), rules=rules)
+    decision = started(source(), cursor=cursor(), rules=rules)
     assert decision.position == cursor().position
     assert not decision.resets_dump_errors
 
@@ -403,7 +399,7 @@ def test_pitfall_4_a_configured_offset_gets_all_gtids_executed_before_it(
 ) -> None:
     log = source()
     start = PositionConfig(journal=f"binlog.{number:06}", offset=offset_of(log, number, event))
-    position = resolve_start(cursor=None, start=start, source=log).position
+    position = started(log, start).position
     assert (position.journal, position.offset) == (start.journal, start.offset)
     assert position.gtid_set == (f"{UUID}:{executed}" if executed else "")
     assert position.journal_created_s == 1_700_000_000
@@ -414,9 +410,7 @@ def test_pitfall_4_a_configured_offset_gets_all_gtids_executed_before_it(
 def test_a_configured_offset_at_the_very_end() -> None:
     log = source()
     end = log.end_position()
-    position = resolve_start(
-        cursor=None, start=PositionConfig(journal=end.journal, offset=end.offset), source=log
-    ).position
+    position = started(log, PositionConfig(journal=end.journal, offset=end.offset)).position
     assert position.gtid_set == f"{UUID}:1-6"
 
 
@@ -426,9 +420,7 @@ def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(
 ) -> None:
     log = source()
     begin, inside = offset_of(log, 1, 2 if event < 8 else 8), offset_of(log, 1, event)
-    decision = resolve_start(
-        cursor=None, start=PositionConfig(journal="binlog.000001", offset=inside), source=log
-    )
+    decision = started(log, PositionConfig(journal="binlog.000001", offset=inside))
     assert decision.position.offset == begin
     assert decision.position.gtid_set == (f"{UUID}:{executed}" if executed else "")
     assert (
@@ -443,7 +435,7 @@ def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_
     assert error.offset == 300
     assert "FLUSH BINARY LOGS" in str(error)
     plain = source(failure_at=300, end_gtid_set="")
-    assert resolve_start(cursor=None, start=start, source=plain).position.gtid_set == ""
+    assert started(plain, start).position.gtid_set == ""
 
 
 # -- GTID set, earliest, latest --------------------------------------------------------------------
@@ -451,9 +443,7 @@ def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_
 
 def test_p3_a_gtid_set_on_a_server_keeps_the_set_in_canonical_form() -> None:
     log = source()
-    decision = resolve_start(
-        cursor=None, start=GtidConfig(gtid_set=f"{UUID.upper()}:2:1"), source=log
-    )
+    decision = started(log, GtidConfig(gtid_set=f"{UUID.upper()}:2:1"))
     assert decision.position == replace(log.earliest_position(), gtid_set=f"{UUID}:1-2")
     assert log.validated == [decision.position]
 
@@ -473,7 +463,7 @@ def test_a_gtid_set_of_the_other_flavor_is_refused() -> None:
 
 def located(numbers: str, **options) -> StartDecision:
     log = source(is_archive=True, **options)
-    return resolve_start(cursor=None, start=GtidConfig(gtid_set=f"{UUID}:{numbers}"), source=log)
+    return started(log, GtidConfig(gtid_set=f"{UUID}:{numbers}"))
 
 
 @pytest.mark.parametrize(
@@ -481,19 +471,13 @@ def located(numbers: str, **options) -> StartDecision:
 )
 def test_a_gtid_set_is_located_in_an_archive(numbers: str, number: int, event: int) -> None:
     position = located(numbers).position
-    assert (position.journal, position.offset) == (
-        f"binlog.{number:06}",
-        offset_of(source(), number, event),
-    )
+    assert position.order == (number, offset_of(source(), number, event))
     assert position.gtid_set == f"{UUID}:{numbers}"
 
 
 def test_a_gtid_set_that_holds_the_whole_archive_is_its_end() -> None:
     position = located("1-6").position
-    assert (position.journal, position.offset) == (
-        source().end_position().journal,
-        source().end_position().offset,
-    )
+    assert position.order == source().end_position().order
 
 
 @pytest.mark.parametrize(
@@ -509,9 +493,9 @@ def test_a_gtid_set_that_no_one_place_parts_is_refused(numbers: str, options: di
 def test_p4_earliest_and_latest() -> None:
     log = source()
     created_s = log.log[0].journal_format.created_s
-    earliest = resolve_start(cursor=None, start="earliest", source=log)
+    earliest = started(log, "earliest")
     assert earliest.position == replace(log.earliest_position(), journal_created_s=created_s)
-    latest = resolve_start(cursor=None, start="latest", source=log)
+    latest = started(log)
     assert latest.position == replace(log.end_position(), journal_created_s=created_s)
     assert latest.reasons[0] == "P4: there is no cursor: the end of the log"
 
@@ -534,46 +518,39 @@ def test_p8_a_time_is_the_first_commit_at_or_after_it(
     seconds: float, number: int, transaction: int
 ) -> None:
     log = timed_source()
-    decision = resolve_start(cursor=None, start=at(seconds), source=log)
-    assert (decision.position.journal, decision.position.offset) == place_of(
-        log, number, transaction
-    )
+    decision = started(log, at(seconds))
+    assert decision.position.order == place_of(log, number, transaction)
     assert not decision.epoch_grows
     assert ("was created after that time" in decision.reasons[-1]) == (seconds == -9999)
 
 
 def test_p8_a_time_after_the_last_commit_is_the_current_end() -> None:
     log = timed_source()
-    position = resolve_start(cursor=None, start=at(361), source=log).position
-    assert (position.journal, position.offset) == (
-        log.end_position().journal,
-        log.end_position().offset,
-    )
+    position = started(log, at(361)).position
+    assert position.order == log.end_position().order
 
 
 def test_p4_a_time_in_a_journal_is_searched_there_alone() -> None:
     log = timed_source()
     second = "binlog.000002"
-    inside = resolve_start(cursor=None, start=at(61, second), source=log).position
-    assert (inside.journal, inside.offset) == place_of(log, 2, 1)
-    before = resolve_start(cursor=None, start=at(-100, second), source=log).position
-    assert (before.journal, before.offset) == place_of(log, 2, 0)
-    after = resolve_start(cursor=None, start=at(240, second), source=log)
+    inside = started(log, at(61, second)).position
+    assert inside.order == place_of(log, 2, 1)
+    before = started(log, at(-100, second)).position
+    assert before.order == place_of(log, 2, 0)
+    after = started(log, at(240, second))
     assert (after.position.journal, after.position.offset) == (second, 4)
     assert "all of the journal is read" in " ".join(after.reasons)
-    last = resolve_start(cursor=None, start=at(9999, "binlog.000003"), source=log)
+    last = started(log, at(9999, "binlog.000003"))
     assert (last.position.journal, last.position.offset) == ("binlog.000003", 4)
 
 
 def test_p4_timestamp_and_server_id_of_a_configured_place_are_filled_in() -> None:
     log = source()
     offset = offset_of(log, 1, 8)
-    position = resolve_start(
-        cursor=None, start=PositionConfig(journal="binlog.000001", offset=offset), source=log
-    ).position
+    position = started(log, PositionConfig(journal="binlog.000001", offset=offset)).position
     assert (position.timestamp_s, position.server_id) == (1_700_000_008, 1)
     log = timed_source()
-    found = resolve_start(cursor=None, start=at(60), source=log).position
+    found = started(log, at(60)).position
     assert (found.timestamp_s, found.server_id) == (1_700_000_002, 1)
     assert found.journal_created_s == log.log[1].journal_format.created_s
 
@@ -585,30 +562,22 @@ def test_p4_the_standby_has_a_start_of_its_own() -> None:
     log = source(identity=STANDBY)
     rules = replace(PAIR, standby_start=PositionConfig(journal="binlog.000002"))
     start = PositionConfig(journal="binlog.000099", offset=12345)
-    assert (
-        resolve_start(cursor=None, start=start, source=log, rules=rules).position.journal
-        == "binlog.000002"
-    )
+    assert started(log, start, rules=rules).position.journal == "binlog.000002"
     primary = source()
     rules = replace(PAIR, standby_start=start)
-    assert (
-        resolve_start(cursor=None, start="earliest", source=primary, rules=rules).position.offset
-        == 4
-    )
+    assert started(primary, "earliest", rules=rules).position.offset == 4
 
 
 @pytest.mark.parametrize("start", ["earliest", PositionConfig(journal="binlog.000001"), at(0)])
 def test_p4_a_standby_without_a_start_begins_at_its_current_end(start) -> None:
     log = source(identity=STANDBY)
-    decision = resolve_start(cursor=None, start=start, source=log, rules=PAIR)
+    decision = started(log, start, rules=PAIR)
     assert decision.position.order == log.end_position().order
     assert decision.reasons[0] == "P4: there is no cursor: the standby without a configured start"
 
 
 def test_p3_a_configured_gtid_set_means_the_same_on_the_standby() -> None:
     log = source(identity=STANDBY)
-    decision = resolve_start(
-        cursor=None, start=GtidConfig(gtid_set=f"{UUID}:1-2"), source=log, rules=PAIR
-    )
+    decision = started(log, GtidConfig(gtid_set=f"{UUID}:1-2"), rules=PAIR)
     assert decision.position.gtid_set == f"{UUID}:1-2"
     assert not decision.by_offset

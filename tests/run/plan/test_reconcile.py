@@ -47,72 +47,58 @@ def _cut(batch_number: int, offset: int = 500) -> Cut:
     )
 
 
+def _in_epoch_2(batch_number: int, offset: int) -> CursorState:
+    return _cursor(batch_number, offset, server_id=2).model_copy(update={"epoch": 2})
+
+
+def _cut_in_epoch_2(batch_number: int, offset: int) -> Cut:
+    return _cut(batch_number, offset).model_copy(
+        update={"cursor": _in_epoch_2(batch_number, offset)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("cursor", "cut", "is_moved"),
+    [
+        (_cursor(0), None, False),
+        (None, _cut(3), True),  # lost
+        (_cursor(2, 400), _cut(3), True),
+        # The position may move under the same number, but never back.
+        (_cursor(3, 900), _cut(3, 500), False),
+        (_cursor(3, 100), _cut(3, 500), True),
+        # K1: under the same number it has moved into the log of another server.
+        (_in_epoch_2(3, 100), _cut(3, 500), False),
+        (_cursor(2, 900), _cut_in_epoch_2(3, 500), True),
+        (_cursor(3, 900), _cut_in_epoch_2(3, 500), True),
+    ],
+)
+def test_k1_k3_the_cursor_stays_or_is_moved_to_the_cut(
+    cursor: CursorState | None, cut: Cut | None, is_moved: bool
+) -> None:
+    found = reconcile(cursor, cut)
+    assert found.emit is is_moved
+    assert found.cursor == (cut.cursor if is_moved and cut is not None else cursor)
+
+
 def test_first_run_has_neither() -> None:
     assert reconcile(None, None).cursor is None
 
 
-def test_k3_lost_cursor_is_rebuilt_from_the_last_cut() -> None:
-    found = reconcile(None, _cut(3))
-    assert found.cursor == _cut(3).cursor
-    assert found.emit
-
-
-def test_k3_cursor_behind_the_cut_is_moved_to_it() -> None:
-    found = reconcile(_cursor(2, 400), _cut(3))
-    assert found.cursor == _cut(3).cursor
-    assert found.emit
-
-
-def test_k3_position_may_move_under_the_same_number() -> None:
-    found = reconcile(_cursor(3, 900), _cut(3, 500))
-    assert found.cursor == _cursor(3, 900)
-    assert not found.emit
-
-
-def test_k3_cursor_of_the_same_number_never_goes_back() -> None:
-    assert reconcile(_cursor(3, 100), _cut(3, 500)).cursor == _cut(3, 500).cursor
-
-
-@pytest.mark.parametrize("cut", [None, _cut(2)])
-def test_k3_cursor_ahead_of_the_lake_stops(cut: Cut | None) -> None:
-    with pytest.raises(LakeStateError, match="ahead of the lake") as caught:
-        reconcile(_cursor(3), cut)
+@pytest.mark.parametrize(
+    ("cursor", "cut", "why"),
+    [
+        (_cursor(3), None, "ahead of the lake"),
+        (_cursor(3), _cut(2), "ahead of the lake"),
+        (_cursor(3, server_id=2), _cut(3), "different servers"),
+        (_in_epoch_2(2, 500), _cut(3), "epoch"),
+    ],
+)
+def test_k3_a_cursor_that_cannot_be_of_this_lake_stops(
+    cursor: CursorState, cut: Cut | None, why: str
+) -> None:
+    with pytest.raises(LakeStateError, match=why) as caught:
+        reconcile(cursor, cut)
     assert caught.value.next_step
-
-
-def test_cursor_of_another_server_stops() -> None:
-    with pytest.raises(LakeStateError, match="different servers"):
-        reconcile(_cursor(3, server_id=2), _cut(3))
-
-
-def test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch() -> None:
-    """Under the same number the position alone has moved: into the log of the other server."""
-    moved = _cursor(3, 100, server_id=2).model_copy(update={"epoch": 2})
-    found = reconcile(moved, _cut(3, 500))
-    assert found.cursor == moved
-    assert not found.emit
-
-
-def test_k3_a_cursor_behind_is_moved_into_the_log_of_another_server() -> None:
-    cut = _cut(3, 500)
-    later = cut.model_copy(
-        update={"cursor": _cursor(3, 500, server_id=2).model_copy(update={"epoch": 2})}
-    )
-    found = reconcile(_cursor(2, 900), later)
-    assert found.cursor == later.cursor
-    assert found.emit
-    # Of the same number, and of an epoch before.
-    assert reconcile(_cursor(3, 900), later).cursor == later.cursor
-
-
-def test_k3_an_epoch_later_than_that_of_a_cut_with_a_higher_number_stops() -> None:
-    with pytest.raises(LakeStateError, match="epoch") as caught:
-        reconcile(_cursor(2, server_id=2).model_copy(update={"epoch": 2}), _cut(3))
-    assert caught.value.next_step
-
-
-def test_cursor_before_any_batch_is_kept() -> None:
-    assert reconcile(_cursor(0), None).cursor == _cursor(0)
 
 
 @pytest.mark.parametrize(

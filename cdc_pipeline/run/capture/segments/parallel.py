@@ -59,7 +59,7 @@ from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.planning import bytes_between
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.plan.server_switch import history_writer
-from cdc_pipeline.run.publish import cursor_metadata, start_metadata
+from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.source.archive.archive import ArchiveSource, journal_files
 from cdc_pipeline.source.protocol import ArchivedPart, Source
@@ -320,8 +320,7 @@ class _Reading:
             before, results, number=before.batch_number, keeps_gtids=self._source.uses_gtids
         )
         interval = joined_interval(results, start=before.position)
-        metadata = cursor_metadata(interval, None) | start_metadata(self._run.plan.start_reasons)
-        context.cursors.write(cursor, metadata)
+        context.move(cursor, interval, start_metadata(self._run.plan.start_reasons))
         context.sink.discard_unrecorded()
         state.main.moved(interval, (), ())
         return replace(state, cursor=cursor)
