@@ -24,7 +24,7 @@ from cdc_pipeline.schema.evolution.statement_context import Shadow
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.targets.shape import shape_rows
-from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.text.table_names import split_table_name, table_name
 
 _Value = TypeVar("_Value")
 
@@ -42,6 +42,7 @@ class KnownTargets:
         forgotten: suspended targets that are gone with their tables, before they were made.
         created_in_log: tables whose CREATE was seen and left to their first table map.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
+        catching_up: a suspended target that alone follows the source.
     """
 
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class KnownTargets:
     forgotten: frozenset[str] = frozenset()
     created_in_log: frozenset[str] = frozenset()
     has_lost_exactness: bool = False
+    catching_up: str | None = None
 
     @cached_property
     def followers(self) -> dict[str, list[str]]:
@@ -63,6 +65,63 @@ class KnownTargets:
                 if not recorded.gone:
                     followers.setdefault(source, []).append(name)
         return followers
+
+    @property
+    def carried(self) -> list[Target]:
+        """Targets that take over rows of others in the current batch."""
+        return [target for target in self.targets.values() if target.carried is not None]
+
+    def is_not_following(self, name: str) -> bool:
+        return name in self.suspended or self.catching_up not in (None, name)
+
+    def has_unknown_content(self, name: str) -> bool:
+        suspension = self.suspended.get(name)
+        return suspension is not None and suspension.error == ContentUnknownError.__name__
+
+    def names_in(self, database: str) -> list[str]:
+        """Names (without schema) of a database's tables with a target that is not suspended."""
+        prefix = f"{database}."
+        going_on = (
+            target
+            for name, target in self.targets.items()
+            if not self.is_not_following(name) or self.has_unknown_content(name)
+        )
+        names = {source for target in going_on for source in target.spec.sources}
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def followed_tables(self) -> list[tuple[str, str]]:
+        """Source tables whose targets follow them, or will from their first row on."""
+        names = {
+            source
+            for name, target in self.targets.items()
+            if not self.is_not_following(name)
+            for source, of in target.spec.sources.items()
+            if not of.gone
+        }
+        return [split_table_name(name) for name in sorted(names | self.created_in_log)]
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        return self.shadows.get(table_name(database, table))
+
+    def shadow_texts(self) -> dict[str, str]:
+        """As the cursor has them."""
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self.shadows.items())}
+
+    def states(self, created: Collection[str]) -> dict[str, TargetState]:
+        """The cursor's part of targets that exist, are in `created`, or are suspended."""
+        states = {
+            **self.unmade,
+            **{
+                name: target.state
+                for name, target in self.targets.items()
+                if not target.is_new or name in created
+            },
+        }
+        for name in self.suspended.keys() & self.targets.keys():
+            states.setdefault(name, self.targets[name].state)
+        for name, suspension in self.suspended.items():
+            states[name] = states[name].model_copy(update={"suspended": suspension})
+        return dict(sorted(states.items()))
 
     def having(self, *targets: Target) -> KnownTargets:
         """With these in place of others of their names."""
@@ -83,14 +142,14 @@ class KnownTargets:
             news=_without(self.news, name),
         )
 
-    def at_cut(self, states: Mapping[str, TargetState], *, catching_up: str | None) -> KnownTargets:
+    def at_cut(self, states: Mapping[str, TargetState]) -> KnownTargets:
         """With the suspensions that a cut says; nothing is new since."""
         return replace(
             self,
             suspended={
                 name: state.suspended
                 for name, state in states.items()
-                if state.suspended is not None and name != catching_up
+                if state.suspended is not None and name != self.catching_up
             },
             unmade={name: state for name, state in states.items() if state.table_version < 0},
             news={},
@@ -109,17 +168,16 @@ class FollowedTargets:
     """`now`: what is known; whoever puts back an earlier value forgets what was learned since."""
 
     def __init__(self, config: PipelineConfig, *, catching_up: str | None = None) -> None:
-        self.now = KnownTargets()
+        self.now = KnownTargets(catching_up=catching_up)
         self._source = config.name
         self._routes = Routes(config)
-        self._catching_up = catching_up
 
     # -- renamed tables ----------------------------------------------------------------------------
 
     def follows(self, database: str, table: str) -> bool:
         """Whether a target follows a table that was renamed to its name, captured or not."""
         return any(
-            not self._is_not_following(name)
+            not self.now.is_not_following(name)
             for name in self.now.followers.get(table_name(database, table), ())
         )
 
@@ -164,7 +222,7 @@ class FollowedTargets:
     def is_suspended(self, database: str, table: str) -> bool:
         """Whether changes of a captured table are left to the catch-up of all its targets."""
         return all(
-            self._is_not_following(route.target)
+            self.now.is_not_following(route.target)
             for route in self.routes_of(table_name(database, table))
         )
 
@@ -172,7 +230,7 @@ class FollowedTargets:
         """Whether a target follows the source although it belongs to no table."""
         own = {route.target for route in self.routes_of(table_name(database, table))}
         return any(
-            name not in own and not self._is_not_following(name) for name in self.now.targets
+            name not in own and not self.now.is_not_following(name) for name in self.now.targets
         )
 
     def suspend(
@@ -182,7 +240,7 @@ class FollowedTargets:
         names = []
         for route in self.routes_of(source):
             name = route.target
-            if self._is_not_following(name) or (only is not None and name not in only):
+            if self.now.is_not_following(name) or (only is not None and name not in only):
                 continue
             names.append(name)
             if name not in self.now.targets:
@@ -198,20 +256,13 @@ class FollowedTargets:
     def awaits_snapshot(self, database: str, table: str) -> bool:
         """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
         routes = self.routes_of(table_name(database, table))
-        return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
-
-    def _has_unknown_content(self, name: str) -> bool:
-        suspension = self.now.suspended.get(name)
-        return suspension is not None and suspension.error == ContentUnknownError.__name__
+        return bool(routes) and all(self.now.has_unknown_content(route.target) for route in routes)
 
     def take_back(self, at: tuple[str, int]) -> None:
         """Resume those that were suspended since the last cut at `at` (journal, offset)."""
         for name, suspension in self.now.news.items():
             if (suspension.journal, suspension.offset) == at:
                 self.now = self.now.resumed(name)
-
-    def _is_not_following(self, name: str) -> bool:
-        return name in self.now.suspended or self._catching_up not in (None, name)
 
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = application_id(self._source, route.target, uuid4().hex)

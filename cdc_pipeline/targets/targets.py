@@ -33,7 +33,7 @@ from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
@@ -84,15 +84,8 @@ class Targets(FollowedTargets):
         if cut is not None:
             check_recorded(self._routes, cut)
             self.now = self.now.having(*(_recorded(cut, name) for name in cut.tables)).at_cut(
-                cut.cursor.targets, catching_up=catching_up
+                cut.cursor.targets
             )
-
-    def shadow(self, database: str, table: str) -> Shadow | None:
-        return self.now.shadows.get(table_name(database, table))
-
-    def shadow_texts(self) -> dict[str, str]:
-        """As the cursor has them."""
-        return {name: shadow.model_dump_json() for name, shadow in sorted(self.now.shadows.items())}
 
     # -- columns and keys --------------------------------------------------------------------------
 
@@ -102,7 +95,7 @@ class Targets(FollowedTargets):
         names = [
             route.target
             for route in self.routes_of(source)
-            if not self._is_not_following(route.target)
+            if not self.now.is_not_following(route.target)
         ]
         return [
             targets[name]
@@ -124,7 +117,7 @@ class Targets(FollowedTargets):
                 if (of := target.spec.sources.get(source)) is not None
                 and (target.name in led_to or not of.gone)
                 # Those of the same table are ahead of the one that catches up.
-                and self._catching_up not in led_to
+                and self.now.catching_up not in led_to
             ),
         ]
         if not recorded:
@@ -155,28 +148,6 @@ class Targets(FollowedTargets):
             follows=target.state.origin is not None,
         )
 
-    def names_in(self, database: str) -> list[str]:
-        """Names (without schema) of a database's tables with a target that is not suspended."""
-        prefix = f"{database}."
-        going_on = (
-            target
-            for name, target in self.now.targets.items()
-            if not self._is_not_following(name) or self._has_unknown_content(name)
-        )
-        names = {source for target in going_on for source in target.spec.sources}
-        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
-
-    def followed_tables(self) -> list[tuple[str, str]]:
-        """Source tables whose targets follow them, or will from their first row on."""
-        names = {
-            source
-            for name, target in self.now.targets.items()
-            if not self._is_not_following(name)
-            for source, of in target.spec.sources.items()
-            if not of.gone
-        }
-        return [split_table_name(name) for name in sorted(names | self.now.created_in_log)]
-
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
         """Take over a decision; an error for each table whose targets hold rows of another one
         from now on.
@@ -187,13 +158,13 @@ class Targets(FollowedTargets):
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
             for route in self.routes_of(table_name(*created.table)):
-                if not self._is_not_following(route.target):
+                if not self.now.is_not_following(route.target):
                     exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
                     self._follow(route, source, partial=created.may_exist, exact=exact)
         if not decision.row_logged:
             self.lose_exactness(decision.ddl.tables)
         before, new_in_log = self.now.targets, self.now.created_in_log
-        standing = {name for name in before if self._is_not_following(name)}
+        standing = {name for name in before if self.now.is_not_following(name)}
         unknown = {
             arrival.before
             for arrival in decision.arrivals
@@ -244,25 +215,6 @@ class Targets(FollowedTargets):
         if is_creation and not decision.creates and not decision.statement.if_not_exists:
             self.created(decision.ddl.tables)
         return [error for error in arrived if error is not None]
-
-    def states(self, created: Collection[str]) -> dict[str, TargetState]:
-        """The cursor's part of targets that exist, are in `created`, or are suspended."""
-        states = {
-            **self.now.unmade,
-            **{
-                name: target.state
-                for name, target in self.now.targets.items()
-                if not target.is_new or name in created
-            },
-        }
-        for name in self.now.suspended.keys() & self.now.targets.keys():
-            states.setdefault(name, self.now.targets[name].state)
-        for name, suspension in self.now.suspended.items():
-            states[name] = states[name].model_copy(update={"suspended": suspension})
-        return dict(sorted(states.items()))
-
-    def named(self, name: str) -> Target:
-        return self.now.targets[name]
 
     def lose_exactness(self, sources: Collection[str] | None = None) -> None:
         """Of some source tables, by default all: they may lack an event, or get one twice (K12)."""
@@ -331,7 +283,7 @@ class Targets(FollowedTargets):
             update["exact"] = False
         if known.source.gone:
             self._forget_creation(source)
-            if self._has_unknown_content(target.name):
+            if self.now.has_unknown_content(target.name):
                 self.now = self.now.resumed(target.name)
                 update["suspended"] = None
         if new_source != source:
@@ -373,7 +325,7 @@ class Targets(FollowedTargets):
         origin = self.now.targets[change.known.name]
         left = self.route_of(table_name(*change.table), origin.name)
         route = left and heir(left, origin, routes, self.now.targets)
-        is_left_out = route is not None and self._catching_up not in (None, route.target)
+        is_left_out = route is not None and self.now.catching_up not in (None, route.target)
         return None if is_left_out else route
 
     def _carry(self, change: TableChange, route: Route, before: Mapping[str, Target]) -> None:
@@ -427,7 +379,7 @@ class Targets(FollowedTargets):
         lost = []
         for route in self.routes_of(name):
             existing = self.now.targets.get(route.target)
-            if self._is_not_following(route.target):
+            if self.now.is_not_following(route.target):
                 continue
             if existing is None and is_unknown:
                 lost.append(route.target)
@@ -462,16 +414,12 @@ class Targets(FollowedTargets):
             gone.update(statement.tables)
         for name, state in self.now.unmade.items():
             sources = [split_table_name(source) for source in state.sources or (name,)]
-            if self._has_unknown_content(name) and all(
+            if self.now.has_unknown_content(name) and all(
                 table in gone or (statement.drops_database and table[0] == statement.database)
                 for table in sources
             ):
                 now = self.now.resumed(name)
                 self.now = replace(now, forgotten=now.forgotten | {name})
-
-    def carried(self) -> list[Target]:
-        """Targets that take over rows of others in the current batch."""
-        return [target for target in self.now.targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """In the next batch: another table has taken the source table's name."""
@@ -520,7 +468,7 @@ class Targets(FollowedTargets):
         source = schema.full_name
         confirmed = []
         for route in self.routes_of(schema.full_name):
-            if self._is_not_following(route.target):
+            if self.now.is_not_following(route.target):
                 continue
             target = self.now.targets.get(route.target)
             recorded = target.spec.sources.get(source) if target is not None else None
@@ -599,7 +547,7 @@ class Targets(FollowedTargets):
             for name, state in states.items()
             if name in known and state.table_version >= 0
         )
-        self.now = self.now.having(*published).at_cut(states, catching_up=self._catching_up)
+        self.now = self.now.having(*published).at_cut(states)
 
 
 def _added(change: TableChange) -> list[tuple[str, str]]:

@@ -130,7 +130,7 @@ class Names:
         self.decisions.append(decision)
         before, there = dict(self.held), self.targets.now.targets
         errors = self.targets.decided(decision)
-        for target in self.targets.carried():
+        for target in self.targets.now.carried:
             assert target.carried is not None
             origin_state = there[target.carried.origin].state
             assert (target.carried.app_id, target.carried.version) == (
@@ -150,8 +150,8 @@ class Names:
                 self.stopped[name] = error
         for name in list(self.stopped):
             if (
-                name not in self.targets.states(self.held)
-                or self.targets.states(self.held)[name].suspended is None
+                name not in self.targets.now.states(self.held)
+                or self.targets.now.states(self.held)[name].suspended is None
             ):
                 del self.stopped[name]
         for change in decision.changes:

@@ -78,7 +78,7 @@ def cut_after(
         cursor_after=CursorState(
             source="bank", batch_number=number, flavor="mysql", server_id=1, journal="b.000001",
             offset=100,
-            targets=targets.states({"d.t"}),
+            targets=targets.now.states({"d.t"}),
         ),
         targets=tuple(
             RecordedTarget(

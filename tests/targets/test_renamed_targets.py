@@ -33,8 +33,8 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
     ):
         said(targets, sql, rename_table="follow")
     assert [target.name for target in targets.following("d", "u")] == ["d.u"]
-    assert [column.name for column in targets.named("d.u").spec.columns] == ["a", "b"]
-    old = targets.named("d.t")
+    assert [column.name for column in targets.now.targets["d.u"].spec.columns] == ["a", "b"]
+    old = targets.now.targets["d.t"]
     assert [column.name for column in old.spec.columns] == ["a"]
     assert old.spec.sources["d.u"].gone
 

@@ -155,15 +155,15 @@ def test_k20_k28_names_with_dots_are_pairs() -> None:
         model.say(said)
     assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
     assert model.held["`a.b`.c"] == Held((1,))
-    assert list(model.targets.named("`a.b`.c").spec.sources) == ["`a.b`.c"]
-    assert model.targets.named("a.b.c").spec.sources["a.b.c"].gone
+    assert list(model.targets.now.targets["`a.b`.c"].spec.sources) == ["`a.b`.c"]
+    assert model.targets.now.targets["a.b.c"].spec.sources["a.b.c"].gone
 
 
 def test_k28_a_name_that_is_left_is_as_after_drop_table() -> None:
     model = names()
     model.create("d.a")
     model.rename(("d.a", "d.b"))
-    assert model.targets.named("d.a").spec.sources["d.a"].gone
+    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
     assert model.held == {"d.a": Held((1,)), "d.b": Held((1,))}
     model.create("d.a")
     assert model.held == {"d.a": Held((2,)), "d.b": Held((1,))}
@@ -208,7 +208,7 @@ def test_k28_a_suspended_name_is_over_when_its_table_goes() -> None:
         assert model.stopped.keys() == {"d.a"}
         model.say(leave)
         assert model.stopped == {}
-        assert model.targets.named("d.a").spec.sources["d.a"].gone
+        assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
 
 
 def test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on() -> None:
@@ -266,9 +266,9 @@ def test_k28_names_that_lead_to_one_target_move_no_row() -> None:
     decision = model.say("RENAME TABLE d.a TO d.b")
     model.tables = {"d.b": 1}
     assert not any(change.is_carried for change in decision.changes)
-    assert (model.stopped, list(model.targets.named("d.one").spec.sources)) == ({}, ["d.b"])
+    assert (model.stopped, list(model.targets.now.targets["d.one"].spec.sources)) == ({}, ["d.b"])
     model.check()
-    assert model.targets.named("d.one").state.origin is None
+    assert model.targets.now.targets["d.one"].state.origin is None
 
 
 def test_k28_columns_that_change_with_the_name() -> None:
@@ -277,9 +277,9 @@ def test_k28_columns_that_change_with_the_name() -> None:
     decision = model.say("ALTER TABLE d.a ADD COLUMN q INT, RENAME TO d.b")
     steps = {change.new_name: len(change.steps) for change in decision.changes}
     assert steps == {("d", "b"): 1, ("d", "a"): 0}
-    target = model.targets.named("d.b")
+    target = model.targets.now.targets["d.b"]
     assert [column.name for column in target.spec.columns] == ["c1", "q"]
-    assert [column.name for column in model.targets.named("d.a").spec.columns] == ["c1"]
+    assert [column.name for column in model.targets.now.targets["d.a"].spec.columns] == ["c1"]
 
 
 def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() -> None:
@@ -291,15 +291,15 @@ def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() 
     model.say("DROP TABLE d.b")
     model.say("ALTER TABLE d.a ADD COLUMN q INT NOT NULL AUTO_INCREMENT UNIQUE, RENAME TO d.b")
     assert model.stopped.keys() == {"d.b"}
-    assert model.targets.named("d.a").spec.sources["d.a"].gone
+    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
 
 
 def test_k28_follow_and_keep_are_settings() -> None:
     following = names(schema_changes={"rename_table": "follow"})
     following.create("d.a")
     following.say("RENAME TABLE d.a TO d.b")
-    assert list(following.targets.named("d.a").spec.sources) == ["d.b"]
-    assert following.targets.named("d.a").state.origin == ("d.a", "d.a")
+    assert list(following.targets.now.targets["d.a"].spec.sources) == ["d.b"]
+    assert following.targets.now.targets["d.a"].state.origin == ("d.a", "d.a")
     keeping = names(schema_changes={"rename_table": "keep"})
     for name in ("d.a", "d.b"):
         keeping.create(name)
@@ -317,7 +317,7 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
     model.targets.now = model.targets.now.having(*following.targets.now.targets.values())
     decision = model.say("RENAME TABLE d.b TO d.c")
     assert not any(change.is_carried for change in decision.changes)
-    assert list(model.targets.named("d.a").spec.sources) == ["d.c"]
+    assert list(model.targets.now.targets["d.a"].spec.sources) == ["d.c"]
 
 
 def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
@@ -332,7 +332,7 @@ def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
         model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4
     )
     assert [error.targets for error in targets.decided(decision, may_carry=False)] == [("d.b",)]
-    assert targets.carried() == []
+    assert targets.now.carried == []
 
 
 def _record(*targets: RecordedTarget, states: dict[str, TargetState]) -> BatchRecord:
@@ -449,14 +449,14 @@ def test_k22_k28_a_target_that_the_statement_moves_takes_over_nothing(
     model.create("d.a")
     model.rename(("d.a", "d.u1"), (name, "d.a"), ("d.u1", name))
     assert model.held == {"d.b": Held((1,)), "d.a": Held((2,))}, "nothing is overwritten"
-    assert list(model.targets.named("d.b").spec.sources) == ["d.a"]
-    assert model.targets.named("d.a").spec.sources["d.a"].gone
+    assert list(model.targets.now.targets["d.b"].spec.sources) == ["d.a"]
+    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
     error = model.stopped[new]
     assert isinstance(error, ContentUnknownError)
     assert (error.table, error.journal, error.offset) == (name, "b.000001", 400)
     assert error.next_step is not None
     assert f"snapshot bank --table {name}" in error.next_step
-    assert model.targets.carried() == []
+    assert model.targets.now.carried == []
     model.end()
     model.load(name)
     model.end()

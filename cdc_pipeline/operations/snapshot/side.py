@@ -178,7 +178,7 @@ class SnapshotLake(SideLake):
                 for target in targets.confirm(targets.masks.schema(schema))
             }
             for name in confirmed:
-                batch.rows.create(targets.named(name))
+                batch.rows.create(targets.now.targets[name])
             self.publish(batch, targets, created=list(confirmed))
 
     @contextmanager
@@ -189,7 +189,7 @@ class SnapshotLake(SideLake):
             yield SideBatch(self, batch, targets)
 
     def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
-        states = targets.states(created)
+        states = targets.now.states(created)
         cut = batch.publish(kind="snapshot", targets=states, source_time_us=self.state.time_us)
         self._find_leftover()
         return cut

@@ -57,7 +57,7 @@ def swap(
         )
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(
-            targets.named(name), content, before=there_before, state=before, is_whole=is_whole
+            targets.now.targets[name], content, before=there_before, state=before, is_whole=is_whole
         )
         app_id = state.app_id(name)
         batch.replace(found.target.with_state(app_id=app_id), found.content)
@@ -117,7 +117,7 @@ def given_up(
     for name, state in cut.cursor.targets.items():
         if state.origin is None or name in names or name not in cut.tables:
             continue
-        target = targets.named(name)
+        target = targets.now.targets[name]
         if not any(source in sources and not of.gone for source, of in target.spec.sources.items()):
             continue
         of = next(iter(target.spec.sources.values()))

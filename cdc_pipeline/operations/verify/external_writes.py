@@ -58,7 +58,7 @@ def describe(
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
         return change
-    target = Targets(config, cut).named(write.table)
+    target = Targets(config, cut).now.targets[write.table]
     recorded = recorded_of(target)
     sides = ComparisonSql(
         target=recorded,
@@ -129,7 +129,7 @@ def put_back(
                     next_step="verify again",
                 )
             version = cut.tables[name].table_version
-            batch.rows.restore(targets.named(name), version)
+            batch.rows.restore(targets.now.targets[name], version)
             suspension = states[name].suspended
             if suspension is not None and suspension.needs_snapshot:
                 # The table now holds the cut's rows, so that it can be caught up from its position.

@@ -266,7 +266,7 @@ class TableReading:
         masked = self._targets.masks.schema(schema)
         renamed = {
             there: here
-            for here, there in self._targets.named(self._name)
+            for here, there in self._targets.now.targets[self._name]
             .spec.sources[self._source_table]
             .names
         }

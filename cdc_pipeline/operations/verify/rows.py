@@ -55,7 +55,7 @@ class SourceRows:
     @property
     def target(self) -> Target:
         """As known now: with a rescue column once a value needed it."""
-        return self._targets.named(self._name)
+        return self._targets.now.targets[self._name]
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
         """Inserts of the source table as the target stages them; None if none is left.

@@ -234,7 +234,7 @@ class CatchUp:
         if version is None:
             return
         batch = AdminBatch(self._context, cut=self._cut, cursor=self._cursor)
-        batch.rows.restore(Targets(self._config, self._cut).named(name), version)
+        batch.rows.restore(Targets(self._config, self._cut).now.targets[name], version)
         text = f"restored to version {version}: what came after it is read again"
         cut = batch.publish(
             kind="catch_up", notes=[Note(kind=_TAKEN_BACK_NOTE, text=text, table=name)]
@@ -394,7 +394,7 @@ class _CatchUpCommitter(Committer):
             offset=own.start.offset,
             table=self._name,
         )
-        targets = self._session.targets.states(created)
+        targets = self._session.targets.now.states(created)
         self._left = None if is_caught_up else self._still_suspended()
         targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
         after = self._of_source.model_copy(update={"batch_number": number, "targets": targets})

@@ -102,8 +102,8 @@ class Committer:
             batch_number=number,
             epoch=session.epoch,
             open_xa=session.parking.durable(),
-            targets=session.targets.states(created),
-            shadows=session.targets.shadow_texts(),
+            targets=session.targets.now.states(created),
+            shadows=session.targets.now.shadow_texts(),
         )
         return BatchExtent(interval, cursor, session.place.source_time_us)
 

@@ -231,12 +231,12 @@ class Drain:
         for change in decision.changes:
             if change.is_carried:
                 continue
-            target = targets.named(change.known.name)
+            target = targets.now.targets[change.known.name]
             if change.replaces:
                 stager.create(target)
             else:
                 stager.change(target, change)
-        for target in targets.carried():
+        for target in targets.now.carried:
             stager.carry(target)
         if decision.ignored:
             left = any(targets.is_suspended(*table) for table in decision.statement.tables)

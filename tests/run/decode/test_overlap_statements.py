@@ -45,4 +45,4 @@ def test_k7_another_type_than_the_target_has_is_refused(model: Names) -> None:
 def test_k7_k28_a_rename_that_was_applied_suspends_nothing(model: Names) -> None:
     decision = again(model, "RENAME TABLE d.b TO d.c")
     assert model.targets.decided(decision, may_carry=False) == []
-    assert model.targets.carried() == []
+    assert model.targets.now.carried == []
