@@ -54,7 +54,7 @@ nightly: test-machine ## new examples for the tests of properties, and whole env
 .PHONY: test-machine
 test-machine: setup
 	@$(BIN)/python -m tests.servers.install mysql mariadb browser
-	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
+	@$(BIN)/python -m cdc_pipeline.sink.spark --with s3
 	@# compiles the decoder, or each worker would
 	@$(BIN)/python -m cdc_pipeline.cli binlog --format jsonl cdc_pipeline/demo/shop/journals >/dev/null
 
@@ -113,5 +113,5 @@ $(VENV)/.complete: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
+	@$(BIN)/python -m cdc_pipeline.sink.spark
 	@touch $@

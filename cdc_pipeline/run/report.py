@@ -12,6 +12,7 @@ from cdc_pipeline.lake.long_operations import OperationStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Place, ResumePlace, Suspension
 from cdc_pipeline.position.failback import Consumer, consumers_of, oldest
+from cdc_pipeline.text.wording import count_of
 
 
 def needed_position(cursor: CursorState | None) -> Consumer | None:
@@ -115,6 +116,13 @@ class ParallelReport(FrozenModel):
     batches: int = 0
     one_after_the_other: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        why = f": {'; '.join(self.one_after_the_other)}" if self.one_after_the_other else ""
+        if not self.tasks:
+            return f"the driver{why}"
+        rest = f"{self.bytes_sequential:,} bytes by the driver"
+        return f"executors, in {count_of(self.tasks, 'task')}; {rest}{why}"
+
 
 class CaptureReport(FrozenModel):
     source: str
@@ -143,7 +151,7 @@ class CaptureReport(FrozenModel):
     read_up_to: ResumePlace | None = None
     applied_up_to: ResumePlace | None = None  # what is committed: where the next run resumes
     oldest_needed: Consumer | None = None
-    parallel: ParallelReport | None = None  # what executors read; None: they were not asked to
+    parallel: ParallelReport | None = None  # who decoded; None: there was nothing to
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False

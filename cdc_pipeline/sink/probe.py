@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -27,12 +26,14 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.spark.own_session import delta_version
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.text.server_messages import said_by
 
 SCRATCH_PREFIX: Final = "doctor-"
 _ROWS: Final = 1000
+_JAVA_VERSION: Final = "SELECT java_method('java.lang.System', 'getProperty', 'java.version')"
 _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.sshfs", "glusterfs", "ceph"}
 )
@@ -149,15 +150,15 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
     context: Any = SparkContext
     # one session is shared by all of a process
     is_of_others = context._active_spark_context is not None
-    provider = SparkProvider.from_config(config)
+    provider = SparkProvider.from_config(config, is_patient=False)
     began_s = time.monotonic()
     session: Any = provider.session()
     try:
         start_s = time.monotonic() - began_s
         versions = {
             "Spark": str(session.version),
-            "Delta": metadata.version("delta-spark"),
-            "Java": str(session.sparkContext._jvm.java.lang.System.getProperty("java.version")),
+            "Delta": delta_version(session),
+            "Java": str(session.sql(_JAVA_VERSION).first()[0]),
         }
         write_s, read_s = probe_delta(session, paths)
     finally:

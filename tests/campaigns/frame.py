@@ -78,8 +78,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "mysql": ("tests.servers.install", "mysql"),
         "mariadb": ("tests.servers.install", "mariadb"),
-        "jars": ("cdc_pipeline.sink.spark.jars",),
-        "S3 jars": ("cdc_pipeline.sink.spark.jars", "--with", "s3"),
+        "jars": ("cdc_pipeline.sink.spark",),
+        "S3 jars": ("cdc_pipeline.sink.spark", "--with", "s3"),
         "S3 server": ("tests.servers.install", "s3"),
         "C compiler": ("tests.campaigns.disk.disk",),
     }

@@ -92,6 +92,7 @@ def test_k20_our_settings_win_over_every_other() -> None:
 
     class Session:
         conf = SimpleNamespace(set=found.__setitem__)
+        sparkContext = SimpleNamespace(setLocalProperty=lambda *_: None)  # noqa: N815 - Spark's
 
         def newSession(self) -> Session:  # noqa: N802 - Spark's name
             return self

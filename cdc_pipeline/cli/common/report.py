@@ -35,6 +35,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
             "recovered", f"batch {report.recovered_batch} of an earlier run was finished first"
         )
     rows.add_row("batches", f"{report.batches:,}")
+    if report.parallel is not None:
+        rows.add_row("decoded by", str(report.parallel))
     rows.add_row(
         "time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
     )

@@ -15,6 +15,7 @@ from cdc_pipeline.operations.doctor.context import Context, checks
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.run.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
+from cdc_pipeline.sink.spark.cluster import memory_bytes
 from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home, java_version
 from cdc_pipeline.text.wording import size
@@ -24,7 +25,6 @@ _PYTHON: Final = (3, 11)
 _PIN: Final = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)(?!.*extra)")
 _SPARK: Final = frozenset({"pyspark", "delta-spark"})
 _TEMPORARY_BYTES: Final = 1 << 30
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def _python(_context: Context) -> Iterator[Verdict]:
@@ -98,7 +98,7 @@ def not_complete(jar_set: str) -> Iterator[Verdict]:
             f"{title} are not complete in the cache; the first run that writes downloads them",
             expected="all of them, with the checksums that the package lists",
             got="some are missing or damaged",
-            mend=f"python -m cdc_pipeline.sink.spark.jars{with_set}",
+            mend=f"python -m cdc_pipeline.sink.spark{with_set}",
         )
     else:
         yield ok(f"{title}: {len(jars)}, checksums right")
@@ -137,12 +137,6 @@ def _memory(context: Context) -> Iterator[Verdict]:
         )
     else:
         yield ok(f"{got}; a run takes up to {size(wanted)}")
-
-
-def memory_bytes(text: str) -> int:
-    """Of a JVM memory setting such as ``2g``; 0 if it is none."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
-    return int(match[1]) * _UNITS[match[2]] if match else 0
 
 
 def _memory_bytes() -> tuple[int, int]:

@@ -309,7 +309,7 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     if report.cursor is not None:
-        recorder.record_observations(report.cursor)
+        recorder.record_observations(report.cursor, decoded_by=str(report.parallel or ""))
     context.log.info(f"{report.outcome}: {report.reason}")
 
 

@@ -44,12 +44,15 @@ class RunObservation:
     cursor: CursorState
     lag_s: float | None
     headroom_s: float | None
+    decoded_by: str = ""
 
     def metadata(self) -> Metadata:
         entries: Metadata = {"checked_up_to": dg.MetadataValue.text(str(self.cursor.position))}
         if self.cursor.timestamp_s > 0:
             at = datetime.fromtimestamp(self.cursor.timestamp_s, tz=UTC)
             entries["source_time"] = dg.MetadataValue.timestamp(at)
+        if self.decoded_by:
+            entries["decoded_by"] = dg.MetadataValue.text(self.decoded_by)
         if self.lag_s is not None:
             entries["lag_seconds"] = dg.MetadataValue.float(round(self.lag_s, 3))
         return entries | self._headroom()
@@ -64,7 +67,12 @@ class RunObservation:
 
 
 def observation_of(
-    config: PipelineConfig, cursor: CursorState, *, plan: CapturePlan | None, planned_at_s: float
+    config: PipelineConfig,
+    cursor: CursorState,
+    *,
+    plan: CapturePlan | None,
+    planned_at_s: float,
+    decoded_by: str = "",
 ) -> RunObservation:
     """Asks a live server how long it keeps its log.
 
@@ -76,7 +84,7 @@ def observation_of(
         lag_s = max(0.0, time.time() - planned_at_s)
     elif cursor.timestamp_s > 0:
         lag_s = max(0.0, time.time() - cursor.timestamp_s)
-    return RunObservation(cursor, lag_s, _headroom_s(config, cursor))
+    return RunObservation(cursor, lag_s, _headroom_s(config, cursor), decoded_by)
 
 
 def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:

@@ -111,7 +111,9 @@ class MaterializationRecorder(RunObserver):
             )
         )
 
-    def record_observations(self, cursor: CursorState, *, run_fails: bool = False) -> None:
+    def record_observations(
+        self, cursor: CursorState, *, decoded_by: str = "", run_fails: bool = False
+    ) -> None:
         """Log what a run leaves at its end: the check of each table that is suspended, that
         follows again, or that was selected with its checks; and its observation on the assets.
 
@@ -119,7 +121,11 @@ class MaterializationRecorder(RunObserver):
         so those that follow get one.
         """
         observation = observation_of(
-            self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s
+            self._config,
+            cursor,
+            plan=self._plan,
+            planned_at_s=self._planned_at_s,
+            decoded_by=decoded_by,
         )
         selected = run_fails and self._context.has_assets_def
         wanted = self._context.selected_asset_keys if selected else frozenset()

@@ -165,13 +165,14 @@ def _read(
 ) -> tuple[RunState, ParallelReport | None]:
     if resolved.start.order == resolved.end.order:
         return hold_start(context, state, resolved, source=source), None
-    parallel = parallel or division(context.config, bytes_expected=resolved.plan.bytes_between)
-    if parallel is None:
-        return read_in_sequence(context, state, resolved, source=source), None
+    divided = parallel or division(context.config, bytes_expected=resolved.plan.bytes_between)
+    if isinstance(divided, str):
+        state = read_in_sequence(context, state, resolved, source=source)
+        return state, ParallelReport(one_after_the_other=(divided,))
     # Late: other runs need none of it.
     from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
 
-    return read_in_parallel(context, state, resolved, source=source, parallel=parallel)
+    return read_in_parallel(context, state, resolved, source=source, parallel=divided)
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:

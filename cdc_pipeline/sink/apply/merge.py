@@ -18,7 +18,6 @@ Rules:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -179,9 +178,6 @@ def apply_target(
         return replace(done, engine=PLAIN)
     engine_used = SPARK
     spark = session_of()
-    # Jobs queue up within a pool. Each merging thread has its own, so a small table never waits
-    # for a large one.
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = new_session(spark)
     note = commit_note(target.app_id, record.batch_number)
     session.conf.set(_NOTE, note)

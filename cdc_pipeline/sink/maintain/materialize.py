@@ -35,7 +35,7 @@ from cdc_pipeline.sink.delta.log import (
 )
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.read.cuts import check_readable, paths_of
-from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.read.read import old_frame
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
 from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 
@@ -129,8 +129,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         if there.app_id != _app_id(copy, cut, name):
             raise _in_the_way(f"{path} holds another table", name)
         return there.version
-    with old_commits_readable(spark):
-        frame = table_frame(spark, paths.table(name), version=cut.tables[name].table_version)
+    frame = old_frame(spark, paths.table(name), cut.tables[name].table_version)
     properties = {
         SOURCE_PROPERTY: paths.source,
         TABLE_PROPERTY: name,

@@ -32,6 +32,10 @@ from cdc_pipeline.text.server_messages import said_by
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REFUSED: Final = {
+    "[INVALID_NON_DETERMINISTIC_EXPRESSIONS]": "Spark: the expression is not deterministic",
+    "[UNSUPPORTED_SUBQUERY_EXPRESSION": "Spark: the expression contains a query",
+}
 _UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
 
 
@@ -175,17 +179,14 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
     for setting, expression in asked:
         got = ""
         try:
-            plan = (
-                session.sql(f"SELECT {expression} AS v FROM (SELECT {listing})")
-                ._jdf.queryExecution()
-                .analyzed()
-            )
-            if not plan.deterministic():
-                got = "Spark: the expression is not deterministic"
-            elif plan.subqueriesAll().nonEmpty():
-                got = "Spark: the expression contains a query"
+            # A join refuses what is not deterministic, a function of arrays what is a query.
+            _ = session.sql(
+                f"SELECT 1 FROM (SELECT {listing}) JOIN (SELECT 1 AS _cdc_one) "
+                f"ON exists(array(1), _cdc_any -> {expression} IS NULL)"
+            ).schema
         except Exception as error:
             got = said_by(error)
+            got = next((said for name, said in _REFUSED.items() if name in got), got)
         if got:
             raise ConfigError(
                 f"an expression of target {target.table} cannot be used",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
@@ -25,6 +26,7 @@ from cdc_pipeline.sink.read.cuts import (
     source_of,
     version_in,
 )
+from cdc_pipeline.sink.spark.own_session import is_remote
 from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -53,8 +55,17 @@ def read(
     cut = find_cut(paths, as_of)
     version = version_in(cut, table, allow_suspended=allow_suspended)
     check_readable(paths, cut, table)
+    return old_frame(spark, paths.table(table), version)
+
+
+def old_frame(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """As of a version that may have been committed longer ago than the table's retention."""
     with old_commits_readable(spark):
-        return table_frame(spark, paths.table(table), version=version)
+        frame = table_frame(spark, path, version=version)
+        if is_remote(spark):  # which resolves a frame at each use of it, but a view now
+            frame.createOrReplaceTempView(view := f"cdc_{uuid4().hex}")
+            frame = spark.table(view)
+        return frame
 
 
 @contextmanager

@@ -279,13 +279,11 @@ def _map_columns(session: SparkSession, path: Path) -> None:
 
 
 def _with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
-    from pyspark.sql import functions
-
     columns = []
     for name in rows.columns:
         comment = comments.get(name.lower())
         described = {} if comment is None else {"comment": comment}
-        columns.append(functions.col(quoted(name)).alias(name, metadata=described))
+        columns.append(rows[quoted(name)].alias(name, metadata=described))
     return rows.select(*columns)
 
 

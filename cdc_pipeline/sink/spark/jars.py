@@ -16,8 +16,7 @@ Rules:
 - Hadoop's connectors match the Hadoop that pyspark ships. The one for S3 depends on a bundle of
   every service of its SDK (600 MB); here it gets only the modules that it uses (19 MB).
 
-``python -m cdc_pipeline.sink.spark.jars [--with s3|azure|gcs]`` fetches, and makes the archive of
-classes (`class_archive`).
+``python -m cdc_pipeline.sink.spark [--with s3|azure|gcs]`` fetches them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.errors import CdcError, RuntimeSetupError
+from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.sink.spark.java import cache_folder, find_java_home
 
 _log = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ JAR_SETS: Final = {
 
 _FETCH_TIMEOUT_S: Final = 900
 _NEXT_STEP: Final = (
-    "check the network and run `python -m cdc_pipeline.sink.spark.jars` again; if a mirror is "
+    "check the network and run `python -m cdc_pipeline.sink.spark` again; if a mirror is "
     "needed, put it into ~/.m2/settings.xml or name an Ivy settings file in "
     f"{IVY_SETTINGS_VARIABLE}"
 )
@@ -296,7 +295,7 @@ def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
         got=got,
         next_step="find out which mirror serves this file, that of the Maven settings or the "
         f"one that {IVY_SETTINGS_VARIABLE} names; remove it and run `python -m "
-        "cdc_pipeline.sink.spark.jars` again",
+        "cdc_pipeline.sink.spark` again",
     )
 
 
@@ -312,42 +311,3 @@ def _spark_artifacts() -> set[str]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _main(arguments: list[str]) -> int:
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="python -m cdc_pipeline.sink.spark.jars", description="Download the jars for Spark."
-    )
-    parser.add_argument(
-        "--with",
-        dest="sets",
-        action="append",
-        default=[],
-        choices=sorted(set(JAR_SETS) - {DELTA}),
-        help="also download those for lakes in this kind of object store",
-    )
-    for name in (DELTA, *parser.parse_args(arguments).sets):
-        wanted = JAR_SETS[name]
-        print(f"{wanted.title} ({wanted.coordinates}) in {jar_folder(name)} ...", flush=True)  # noqa: T201 - a command
-        try:
-            jars = fetch_jars(name)
-        except CdcError as error:
-            print(error, file=sys.stderr)  # noqa: T201
-            return 1
-        size_mib = sum(jar.stat().st_size for jar in jars) / (1 << 20)
-        print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
-    from cdc_pipeline.sink.spark.class_archive import make_archive
-
-    said = (
-        "archived for a quick start"
-        if make_archive()
-        else "not archived, because this Java cannot; sessions start more slowly"
-    )
-    print(f"Spark's classes: {said}")  # noqa: T201
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(_main(sys.argv[1:]))

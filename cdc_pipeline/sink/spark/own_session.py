@@ -5,9 +5,10 @@ Rules:
   never calls it.
 - The session is the user's: it is neither changed nor stopped. A run works in sessions beside it,
   which share its Spark context and have settings of their own (K20).
-- What those cannot set, the session must have: a driver JVM in this process, for commits that
-  Delta's Python functions do not offer, Delta of the version that this package was built with, and
-  its SQL extension and catalog. What is missing is reported before anything is written.
+- What those cannot set, the session must have: Delta of the version that this package was built
+  with, and its SQL extension and catalog. What is missing is reported before anything is written.
+- It is classic or of Spark Connect, so all questions are SQL or settings; what asks the JVM of a
+  classic one asks `is_remote` first.
 
 Whoever may write the configuration decides which code runs, by `session` as by `settings` (jars)
 and by ``jobs/definitions.py``; so this adds no authority.
@@ -79,19 +80,10 @@ def _check(session: Any, path: str) -> None:
     import pyspark
     from pyspark.sql import SparkSession
 
-    kind = type(session)
-    if kind.__module__.startswith("pyspark.sql.connect"):
+    if not isinstance(session, SparkSession) and not is_remote(session):
         raise _lacks(
-            path,
-            "a session of Spark Connect cannot commit batches",
-            expected="a classic session, whose driver runs in this process: commits go through "
-            "Delta's log in the driver's JVM, which Spark Connect does not give access to",
-            got=f"{kind.__module__}.{kind.__name__}",
-            next_step="run cdc_pipeline where the driver runs (a job of the cluster, or "
-            "spark-submit), and build the session there without remote()",
+            path, "it returned no SparkSession", expected="a SparkSession", got=type(session)
         )
-    if not isinstance(session, SparkSession):
-        raise _lacks(path, "it returned no SparkSession", expected="a SparkSession", got=kind)
     if _minor(session.version) != _minor(pyspark.__version__):
         raise _lacks(
             path,
@@ -106,7 +98,7 @@ def _check(session: Any, path: str) -> None:
         value = session.conf.get(name, None) or ""
         if wanted not in value.split(","):
             raise _lacks(path, f"its session lacks {name}", expected=wanted, got=value or "not set")
-    delta = _delta_version(session)
+    delta = delta_version(session)
     if _minor(delta) != _minor(DELTA_VERSION):
         raise _lacks(
             path,
@@ -116,10 +108,18 @@ def _check(session: Any, path: str) -> None:
         )
 
 
-def _delta_version(session: Any) -> str:
+def is_remote(session: Any) -> bool:
+    """Whether it is of Spark Connect: without a JVM in this process."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def delta_version(session: Any) -> str:
+    """Of the session's Spark; "" if it has no Delta of `io.delta`."""
+    from pyspark.errors import AnalysisException
+
     try:
-        return str(getattr(session._jvm.io.delta, "package").VERSION())  # noqa: B009 - Scala's
-    except TypeError:  # py4j takes what is no class for a package, which cannot be called
+        return str(session.sql("SELECT java_method('io.delta.package', 'VERSION')").first()[0])
+    except AnalysisException:
         return ""
 
 
@@ -127,13 +127,11 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _lacks(
-    path: str, what: str, *, expected: str, got: object, next_step: str = _NEXT_STEP
-) -> RuntimeSetupError:
+def _lacks(path: str, what: str, *, expected: str, got: object) -> RuntimeSetupError:
     return RuntimeSetupError(
         f"{path} cannot be used: {what}",
         setting=SETTING,
         expected=expected,
         got=got,
-        next_step=next_step,
+        next_step=_NEXT_STEP,
     )

@@ -6,7 +6,8 @@ Rules:
   every session, and every session besides the first one is made by `new_session` (K20).
 - A session that already runs in this process, such as a notebook's, stays as it is: ours is created
   beside it. So does one that the user's own function returns (`own_session`), whose settings hold
-  beside `SQL_SETTINGS`. Only Hadoop's settings for the lake's object store join its Spark's.
+  beside `SQL_SETTINGS`. Only Hadoop's settings for the lake's object store join its Spark's, and
+  not those of a server of Spark Connect, which has its own.
 - SPARK_HOME is used if its Spark is of pyspark's version, and refused otherwise: it was set on
   purpose.
 - Settings that may be secret are never in the JVM's arguments: they are passed once it runs (K26:
@@ -20,13 +21,14 @@ Rules:
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
-import socket
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,9 +42,10 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_storage
 from cdc_pipeline.sink.spark import class_archive
+from cdc_pipeline.sink.spark.cluster import check_executors, check_master
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home
-from cdc_pipeline.sink.spark.own_session import users_session
+from cdc_pipeline.sink.spark.own_session import is_remote, users_session
 from cdc_pipeline.text.hide import hide
 
 if TYPE_CHECKING:
@@ -77,38 +80,59 @@ _URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
 
 
 class SparkProvider:
-    def __init__(self, config: SparkConfig, storage: SparkStorage | None = None) -> None:
+    """Its session; one that has no executors yet is used with a warning only if `is_patient`."""
+
+    def __init__(
+        self, config: SparkConfig, storage: SparkStorage | None = None, *, is_patient: bool = True
+    ) -> None:
         self._config = config
         self._storage = storage
+        self._is_patient = is_patient
         self._session: Any = None
+        self._refusal: RuntimeSetupError | None = None
         self._is_guest = False
         self._guard = threading.Lock()
         self._warehouse: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def from_config(cls, config: SinkConfig) -> SparkProvider:
+    def from_config(cls, config: SinkConfig, *, is_patient: bool = True) -> SparkProvider:
         lake = opened(config.lake_path)
-        return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
+        storage = spark_storage(lake) if is_object(lake) else None
+        return cls(config.spark, storage, is_patient=is_patient)
 
     @property
     def started(self) -> bool:
         return self._session is not None
 
     def session(self) -> SparkSession:
-        """Raises RuntimeSetupError: no Java, no jars, or Spark does not start."""
+        """Raises RuntimeSetupError: no Java, jars or executors, or Spark does not start."""
         with self._guard:
             if _forget_dead_jvm():
                 self._session = None
+            if self._refusal is not None:
+                raise self._refusal
             if self._session is None:
-                self._session = self._start()
+                self._session = self._with_executors(self._start())
             session: SparkSession = self._session
             return session
+
+    def _with_executors(self, session: Any) -> Any:
+        try:
+            check_executors(session, is_patient=self._is_patient)
+        except RuntimeSetupError as error:
+            self._refusal = error  # each table would wait for them
+            if not self._is_guest:
+                _end_jvm(session)
+            raise
+        return session
 
     def cancel(self) -> None:
         """Their callers may no longer write. May be called from any thread."""
         session = self._session
-        if session is not None:
-            with suppress(Exception):  # a JVM that is shutting down has nothing to cancel
+        with suppress(Exception):  # a JVM that is shutting down has nothing to cancel
+            if session is not None and is_remote(session):
+                _clones.interrupt()
+            elif session is not None:
                 session.sparkContext.cancelAllJobs()
 
     def stop(self) -> None:
@@ -118,6 +142,7 @@ class SparkProvider:
                 if not _forget_dead_jvm() and not self._is_guest:
                     self._session.stop()
                 self._session = None
+                _clones.release()
             if self._warehouse is not None:
                 self._warehouse.cleanup()
                 self._warehouse = None
@@ -130,8 +155,9 @@ class SparkProvider:
         if self._config.session is not None:
             self._is_guest = True
             users = users_session(self._config.session)
-            _pass_to_hadoop(users, _hadoop_settings(self._storage))
-            _check_store(users, self._storage)
+            if not is_remote(users):
+                _pass_to_hadoop(users, _hadoop_settings(self._storage))
+                _check_store(users, self._storage)
             return new_session(users)
         self._is_guest = context._active_spark_context is not None
         if not self._is_guest:
@@ -161,7 +187,7 @@ class SparkProvider:
                     error, hidden=[text for name, text in settings.items() if is_secret(name, text)]
                 ),
                 next_step="correct what is named here, or JAVA_HOME, then run "
-                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark.jars` downloads "
+                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark` downloads "
                 "Spark's jars again",
             ) from None
         _check_store(session, self._storage)
@@ -171,12 +197,57 @@ class SparkProvider:
         return session
 
 
+class _Clones:
+    """The sessions of Spark Connect that this process has made. A server keeps the state of each
+    for an hour, unless it is released.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._clients: list[tuple[weakref.ref[Any], Any]] = []
+
+    def add(self, session: Any) -> Any:
+        """A copy of a session, with its settings."""
+        self.release()
+        clone = session.cloneSession()
+        with self._guard:
+            self._clients.append((weakref.ref(clone), clone.client))
+        return clone
+
+    def interrupt(self) -> None:
+        with self._guard:
+            clients = [client for _, client in self._clients]
+        for client in clients:
+            client.interrupt_all()
+
+    def release(self) -> None:
+        """Those that are not used any more."""
+        with self._guard:
+            unused = [client for session, client in self._clients if session() is None]
+            self._clients = [entry for entry in self._clients if entry[0]() is not None]
+        for client in unused:
+            client.set_retry_policies([])  # a server that is gone has released it
+            with suppress(Exception):
+                client.release_session()
+            client.close()
+            atexit.unregister(client._on_exit)  # which would keep it
+
+
+_clones = _Clones()
+
+
 def new_session(session: SparkSession) -> SparkSession:
-    """With settings and views of its own. Earlier sessions that are not used any more are freed
+    """With settings and views of its own, and of a classic one with the thread's own queue of jobs:
+    a small table never waits for a large one. Earlier sessions that are not used any more are freed
     from time to time, with their plans.
     """
     free_spark_objects()
-    new = session.newSession()
+    if is_remote(session):
+        new: SparkSession = _clones.add(session)
+    else:
+        pool = threading.current_thread().name
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        new = session.newSession()
     _set_sql(new)
     return new
 
@@ -376,40 +447,3 @@ def session_settings(
         **jars,
         **SQL_SETTINGS,
     }
-
-
-_STANDALONE: Final = "spark://"
-_HADOOP_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-_CONNECT_S: Final = 10.0
-
-
-def check_master(master: str) -> None:
-    """Connect to a master of a standalone cluster; look for YARN's settings; pass other kinds.
-    Raises RuntimeSetupError: no master answers, or YARN's settings are not named.
-    """
-    if master == "yarn" and not any(os.environ.get(name) for name in _HADOOP_VARIABLES):
-        raise RuntimeSetupError(
-            "YARN cannot be found",
-            setting="sink.spark.master",
-            expected=f"{' or '.join(_HADOOP_VARIABLES)}, the folder of the cluster's settings",
-            got="neither is set",
-            next_step='export HADOOP_CONF_DIR="/etc/hadoop/conf", or where the cluster\'s settings '
-            "are",
-        )
-    if not master.startswith(_STANDALONE):
-        return
-    refusals = []
-    for address in master.removeprefix(_STANDALONE).split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
-                return
-        except (OSError, OverflowError) as error:
-            refusals.append(f"{address}: {getattr(error, 'strerror', None) or error}")
-    raise RuntimeSetupError(
-        "no Spark master answers",
-        setting="sink.spark.master",
-        expected="a Spark master that this machine can connect to",
-        got=", ".join(refusals),
-        next_step="correct sink.spark.master, or start the master; local[*] merges on this machine",
-    )

@@ -54,7 +54,7 @@ from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, exact
 from cdc_pipeline.sink.modes.shape import shaped_view
-from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.read.read import old_frame
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
 
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ def _from_files(session: SparkSession, sides: ComparisonSql, files: Sequence[Pat
 
 
 def _from_table(session: SparkSession, sides: ComparisonSql, version: int, view: str) -> str:
-    with old_commits_readable(session):
-        frame = table_frame(session, sides.path, version=version)
+    frame = old_frame(session, sides.path, version)
     frame.createOrReplaceTempView(view)
     of_shard = _of_shard(sides)
     if MODES[sides.target.spec.mode].rows_are_changes:

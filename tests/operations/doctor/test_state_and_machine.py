@@ -14,11 +14,11 @@ from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import QuarantineCount
 from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
-from cdc_pipeline.operations.doctor.local import memory_bytes
 from cdc_pipeline.position.cursor import CursorEntry, CursorState, MemoryCursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX
+from cdc_pipeline.sink.spark.cluster import memory_bytes
 from cdc_pipeline.text.wording import duration, size
 from tests.operations.doctor.helpers import diagnosis, is_fine, only, pipeline, troubles
 from tests.support.fake_capture import cursor, cut, write_cut
@@ -150,7 +150,7 @@ def test_what_this_machine_lacks_is_told(
         "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning",
         "disk": "error",
     }  # fmt: skip
-    assert only(found, "jars").mend == "python -m cdc_pipeline.sink.spark.jars"
+    assert only(found, "jars").mend == "python -m cdc_pipeline.sink.spark"
     assert not (tmp_path / "cache").exists()
 
 

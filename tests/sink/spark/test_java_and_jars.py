@@ -108,7 +108,7 @@ def test_k26_a_jar_that_was_replaced_in_the_cache_is_not_used(own_cache: Path) -
     for wanted in (jars.jar_paths, jars.fetch_jars):
         with pytest.raises(RuntimeSetupError, match="cannot be downloaded") as caught:
             wanted()
-        assert "cdc_pipeline.sink.spark.jars" in str(caught.value.next_step)
+        assert "cdc_pipeline.sink.spark`" in str(caught.value.next_step)
     assert not list(own_cache.parent.glob(".fetch-*"))
     jar.write_bytes(content)
     assert jars.jar_paths()

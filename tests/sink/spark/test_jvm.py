@@ -3,6 +3,11 @@ when it dies."""
 
 from __future__ import annotations
 
+import io
+import json
+import threading
+import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,8 @@ from cdc_pipeline.config.spark_config import is_secret
 from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
-from cdc_pipeline.sink.spark import class_archive
+from cdc_pipeline.sink.spark import class_archive, cluster
+from cdc_pipeline.sink.spark.__main__ import make_archive
 from cdc_pipeline.sink.spark.session import (
     CODE_CACHE_MB,
     SparkProvider,
@@ -139,7 +145,7 @@ def test_a_lake_in_a_store_after_one_in_a_folder_gets_a_jvm_with_the_stores_clas
 
 
 def _die_and_go_on() -> None:
-    archive = class_archive.make_archive()  # `make setup` has made it
+    archive = make_archive()  # `make setup` has made it
     assert archive is not None
     config = SparkConfig(master="local[1]", driver_memory="512m", settings=SECRETS)
     bad = config.model_copy(update={"settings": {**SECRETS, "spark.scheduler.mode": "NONSENSE"}})
@@ -207,3 +213,66 @@ def test_jars_of_the_configuration_join_deltas() -> None:
     assert "io.delta_delta-spark" in cluster["spark.jars"]
     assert cluster["spark.jars"].endswith(",/own/b.jar")
     assert "SharedArchiveFile" not in cluster["spark.driver.extraJavaOptions"]
+
+
+class _Starved:
+    """A session whose jobs wait."""
+
+    def __init__(self, master: str, memory: str) -> None:
+        self.conf = {"spark.master": master, "spark.executor.memory": memory}
+        self.interrupted: list[str] = []
+
+    def addTag(self, tag: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def interruptTag(self, tag: str) -> None:  # noqa: N802
+        self.interrupted.append(tag)
+
+    def range(self, _end: int) -> Any:
+        threading.Event().wait(2)
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("workers", "told", "raises"),
+    [
+        ([], "the master has no workers", True),
+        ([(4, 1024)] * 2, "2 workers with 1.0 GiB and 4 cores; 8 cores free", True),
+        ([(4, 8192)], "1 worker with 8.0 GiB and 4 cores; 4 cores free", False),
+        (None, "unknown: the cluster manager's own page shows what it has", False),
+    ],
+)
+def test_k22_a_cluster_that_gives_no_executors_is_told(
+    workers: list[tuple[int, int]] | None,
+    told: str,
+    raises: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A run waits for what is only busy; `doctor` never does."""
+    answer = {
+        "status": "ALIVE",
+        "workers": [
+            {"state": "ALIVE", "cores": cores, "coresfree": cores, "memory": memory}
+            for cores, memory in workers or ()
+        ],
+    }
+
+    def page(url: str, timeout: float) -> Any:
+        assert url == "http://there:8080/json/"
+        if workers is None:
+            raise OSError
+        return io.StringIO(json.dumps(answer))
+
+    monkeypatch.setattr(cluster, "_EXECUTORS_S", 0.05)
+    monkeypatch.setattr(urllib.request, "urlopen", page)
+    session = _Starved("spark://there:7077", "2g")
+    with pytest.raises(RuntimeSetupError, match="no executors after") as refused:
+        cluster.check_executors(session, is_patient=False)
+    assert refused.value.got == told
+    assert "2g of memory and 1 core each" in str(refused.value.expected)
+    assert session.interrupted
+    with pytest.raises(RuntimeSetupError) if raises else nullcontext():
+        cluster.check_executors(session)
+    assert raises != (told in caplog.text)
+    cluster.check_executors(_Starved("local[4]", "2g"), is_patient=False)

@@ -96,7 +96,6 @@ def test_a_session_without_delta_is_refused() -> None:
         (f"{PATH}:no_function", "is not a function"),
         (f"{PATH}:that_fails", "did not return a Spark session"),
         (f"{PATH}:of_another_kind", "it returned no SparkSession"),
-        (f"{PATH}:of_connect", "a session of Spark Connect cannot commit batches"),
     ],
 )
 def test_what_is_no_session_is_told_by_name(path: str, what: str) -> None:

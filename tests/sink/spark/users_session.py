@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from cdc_pipeline.sink.spark.jars import jar_paths
+from tests.sink.spark.connect_server import ADDRESS
 
 OWN = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.ansi.enabled": "false"}
 no_function = 7
@@ -35,8 +37,9 @@ def without_delta() -> SparkSession:
     return made
 
 
-def of_connect() -> object:
-    return type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+def connected() -> Any:
+    builder: Any = SparkSession.builder
+    return builder.remote(os.environ[ADDRESS]).getOrCreate()
 
 
 def of_another_kind() -> object:

@@ -15,9 +15,13 @@ class Parallel:
     wave_bytes: int = 8 << 30
 
 
-def division(config: PipelineConfig, *, bytes_expected: int) -> Parallel | None:
-    """None if the run is read in this process."""
-    if config.batch.decode == "auto":
-        is_large = bytes_expected >= config.batch.executors_bytes_min
-        return Parallel() if is_large and not config.sink.spark.is_local else None
-    return Parallel() if config.batch.decode == "executors" else None
+def division(config: PipelineConfig, *, bytes_expected: int) -> Parallel | str:
+    """Or why the run is read in this process."""
+    wanted = config.batch.decode
+    if wanted == "driver":
+        return "batch.decode is driver"
+    if wanted == "auto" and config.sink.spark.is_local:
+        return "Spark's executors are threads of this process"
+    if wanted == "auto" and bytes_expected < config.batch.executors_bytes_min:
+        return "the log to read is shorter than batch.executors_bytes_min"
+    return Parallel()

@@ -1,0 +1,40 @@
+"""Spark's own Connect server, with Delta's jars, as a daemon beside the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyspark
+
+from cdc_pipeline.sink.spark.jars import jar_paths
+from cdc_pipeline.sink.spark.java import find_java_home
+from tests.cluster.daemon import Daemon, accepts, free_port
+from tests.support.captures import SPARK
+
+ADDRESS = "TEST_CONNECT_ADDRESS"  # the variable that `users_session.connected` reads
+
+
+def connect_server(folder: Path) -> tuple[Daemon, str]:
+    port, home = free_port(), Path(pyspark.__file__).parent
+    own: dict[str, str] = SPARK["settings"]
+    settings = {
+        "spark.driver.extraClassPath": ":".join(map(str, jar_paths())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **own,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [part for item in settings.items() for part in ("--conf", "=".join(item))]
+    server = Daemon(
+        "Spark's Connect server",
+        [*command, "spark-internal"],
+        log=folder / "connect.log",
+        is_ready=lambda: accepts(port),
+        environment={"JAVA_HOME": str(find_java_home()), "SPARK_HOME": str(home)},
+        folder=folder,
+    )
+    return server, f"sc://127.0.0.1:{port}"

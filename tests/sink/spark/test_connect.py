@@ -1,0 +1,82 @@
+"""A session of Spark Connect: every command works in a Spark whose JVM is another process's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Server
+from tests.sink.spark import users_session
+from tests.sink.spark.connect_server import ADDRESS, connect_server
+from tests.support.captures import here, live
+from tests.support.comparison import lake_rows, server_rows
+from tests.support.crash_children import run_child
+from tests.support.project import ROOT
+from tests.support.workload import COLUMNS, Workload, create_tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+
+
+def test_k1_k18_every_command_in_a_session_of_spark_connect(
+    mysql_server: Server, mysql_database: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
+    server, database = mysql_server, mysql_database
+    create_tables(server, database)
+    workload = Workload(server, database, seed=5)
+    workload.run(15)
+    history = {"tables": [f"{database}.label"], "mode": "history"}
+    computed = {
+        "tables": [f"{database}.account"],
+        "computed": {"size": {"type": "int", "expression": "length(name)"}},
+    }
+    document = {
+        "name": "bank",
+        "source": live(server),
+        "tables": {"include": [f"{database}.{table}" for table in COLUMNS]},
+        "targets": [history, computed],
+        "start": here(server),
+        "schema_changes": {"incompatible": "rewrite"},
+        "sink": {
+            "lake_path": str(tmp_path / "lake"),
+            "engine": "spark",
+            "spark": {"session": f"{users_session.__name__}:connected"},
+        },
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    daemon, address = connect_server(tmp_path)
+
+    def told(commands: str) -> dict[str, object]:
+        done = run_child(
+            [str(file), str(tmp_path / "cursors"), commands],
+            environment={"PYTHONPATH": str(ROOT), ADDRESS: address},
+            folder=tmp_path,
+            module="tests.cluster.child",
+            timeout_s=900,
+        )
+        assert done.returncode == 0, done.stderr[-6000:]
+        assert "java" not in done.stderr, "no JVM of its own"
+        answers: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+        return answers
+
+    with daemon:
+        assert told("snapshot")["snapshot"] == "taken"
+        workload.run(15)
+        server.execute_all(
+            f"ALTER TABLE `{database}`.account ADD COLUMN level INT NOT NULL DEFAULT 7, "
+            "MODIFY flag INT",
+        )
+        workload.run(10)
+        workload.close()
+        answers = told("capture,verify,maintain")
+    assert answers["capture"] == "applied"
+    names = [f"{database}.{name}" for name in ("account", "label_history", "transfer")]
+    assert answers["verify"] == ["equal", names]
+    assert answers["maintain"] == [[], names]
+    for table, more in {"account": ["level"], "transfer": []}.items():
+        names = [*COLUMNS[table], *more]
+        expected = server_rows(server, database, table, names)
+        assert lake_rows(None, tmp_path / "lake", database, table, names) == expected, table
