@@ -129,10 +129,8 @@ def _offer(workers: list[dict[str, Any]] | None) -> str:
     of_each = sorted(
         {f"{size(w['memory'] << 20)} and {count_of(w['cores'], 'core')}" for w in workers}
     )
-    free = sum(worker["coresfree"] for worker in workers)
-    return (
-        f"{count_of(len(workers), 'worker')} with {', '.join(of_each[:5])}; {count_of(free, 'core')} free"
-    )
+    free = count_of(sum(worker["coresfree"] for worker in workers), "core")
+    return f"{count_of(len(workers), 'worker')} with {', '.join(of_each[:5])}; {free} free"
 
 
 def memory_bytes(text: str) -> int:
