@@ -155,7 +155,9 @@ class SparkProvider:
         if self._config.session is not None:
             self._is_guest = True
             users = users_session(self._config.session)
-            if not is_remote(users):
+            if is_remote(users):
+                _quieten(users)
+            else:
                 _pass_to_hadoop(users, _hadoop_settings(self._storage))
                 _check_store(users, self._storage)
             return new_session(users)
@@ -205,11 +207,13 @@ class _Clones:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._clients: list[tuple[weakref.ref[Any], Any]] = []
+        atexit.register(self.release, is_end=True)
 
     def add(self, session: Any) -> Any:
         """A copy of a session, with its settings."""
         self.release()
         clone = session.cloneSession()
+        atexit.unregister(clone.client._on_exit)  # which waits for a server that is gone
         with self._guard:
             self._clients.append((weakref.ref(clone), clone.client))
         return clone
@@ -220,17 +224,16 @@ class _Clones:
         for client in clients:
             client.interrupt_all()
 
-    def release(self) -> None:
-        """Those that are not used any more."""
+    def release(self, *, is_end: bool = False) -> None:
+        """Those that are not used any more; all at the end of the process."""
         with self._guard:
-            unused = [client for session, client in self._clients if session() is None]
-            self._clients = [entry for entry in self._clients if entry[0]() is not None]
-        for client in unused:
+            unused = [entry for entry in self._clients if is_end or entry[0]() is None]
+            self._clients = [entry for entry in self._clients if entry not in unused]
+        for _, client in unused:
             client.set_retry_policies([])  # a server that is gone has released it
             with suppress(Exception):
                 client.release_session()
             client.close()
-            atexit.unregister(client._on_exit)  # which would keep it
 
 
 _clones = _Clones()
@@ -280,7 +283,8 @@ def _quieten(session: SparkSession) -> None:
     """Failed queries are not printed with the values in them; the error says what is needed."""
     from pyspark.logger import PySparkLogger
 
-    session.sparkContext.setLogLevel("ERROR")
+    if not is_remote(session):
+        session.sparkContext.setLogLevel("ERROR")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
