@@ -19,7 +19,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.cli.common.progress import ProgressObserver
+from cdc_pipeline.cli.common.progress import OperationProgress, ProgressObserver
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project
 
@@ -151,6 +151,10 @@ def test_progress_counts_the_merged_tables_beside_the_seconds(
         progress.merged(2, 5)
         progress._progress.refresh()
     assert re.search(r"merged 2 of 5 tables.*0:00:0\d", stream.getvalue())
+    with OperationProgress(stream) as steps:  # of a snapshot: its seconds go on
+        steps.step("opening a view")
+        steps._progress.refresh()
+    assert re.search(r"opening a view.*0:00:0\d", stream.getvalue())
     plain = io.StringIO()
     with ProgressObserver(plain) as progress:
         progress.merged(2, 5)

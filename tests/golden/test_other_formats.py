@@ -61,16 +61,16 @@ def _is_refused(shop: MemoryShop, tmp_path: Path, act: Callable[[], object]) -> 
 
 
 FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "older cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=4)),
-    "newer cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=6)),
+    "older cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=cut["version"] - 1)),
+    "newer cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=cut["version"] + 1)),
     "field of a cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(of_next_year=1)),
     "older record": (
         f"lake/_cdc/shop/batches/{RECORD}",
-        lambda record: record.update(version=2),
+        lambda record: record.update(version=record["version"] - 1),
     ),
     "newer record": (
         f"lake/_cdc/shop/batches/{RECORD}",
-        lambda record: record.update(version=4),
+        lambda record: record.update(version=record["version"] + 1),
     ),
     "field of a record": (
         f"lake/_cdc/shop/batches/{RECORD}",

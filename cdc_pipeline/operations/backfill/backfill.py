@@ -22,6 +22,7 @@ from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
     Bound,
     GtidBoundConfig,
+    LiveSourceConfig,
     PipelineConfig,
     PositionConfig,
     Start,
@@ -39,7 +40,7 @@ from cdc_pipeline.lake.long_operations import (
     new_operation_id,
 )
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text, fill_in_parallel
+from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text, parallel_without_archive
 from cdc_pipeline.position.cursor import ResumePlace
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.lookup import search_by_time
@@ -109,6 +110,8 @@ def backfill(
             got=as_text(end),
             next_step="give such an end, or none to use the end of the log",
         )
+    if parallel is not None and archive is None and isinstance(config.source, LiveSourceConfig):
+        raise parallel_without_archive()
     side = BackfillLake(config, path=into, tables=tables, archive=archive)
     asked = {"into": side.path, "from": as_text(start), "to": as_text(end)}
 
@@ -140,11 +143,9 @@ def _fill(
     observer: RunObserver,
     run_id: str,
 ) -> BackfillReport:
-    counting, in_parallel = _CountingObserver(observer, folder), None
+    counting = _CountingObserver(observer, folder)
     lake = side.filling(state, observer=counting, run_id=run_id)
-    if parallel is not None:
-        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
-    report, done = lake.capture(), counting.done
+    report, done = lake.capture(parallel=parallel), counting.done
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
@@ -169,7 +170,7 @@ def _fill(
         tables_changed=done.tables(),
         batches=done.batches,
         capture=report,
-        parallel=in_parallel,
+        parallel=None if parallel is None else report.parallel or ParallelReport(),
     )
 
 

@@ -28,16 +28,13 @@ from cdc_pipeline.config.pipeline_config import (
     Start,
 )
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
-from cdc_pipeline.errors import ConfigError, LakeStateError, TargetSuspendedError
+from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.lake.long_operations import Operation
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, replace_file
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.side_lake import SideLake, beside
-from cdc_pipeline.run.capture.segments.division import Parallel
-from cdc_pipeline.run.capture.segments.parallel import hashed_table
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.source.live.live import replica_name
 from cdc_pipeline.targets.table_filter import TableFilter, server_names, tables_named
 from cdc_pipeline.text.table_names import split_table_name
@@ -212,23 +209,3 @@ def parallel_without_archive() -> ConfigError:
         got="a running server",
         next_step="name the directory with --archive, or omit --parallel",
     )
-
-
-def fill_in_parallel(
-    lake: SideLake, *, tables: Sequence[str], parallel: Parallel
-) -> ParallelReport:
-    """Start and end are fixed; a capture after it finds what is left. ConfigError: no archive."""
-    config = lake.config
-    if not isinstance(config.source, ArchiveSourceConfig):
-        raise parallel_without_archive()
-    refused = hashed_table(config, tables)
-    if not isinstance(config.bound, PositionConfig) or not isinstance(config.start, PositionConfig):
-        refused = "the range does not lie between two positions of the journals"
-    if refused:
-        return ParallelReport(one_after_the_other=(refused,))
-    try:
-        done = lake.capture(parallel=parallel).parallel
-    except TargetSuspendedError as error:
-        why = f"{error.what}: the rest, for the tables that continue"
-        return ParallelReport(one_after_the_other=(why,))
-    return done or ParallelReport()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -37,7 +37,7 @@ from cdc_pipeline.config.pipeline_config import (
     PositionConfig,
     Start,
 )
-from cdc_pipeline.errors import ConfigError, SnapshotError
+from cdc_pipeline.errors import ConfigError, SnapshotError, TargetSuspendedError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import (
@@ -53,7 +53,6 @@ from cdc_pipeline.operations.backfill.lake import (
     archive_of,
     as_text,
     checked_tables,
-    fill_in_parallel,
     parallel_without_archive,
 )
 from cdc_pipeline.operations.runs import DirectRuns, Runs
@@ -254,7 +253,7 @@ class _Rebuild:
         self, folder: OperationFolder, state: Operation, chosen: TableChoice, *, resumed: bool
     ) -> RebuildReport:
         if self.parallel is not None:
-            self._fill(folder, state, chosen)
+            self._fill(folder, state)
         side = SnapshotLake(self.config, folder, state, run_id=self.run_id)
         side.open()
         finish = Finish(
@@ -275,7 +274,7 @@ class _Rebuild:
         assert cut is not None
         return self._report(state, chosen, cut, resumed=resumed)
 
-    def _fill(self, folder: OperationFolder, state: Operation, chosen: TableChoice) -> None:
+    def _fill(self, folder: OperationFolder, state: Operation) -> None:
         assert self.parallel is not None
         assert self.archive is not None
         config = side_config(self.config, folder, state)
@@ -292,18 +291,15 @@ class _Rebuild:
         )
         if end.order <= reached.position.order:
             return
-        first = state.cursor
-        within = {
-            "start": PositionConfig(journal=first.journal, offset=first.offset),
-            "bound": PositionConfig(journal=end.journal, offset=end.offset),
-        }
+        bound = PositionConfig(journal=end.journal, offset=end.offset)
         lake = SideLake(
-            archive.model_copy(update=within),
+            archive.model_copy(update={"bound": bound}),
             begin=reached,
             observer=RunObserver(),
             run_id=self.run_id,
         )
-        self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self.parallel)
+        with suppress(TargetSuspendedError):  # the next capture says so
+            self._in_parallel = lake.capture(parallel=self.parallel).parallel
 
     def _check(self, folder: OperationFolder, side: SnapshotLake, chosen: TableChoice) -> None:
         """Remove the rebuild and raise SnapshotError if a table is not whole."""
@@ -365,7 +361,7 @@ class _Rebuild:
             end=end,
             resumed=resumed,
             notes=cut.notes,
-            parallel=self._in_parallel,
+            parallel=None if self.parallel is None else self._in_parallel or ParallelReport(),
         )
 
 

@@ -5,8 +5,7 @@ that. A load is killed again and again at fault points, then goes on to its end,
 compared with the server's SELECT.
 
 With ``swap=true`` a load of all tables is killed at each fault point of its swap in turn instead,
-and gone on with, under the same writes. (`tests/operations/snapshot/test_swap_fault_points.py`
-plays what such kills leave behind without killing.)
+and gone on with, under the same writes.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.long_operations import OPERATIONS_FOLDER
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
 from tests.conftest import temporary_database
-from tests.operations.snapshot.swap_states import left_of_operations
 from tests.operations.snapshot.test_snapshot import Lake, create_a, is_open, lives
 from tests.operations.snapshot.writer import Writer
 from tests.servers import Server
@@ -188,7 +187,8 @@ def _kill_and_go_on(
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
     take_snapshot(config, cursors=FileCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
-    assert left_of_operations(paths) == ["operations.lock"], point
+    left = [at.name for at in (paths.state / OPERATIONS_FOLDER).iterdir()]
+    assert left == ["operations.lock"], point
 
 
 CAMPAIGN = Campaign(

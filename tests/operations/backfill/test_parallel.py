@@ -16,8 +16,7 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.operations.backfill.backfill import _resolved, backfill
-from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text, fill_in_parallel
-from cdc_pipeline.operations.side_lake import SideLake
+from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.capture.segments.join import joined_cursor, joined_record
 from cdc_pipeline.run.capture.segments.pieces import RangePiece, pieces
@@ -186,13 +185,8 @@ def test_k14_salts_do_not_leave_the_process_and_servers_are_not_read_side_by_sid
     live = make_config(
         {"kind": "live", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p"}
     )
-    side = BackfillLake(live, path=tmp_path / "other", tables=[ACCOUNT])
     with pytest.raises(ConfigError, match="only archives"):
-        fill_in_parallel(
-            SideLake(side.config, begin=None, observer=RunObserver(), run_id=""),
-            tables=[ACCOUNT],
-            parallel=EVERYTHING,
-        )
+        backfill(live, tables=[ACCOUNT], into=tmp_path / "other", parallel=EVERYTHING)
 
 
 def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
