@@ -9,7 +9,7 @@ import click
 
 from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.ranges import POSITION
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import operating
 from cdc_pipeline.text.wording import count_of
 
@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("backfill")
 @source_argument()
-@click.option(
-    "--table",
-    "tables",
-    multiple=True,
-    required=True,
-    metavar="SCHEMA.TABLE",
-    help="Can be given more than once.",
-)
+@tables_option("Can be given more than once.", required=True)
 @click.option("--into", metavar="PATH", help="Into a side lake: a folder or an object store URL.")
 @click.option(
     "--rebuild",

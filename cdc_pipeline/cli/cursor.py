@@ -15,6 +15,7 @@ from cdc_pipeline.cli.common.output import (
     operator,
     quiet_streams,
     results,
+    show_result,
     table,
     waiting_note,
 )
@@ -23,8 +24,10 @@ from cdc_pipeline.cli.common.settings import (
     CommandGroup,
     Settings,
     limit_option,
+    reason_option,
     source_argument,
     with_json,
+    yes_option,
 )
 from cdc_pipeline.cli.common.source_access import open_source
 
@@ -62,12 +65,13 @@ def show(settings: Settings, *, source: str) -> None:
     with open_source(settings, config) as access:
         view = view_cursor(config, cursors=access.cursors)
         skipped = access.skipped
-    if settings.as_json:
-        emit_json({**view.model_dump(mode="json"), "events_passed_over": list(skipped)})
-    else:
-        _show_view(view, skipped)
-    if view.stops:
-        raise click.exceptions.Exit(1)
+    show_result(
+        settings,
+        view,
+        lambda view: _show_view(view, skipped),
+        code=int(view.stops),
+        events_passed_over=skipped,
+    )
 
 
 @command.command("history")
@@ -100,8 +104,8 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
     "of a GTID set; at the first transaction committed at or after a time with a zone; at the "
     "earliest journal; or at the latest end of the log.",
 )
-@click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reason_option
+@yes_option
 @with_json
 def set_cursor(settings: Settings, *, source: str, begin: str, reason: str, yes: bool) -> None:
     """Move the cursor of SOURCE to another position of its log.
@@ -127,7 +131,7 @@ def set_cursor(settings: Settings, *, source: str, begin: str, reason: str, yes:
 
 @command.command("rebuild")
 @source_argument()
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @with_json
 def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     """Rewrite a lost or wrong cursor of SOURCE from the lake's last cut.

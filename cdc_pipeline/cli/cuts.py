@@ -23,11 +23,9 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
 )
 from cdc_pipeline.text.printable import printable
-from cdc_pipeline.text.wording import count_of
+from cdc_pipeline.text.wording import count_of, moment_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.lake.paths import LakePaths
     from cdc_pipeline.lake.records import Cut
@@ -72,8 +70,8 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
     for cut in shown:
         rows.add_row(
             str(cut.number),
-            _when(cut.published_at),
-            _when(cut.source_time),
+            moment_text(cut.published_at),
+            moment_text(cut.source_time),
             f"{cut.journal}:{cut.offset}",
             f"{cut.tables:,}",
             f"{cut.row_changes:,}",
@@ -183,9 +181,9 @@ def _show(cut: Cut) -> None:
     if cut.cursor.gtid_set:
         rows.add_row("executed", cut.cursor.gtid_set)
     rows.add_row(
-        "source time", _when(None if cut.source_time_us < 0 else time_of(cut.source_time_us))
+        "source time", moment_text(None if cut.source_time_us < 0 else time_of(cut.source_time_us))
     )
-    rows.add_row("published", _when(time_of(cut.published_at_us)))
+    rows.add_row("published", moment_text(time_of(cut.published_at_us)))
     rows.add_row("kind", cut.kind)
     for note in cut.notes:
         rows.add_row("note", f"{note.kind}: {note.text}")
@@ -212,7 +210,3 @@ def _show(cut: Cut) -> None:
     if cut.ddl:
         out.print()
         out.print(ddl_table(cut.ddl))
-
-
-def _when(moment: datetime | None) -> str:
-    return "unknown" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, styled
+from cdc_pipeline.cli.common.output import notes, quiet_streams, results, show_result, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster, open_source
 from cdc_pipeline.text.wording import count_of
@@ -112,18 +112,15 @@ def command(
         finally:
             if status is not None:
                 status.stop()
-    if settings.as_json:
-        emit_json(
-            {
-                **diagnosis.model_dump(mode="json"),
-                "worst": diagnosis.worst,
-                "exit_code": diagnosis.exit_code,
-            }
-        )
-    else:
-        _show(diagnosis, show_all=show_all, shown=("Spark",) if with_spark else ())
-    if diagnosis.exit_code:
-        raise click.exceptions.Exit(diagnosis.exit_code)
+    shown = ("Spark",) if with_spark else ()
+    show_result(
+        settings,
+        diagnosis,
+        lambda made: _show(made, show_all=show_all, shown=shown),
+        code=diagnosis.exit_code,
+        worst=diagnosis.worst,
+        exit_code=diagnosis.exit_code,
+    )
 
 
 def _diagnose(
@@ -207,9 +204,9 @@ def _add(rows: Table, finding: Finding) -> None:
         )
         if lines:
             text.append("\n" + between.join(lines), style="dim")
-        if finding.mend:
+        if finding.next_step:
             text.append("\nfix: ", style="dim")
-            text.append(finding.mend, style="cyan")
+            text.append(finding.next_step, style="cyan")
     rows.add_row(Text(sign, style=color), Text(finding.check, style=color), text)
 
 

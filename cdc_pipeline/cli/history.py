@@ -9,11 +9,10 @@ import click
 from cdc_pipeline.cli.common.output import emit_json, notes, results, table
 from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
-from cdc_pipeline.text.wording import count_of, listed
+from cdc_pipeline.text.wording import count_of, listed, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from cdc_pipeline.operations.history import PastBatch
     from cdc_pipeline.orchestration.runs.source_runs import PastRun
@@ -66,7 +65,7 @@ def _show_runs(source: str, runs: Sequence[PastRun], batches: Sequence[PastBatch
     )  # fmt: skip
     for run in runs:
         seconds = "" if run.seconds is None else f"{run.seconds:,.1f}"
-        began = _when(run.started_at or run.created_at)
+        began = moment_text(run.started_at or run.created_at)
         rows.add_row(began, run.job, run.status, seconds, _published(run, batches), run.run_id[:8])
     out = results()
     out.print(rows)
@@ -106,7 +105,7 @@ def _show_batches(source: str, batches: Sequence[PastBatch]) -> None:
             said.append(f"{count_of(len(batch.suspended), 'table')} suspended")
         rows.add_row(
             str(batch.number),
-            _when(batch.published_at),
+            moment_text(batch.published_at),
             batch.what,
             batch.end,
             f"{batch.transactions:,}",
@@ -114,7 +113,3 @@ def _show_batches(source: str, batches: Sequence[PastBatch]) -> None:
             "\n".join(said),
         )
     results().print(rows)
-
-
-def _when(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

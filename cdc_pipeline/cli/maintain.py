@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.text.wording import count_of
 
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("maintain")
 @source_argument()
-@click.option(
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="TABLE",
-    help="Only this table, schema.table; can be given more than once.",
-)
+@tables_option("Only this table; can be given more than once.")
 @with_json
 def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None:
     """Compact and vacuum the tables of SOURCE when it pays off, and set their retention to

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, results, table
+from cdc_pipeline.cli.common.output import results, show_result, table
 from cdc_pipeline.cli.common.ranges import with_bound
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -34,12 +34,12 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     with open_source(settings, config) as access:
         capture_plan = plan(config, cursors=access.cursors, bound=bound)
         skipped = access.skipped
-    if settings.as_json:
-        emit_json(
-            {**capture_plan.model_dump(mode="json"), "cursor_events_passed_over": list(skipped)}
-        )
-    else:
-        _show(capture_plan, skipped, is_live=config.source.kind == "live")
+    show_result(
+        settings,
+        capture_plan,
+        lambda made: _show(made, skipped, is_live=config.source.kind == "live"),
+        cursor_events_passed_over=skipped,
+    )
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:

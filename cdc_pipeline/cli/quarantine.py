@@ -17,7 +17,15 @@ from cdc_pipeline.cli.common.output import (
     table,
     waiting_note,
 )
-from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import (
+    CommandGroup,
+    Settings,
+    reason_option,
+    source_argument,
+    tables_option,
+    with_json,
+    yes_option,
+)
 from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.text.wording import count_of
 
@@ -37,9 +45,7 @@ def command() -> None:
 
 @command.command("list")
 @source_argument()
-@click.option(
-    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only of this source table."
-)
+@tables_option("Only of this source table.")
 @click.option(
     "--all", "settled", is_flag=True, help="Include rows that were replayed or discarded."
 )
@@ -89,25 +95,18 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
         out.print()
 
 
-_tables = click.option(
-    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Rows of this source table."
-)
-_reason = click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
-_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-
-
 @command.command("replay")
 @source_argument()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@_tables
+@tables_option("Rows of this source table.")
 @click.option(
     "--even-if-deleted",
     is_flag=True,
     help="Rows have left the table since the quarantine; confirm that the keys of these rows "
     "are not among them.",
 )
-@_reason
-@_yes
+@reason_option
+@yes_option
 @with_json
 def replay(
     settings: Settings,
@@ -140,9 +139,9 @@ def replay(
 @command.command("discard")
 @source_argument()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@_tables
-@_reason
-@_yes
+@tables_option("Rows of this source table.")
+@reason_option
+@yes_option
 @with_json
 def discard(
     settings: Settings,

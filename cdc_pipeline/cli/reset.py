@@ -16,7 +16,13 @@ from cdc_pipeline.cli.common.output import (
     show_result,
     waiting_note,
 )
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import (
+    Settings,
+    reason_option,
+    source_argument,
+    with_json,
+    yes_option,
+)
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
@@ -27,8 +33,8 @@ if TYPE_CHECKING:
 @click.command("reset")
 @source_argument()
 @click.argument("tables", nargs=-1, required=True, metavar="SCHEMA.TABLE...")
-@click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reason_option
+@yes_option
 @with_json
 def command(
     settings: Settings, *, source: str, tables: tuple[str, ...], reason: str, yes: bool

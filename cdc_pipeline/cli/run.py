@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, error_document, quiet_streams, show_error
+from cdc_pipeline.cli.common.output import (
+    emit_json,
+    error_document,
+    quiet_streams,
+    show_error,
+    show_result,
+)
 from cdc_pipeline.cli.common.ranges import with_bound
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.report import show_report
+from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import LakeAccess, check_dagster, log_level
 from cdc_pipeline.errors import ConfigError
 
@@ -19,13 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @source_argument()
-@click.option(
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="SCHEMA.TABLE",
-    help="Only catch up this suspended table with the cursor; can be given more than once.",
-)
+@tables_option("Only catch up this suspended table with the cursor; can be given more than once.")
 @click.option(
     "--cursor",
     type=click.Choice(["dagster", "lake"]),
@@ -65,12 +67,8 @@ def command(
     check_dagster("the cursor is in Dagster")
     run = _execute(settings, source, bound, tables)
     if run.report is not None:
-        if settings.as_json:
-            emit_json({"run_id": run.run_id, **run.report.model_dump(mode="json")})
-        else:
-            from cdc_pipeline.cli.common.report import show_report
-
-            show_report(run.report, run_id=run.run_id)
+        show = partial(show_report, run_id=run.run_id)
+        show_result(settings, run.report, show, run_id=run.run_id)
         return
     error = run.error or RuntimeError("the run ended without a report")
     if settings.debug:
@@ -93,12 +91,7 @@ def _capture(
         report = access.capture(
             bound=bound, tables=tables, observer=progress, on_waiting=progress.waiting
         )
-    if settings.as_json:
-        emit_json({"run_id": access.run_id, **report.model_dump(mode="json")})
-    else:
-        from cdc_pipeline.cli.common.report import show_report
-
-        show_report(report)
+    show_result(settings, report, show_report, run_id=access.run_id)
 
 
 def _execute(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.common.output import results, show_result, styled, table
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import operating
 from cdc_pipeline.text.wording import count_of
 
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("snapshot")
 @source_argument()
-@click.option(
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="SCHEMA.TABLE",
-    help="This table, whether it needs a snapshot or not; can be given more than once.",
-)
+@tables_option("This table, whether it needs a snapshot or not; can be given more than once.")
 @click.option(
     "--restart", is_flag=True, help="Give up unfinished snapshots of these tables and start again."
 )

@@ -18,7 +18,7 @@ from cdc_pipeline.cli.common.output import (
 )
 from cdc_pipeline.cli.common.report import rescued_text
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import LakeAccess, open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.operations.plan_text import operation_line, xa_line
@@ -127,11 +127,15 @@ def _attention(status: SourceStatus) -> str:
 def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStatus:
     config = settings.config_of(source)
     from cdc_pipeline.operations.status import status
+    from cdc_pipeline.run.plan.reconcile import reconcile
 
-    if not with_cursor:
-        return status(config)
-    with open_source(settings, config) as access:
-        return status(config, cursors=access.cursors)
+    if with_cursor:
+        with open_source(settings, config) as access:
+            return status(config, cursors=access.cursors)
+    report = status(config)
+    if report.state == "no_cut":  # a lake that was lost looks like a new one, but to its cursor
+        reconcile(LakeAccess(settings, config).cursors.read(), None)
+    return report
 
 
 def _show(status: SourceStatus) -> None:
@@ -190,6 +194,8 @@ def _show(status: SourceStatus) -> None:
             key_label(of_table.mode, of_table.key),
             "suspended"
             if of_table.suspended is not None
+            else "dropped at the source"
+            if of_table.is_dropped
             else "partial"
             if of_table.partial
             else "",

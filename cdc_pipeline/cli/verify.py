@@ -11,15 +11,15 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
-    emit_json,
     notes,
     operator,
     quiet_streams,
     results,
+    show_result,
     table,
     waiting_note,
 )
-from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.text.wording import count_of
 
@@ -42,13 +42,7 @@ _KIND_TEXTS: Final = {
 
 @click.command("verify")
 @source_argument()
-@click.option(
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="SCHEMA.TABLE",
-    help="Only this table; can be given more than once.",
-)
+@tables_option("Only this table; can be given more than once.")
 @click.option(
     "--repair", is_flag=True, help="Replace what differs with the source's rows, then verify again."
 )
@@ -120,18 +114,8 @@ def command(
         who=operator(),
     )
     report = _execute(settings, source, options)
-    if settings.as_json:
-        emit_json(
-            {
-                **report.model_dump(mode="json"),
-                "status": report.status,
-                "exit_code": exit_code(report),
-            }
-        )
-    else:
-        _show(report)
-    if exit_code(report):
-        raise click.exceptions.Exit(exit_code(report))
+    code = exit_code(report)
+    show_result(settings, report, _show, code=code, status=report.status, exit_code=code)
 
 
 def exit_code(report: VerifyReport) -> int:

@@ -82,6 +82,8 @@ _OF_START: Final = re.compile(
     r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|"
     r"default)JavaOptions"
 )
+# With `create` in it, Hadoop does not check whether a file exists; Delta's log relies on that.
+_NO_CHECKS: Final = "spark.hadoop.fs.s3a.performance.flags"
 # As the entry points of Python packages are written.
 _FUNCTION: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
@@ -136,8 +138,10 @@ class SparkConfig(Section):
 
     @field_validator("settings")
     @classmethod
-    def _no_secret_in_arguments(cls, value: dict[str, str]) -> dict[str, str]:
+    def _safe_settings(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
+            if name == _NO_CHECKS and "create" in text:
+                raise ValueError(f"{name} must be without create: Delta's log relies on its checks")
             if _OF_START.fullmatch(name) and is_secret(name, text):
                 raise ValueError(
                     f"{name} may contain a password and would be an argument of a process, "

@@ -19,7 +19,7 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_needed, why_parted
@@ -35,6 +35,7 @@ class TableStatus(FrozenModel):
     mode: Mode = "mirror"
     key_reason: str = ""
     partial: bool
+    is_dropped: bool = False  # at the source
     suspended: Suspension | None = None
     needs_snapshot: str = ""  # why; "" if it needs none
     next_step: str = ""  # the command that takes it
@@ -117,6 +118,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             mode=table.spec.mode,
             key_reason=table.spec.key_reason,
             partial=cut.cursor.targets[name].partial,
+            is_dropped=_is_dropped(name, table),
             suspended=cut.cursor.targets[name].suspended,
             needs_snapshot=_need(config, name, cut)[0],
             next_step=_need(config, name, cut)[1],
@@ -171,13 +173,17 @@ def _of_cut(cut: Cut | None) -> Reconciled:
     return Reconciled(cut.cursor, f"the lake is at cut {cut.batch_number}", False)
 
 
+def _is_dropped(name: str, table: CutTable) -> bool:
+    return all(source.gone for source in table.spec.sources_of(name).values())
+
+
 def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
     """And the command for it; both empty if it needs none or its table is gone."""
     state = cut.cursor.targets[name]
     parted = why_parted(config, state)
     if parted and state.origin is not None:
         return parted, snapshot_command(config.name, state.origin[0])
-    if all(source.gone for source in cut.tables[name].spec.sources_of(name).values()):
+    if _is_dropped(name, cut.tables[name]):
         return "", ""
     why = why_needed(state)
     return why, snapshot_command(config.name, name) if why else ""

@@ -25,6 +25,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.target_config import RowPolicies
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.sink.modes.rescue import NULLED
+from cdc_pipeline.text.wording import and_more
 
 Action = Literal["fail", "quarantine", "rescue", "null"]
 
@@ -144,7 +145,6 @@ def unrepresentable(
 ) -> UnrepresentableValueError:
     """The error of a value that stops its table; `at`: None for a row by SELECT."""
     column = rows.schema.columns[value.column]
-    more = f" and {len(rows.invalid) - 1} more" if len(rows.invalid) > 1 else ""
     journal, offset = at or ("", None)
     place = "a row that was read" if at is None else f"the {value.image} image"
     otherwise = "" if at is None else " and start after it, or exclude the table"
@@ -154,7 +154,7 @@ def unrepresentable(
         offset=offset,
         table=rows.schema.full_name,
         expected=f"a value of {column.kind}",
-        got=f"another value in {place}{more}",
+        got=f"another value in {place}{and_more(len(rows.invalid) - 1)}",
         next_step="have such values rescued (on_invalid_value: rescue), or the rows of keys "
         f"quarantined (on_bad_row: quarantine); or correct the value at the source{otherwise}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 
@@ -28,6 +29,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds" if seconds else "0 seconds"
 
 
+def moment_text(moment: datetime | None) -> str:
+    """`moment` in UTC."""
+    return "unknown" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
 def size(count_bytes: float) -> str:
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count_bytes >= unit:
@@ -37,8 +43,12 @@ def size(count_bytes: float) -> str:
 
 def listed(names: Sequence[str], *, most: int = 20) -> str:
     """Of more than `most`, the first ones and the number of the rest."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(names[:most]) + and_more(len(names) - most)
+
+
+def and_more(number: int) -> str:
+    """After what was named; "" unless there are more."""
+    return f" and {number:,} more" if number > 0 else ""
 
 
 def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:

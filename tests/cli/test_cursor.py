@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +128,22 @@ def test_k3_status_tells_whether_it_is_of_the_cut_or_of_the_cursor(archive: Proj
     assert "cut     " in _run("status", "shop").stdout
     assert _run("status", "shop").exit_code == 0
     assert _run("status", "shop", "--cursor").exit_code == 1
+
+
+def test_k31_f100_a_lake_that_has_vanished_is_told_by_the_cursor_that_is_left(
+    archive: Project,
+) -> None:
+    cursor = CursorState.model_validate(_json("run", "shop")["cursor"])
+    after = cursor.model_copy(update={"batch_number": 1})
+    write_cut(archive.lake, cut(batch=1, tables={}).model_copy(update={"cursor": after}))
+    assert _run("cursor", "rebuild", "shop", "--yes").exit_code == 0
+    shutil.rmtree(archive.lake)
+    for command in ("status", "plan", "run"):
+        told = _run(command, "shop")
+        assert (command, told.exit_code) == (command, 1)
+        assert "the lake was restored from a backup, replaced or deleted" in told.stderr
+        assert "wipe the cursor asset in Dagster" in told.stderr
+    assert "replaced or deleted" in _run("doctor", "shop", "--area", "state").stdout
 
 
 def test_k3_events_that_are_no_cursor_are_named_in_the_run(

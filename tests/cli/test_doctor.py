@@ -57,7 +57,7 @@ def test_exit_codes_follow_the_worst_finding(project: Project) -> None:
     fine = _run(project, "shop", "--json")
     document = json.loads(fine.stdout)
     assert (fine.exit_code, document["worst"], document["exit_code"]) == (0, "note", 0), document
-    assert {"area", "check", "severity", "what", "expected", "got", "mend"} == set(
+    assert {"area", "check", "severity", "what", "expected", "got", "next_step"} == set(
         document["findings"][0]
     )
 

@@ -19,7 +19,6 @@ _READERS = {
     "RunDecoder": "names",
     "TableMaps": "names",
     "BareTableMaps": "names",
-    "parse_bare": "names",
     "ArchiveSource": "names",
     "ArchiveSourceConfig": "lower_case_table_names",
     "ShadowNames": "1",

@@ -41,12 +41,16 @@ def emit_json(document: object) -> None:
     click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
 
 
-def show_result(settings: Settings, result: R, show: Callable[[R], None]) -> None:
-    """As the one JSON document with ``--json``, else by `show`."""
+def show_result(
+    settings: Settings, result: R, show: Callable[[R], None], *, code: int = 0, **extra: object
+) -> None:
+    """As the one JSON document with ``--json``, with `extra`, else by `show`; exits with `code`."""
     if settings.as_json:
-        emit_json(result.model_dump(mode="json"))
+        emit_json({**result.model_dump(mode="json"), **extra})
     else:
         show(result)
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 def json_escaped(line: str) -> str:

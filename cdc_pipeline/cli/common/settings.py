@@ -92,9 +92,31 @@ def _complete_source(ctx: click.Context, _parameter: click.Parameter, incomplete
         return []
 
 
+class _SourceArgument(click.Argument):
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            names = _complete_source(ctx, self, "")
+            there = f"there is {', '.join(names)}" if names else None
+            raise click.MissingParameter(there, ctx, self) from None
+
+
 def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], Any]:
     """A command's argument SOURCE, which shells complete."""
-    return click.argument(name, shell_complete=_complete_source, **settings)
+    return click.argument(name, cls=_SourceArgument, shell_complete=_complete_source, **settings)
+
+
+def tables_option(what: str, **settings: Any) -> Callable[[Any], Any]:
+    return click.option(
+        "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help=what, **settings
+    )
+
+
+reason_option = click.option(
+    "--reason", default="", metavar="TEXT", help="The reason, for the record."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def limit_option(what: str = "How many, newest first.") -> Callable[[Any], Any]:

@@ -47,6 +47,7 @@ from cdc_pipeline.operations.doctor.diagnosis import (
     Verdict,
     in_order,
     note,
+    ok,
     warning,
 )
 from cdc_pipeline.position.cursor import CursorStore
@@ -58,7 +59,7 @@ __all__ = ["Diagnosis", "Finding", "examine"]
 # The order matters: later checks use what earlier ones opened.
 _OF_EVERY_SOURCE: Final = (*local.CHECKS, *lake.CHECKS, *state.CHECKS)
 _OF_SERVERS: Final = (
-    *server.OPENING,
+    server.OPENING,
     *grants.CHECKS,
     *server.CHECKS,
     *tables.CHECKS,
@@ -91,30 +92,26 @@ def examine(
     context = Context(config, cursors, every_s=every_s, every_reason=every_reason)
     findings = list(found_before)
     absent: dict[str, list[Check]] = {}
-    of_source = archive.CHECKS if config.source.kind == "archive" else _OF_SERVERS
     checks = [
         *_OF_EVERY_SOURCE,
-        *of_source,
+        *(archive.CHECKS if config.source.kind == "archive" else _OF_SERVERS),
         *state.PLAN_CHECKS,
         *(lake.SPARK_CHECKS if with_spark else ()),
     ]
     try:
         for check in checks:
-            if check.area in areas:
-                findings += _run_check(check, context, findings, absent)
-            elif check.opens:
+            if check.area in areas or check.opens:
                 findings += [
                     one
                     for one in _run_check(check, context, findings, absent)
-                    if one.severity == "error"
+                    if check.area in areas or one.severity == "error"
                 ]
     finally:
         context.close()
     for name, skipped in absent.items():
         names = ", ".join(dict.fromkeys(check.name for check in skipped))
-        verdict = note(
-            f"skipped, because {'they need' if len(skipped) > 1 else 'it needs'} {name}: {names}"
-        )
+        needs = "they need" if len(skipped) > 1 else "it needs"
+        verdict = note(f"skipped, because {needs} {name}: {names}")
         findings.append(Finding(area=skipped[0].area, check="not examined", **verdict.model_dump()))
     secrets = _secrets(config)
     shown = [_without_secrets(finding, secrets) for finding in findings]
@@ -130,6 +127,8 @@ def _run_check(
     try:
         for one in check.run(context):
             said.append(one)  # one by one: findings before a failure are kept
+        if not said and check.fine:
+            said.append(ok(check.fine))
     except NotThereError as missing:
         absent.setdefault(str(missing), []).append(check)
     except CdcError as error:
@@ -138,21 +137,17 @@ def _run_check(
             one.severity == "error" and one.area in ("server", "grants") for one in before
         )
         if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
-            absent.setdefault("a server with the required grants and log settings", []).append(
-                check
-            )
-        elif not any(one.what == verdict.what or one.mend == verdict.mend != "" for one in before):
+            needed = "a server with the required grants and log settings"
+            absent.setdefault(needed, []).append(check)
+        elif not any(
+            one.what == verdict.what or one.next_step == verdict.next_step != "" for one in before
+        ):
             said.append(verdict)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
             context.forget_source()
     except Exception as error:  # an unexpected error of one check must not end the examination
-        said.append(
-            warning(
-                "this check itself failed",
-                got=said_by(error),
-                mend="check this by hand, and please report the failure",
-            )
-        )
+        step = "check this by hand, and please report the failure"
+        said.append(warning("this check itself failed", got=said_by(error), next_step=step))
     for one in said:
         yield Finding(area=check.area, check=check.name, **one.model_dump())
 
@@ -172,7 +167,7 @@ def _secrets(value: object) -> set[str]:
 
 
 def _without_secrets(finding: Finding, secrets: Collection[str]) -> Finding:
-    shown = {
-        name: hide(getattr(finding, name), secrets) for name in ("what", "expected", "got", "mend")
-    }
-    return finding.model_copy(update=shown)
+    names = ("what", "expected", "got", "next_step")
+    return finding.model_copy(
+        update={name: hide(getattr(finding, name), secrets) for name in names}
+    )

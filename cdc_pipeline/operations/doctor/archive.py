@@ -7,7 +7,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.doctor.context import Context, checks
+from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.position.failback import consumers_of
 from cdc_pipeline.text.wording import listed, size
@@ -17,7 +17,7 @@ def _journals(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.archive_config.directory
-    source = context.open_archive()
+    source = context.open(context.config)
     try:
         source.check()
     except CdcError:
@@ -33,7 +33,7 @@ def _journals(context: Context) -> Iterator[Verdict]:
             "the archive has a gap; a run that reaches it will stop there",
             expected=f"all journals from {min(numbers):06d} to {max(numbers):06d}",
             got="missing: " + listed([f"{number:06d}" for number in missing]),
-            mend=f"copy them into {directory} from the server or a backup",
+            next_step=f"copy them into {directory} from the server or a backup",
         )
 
 
@@ -65,7 +65,7 @@ def _gtids(context: Context) -> Iterator[Verdict]:
         yield note(
             "its transactions have no GTIDs: after a crash of the server, the end of a journal "
             "cannot be proved",
-            mend="accept: {unproved_journal_ends: [...]} for such a journal, when a run names it",
+            next_step="accept: {unproved_journal_ends: [...]} for a journal that a run names",
         )
 
 
@@ -79,14 +79,15 @@ def _cursor(context: Context) -> Iterator[Verdict]:
                 f"the archive lacks what {consumer.name} needs: {failure.what}",
                 expected=str(failure.expected or consumer.position),
                 got=str(failure.got or ""),
-                mend=failure.next_step or "",
+                next_step=failure.next_step or "",
             )
         else:
             yield ok(f"{consumer.name} is at {consumer.position}, which the archive has")
 
 
 CHECKS: Final = (
-    *checks("server", opens=True, journals=_journals),
-    *checks("server", end=_end, GTIDs=_gtids),
-    *checks("retention", needed=_cursor),
+    Check("server", "journals", _journals, opens=True),
+    Check("server", "end", _end),
+    Check("server", "GTIDs", _gtids),
+    Check("retention", "needed", _cursor),
 )

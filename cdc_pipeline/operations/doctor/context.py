@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -13,14 +13,14 @@ from cdc_pipeline.config.pipeline_config import (
     LiveSourceConfig,
     PipelineConfig,
 )
-from cdc_pipeline.lake.long_operations import Operation, OperationFolder, unfinished
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.doctor.diagnosis import Area, Verdict
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.run.plan.reconcile import Reconciled
 from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import TablePattern
 from cdc_pipeline.text.wording import duration
@@ -28,6 +28,8 @@ from cdc_pipeline.text.wording import duration
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.connection import ServerConnection
     from cdc_pipeline.source.live.live import LiveSource
+    from cdc_pipeline.source.live.retention import RetainedLog
+    from cdc_pipeline.source.live.server_checks import Finding
     from cdc_pipeline.source.live.table_facts import TableFacts
     from cdc_pipeline.source.protocol import Source
 
@@ -42,29 +44,25 @@ class NotThereError(Exception):
 class Context:
     """Shared state of one examination.
 
-    `every_s`: longest time between two runs. `chosen`: the standby while the primary does not
-    answer. `reconciled`: what the next run resumes from, once that is known.
+    `every_s`: longest time between two runs. `reconciled`: what the next run resumes from, once
+    that is known.
     """
 
     config: PipelineConfig
     cursors: CursorStore | None
     every_s: float | None = None
     every_reason: str = ""
-    chosen: LiveSourceConfig | None = None
     lake_is_open: bool = False
     reconciled: Reconciled | None = None
     now_s: float = field(default_factory=time.time)
     _source: Source | None = None
-    _live: LiveSource | None = None
-    _created_s: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def captured(self) -> Callable[[str, str], bool]:
-        return TableFilter(self.config).captured
 
     @property
     def included(self) -> tuple[TablePattern, ...]:
         return TableFilter(self.config).include
+
+    def routes(self, table: str) -> list[Route]:
+        return list(Routes(self.config).of_table(table))
 
     # -- the source --------------------------------------------------------------------------------
 
@@ -82,18 +80,9 @@ class Context:
         )
         return self.config.source
 
-    def open_server(self, config: PipelineConfig) -> None:
-        from cdc_pipeline.source.live.live import LiveSource
-
-        source = build_source(config)
-        assert isinstance(config.source, LiveSourceConfig)
-        assert isinstance(source, LiveSource)
-        self.chosen, self._source, self._live = config.source, source, source
-        self.config = self.config.comparing(source.identity.names)
-
-    def open_archive(self) -> Source:
+    def open(self, config: PipelineConfig) -> Source:
         """Not yet checked."""
-        self._source = build_source(self.config)
+        self._source = build_source(config)
         return self._source
 
     @property
@@ -104,9 +93,11 @@ class Context:
 
     @property
     def live(self) -> LiveSource:
-        if self._live is None:
+        from cdc_pipeline.source.live.live import LiveSource
+
+        if not isinstance(self._source, LiveSource):
             raise NotThereError("the server")
-        return self._live
+        return self._source
 
     @property
     def server(self) -> ServerConnection:
@@ -115,7 +106,7 @@ class Context:
     def forget_source(self) -> None:
         """Checks that need the source are left out from here on."""
         self.close()
-        self._source = self._live = None
+        self._source = None
 
     def close(self) -> None:
         if self._source is not None:
@@ -125,22 +116,18 @@ class Context:
     def variables(self) -> dict[str, str]:
         return self.server.variables()
 
-    def journal_created_s(self, journal: str) -> int:
-        """Cached, because each needs a dump."""
-        if journal not in self._created_s:
-            self._created_s[journal] = self.live.journal_created_s(journal)
-        return self._created_s[journal]
+    @cached_property
+    def log(self) -> RetainedLog:
+        from cdc_pipeline.source.live.retention import RetainedLog
+
+        return RetainedLog(self.live)
 
     @cached_property
     def tables(self) -> list[TableFacts]:
         """Captured tables, views and sequences that the account can see."""
         from cdc_pipeline.source.live.table_facts import read_table_facts
 
-        return read_table_facts(self.server, self.captured)
-
-    @property
-    def base_tables(self) -> list[str]:
-        return [table.name for table in self.tables_with_rows]
+        return read_table_facts(self.server, TableFilter(self.config).captured)
 
     @property
     def tables_with_rows(self) -> list[TableFacts]:
@@ -170,14 +157,6 @@ class Context:
     def cut(self) -> Cut | None:
         return self.sink.last_cut()
 
-    @cached_property
-    def pending(self) -> BatchRecord | None:
-        return self.sink.pending_record()
-
-    def open_operations(self) -> list[tuple[OperationFolder, Operation]]:
-        """Unfinished operations (K17), oldest first."""
-        return list(unfinished(self.config, self.cut))
-
     @property
     def cursor(self) -> CursorState | None:
         """What the next run resumes from; None before the first one."""
@@ -202,16 +181,18 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`run` may raise CdcError, which becomes a finding; `opens`: others use what it opens."""
+    """`run` may raise CdcError, which becomes a finding; `fine`: said if it yields nothing;
+    `opens`: others use what it opens.
+    """
 
     area: Area
     name: str
     run: Callable[[Context], Iterable[Verdict]]
+    fine: str = ""
     opens: bool = False
 
 
-def checks(
-    area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]
-) -> tuple[Check, ...]:
-    """An underscore in a name stands for a blank."""
-    return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())
+def shown(findings: Iterable[Finding]) -> Iterator[Verdict]:
+    """What a run refuses or notes too."""
+    for finding in findings:
+        yield Verdict.from_error(finding.error, finding.severity)

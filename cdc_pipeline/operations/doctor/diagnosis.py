@@ -32,25 +32,26 @@ class Verdict(FrozenModel):
             trouble later; note: good to know; ok: as it should be.
         what: one sentence, without a full stop at its end.
         expected, got: "" if the sentence says it all.
-        mend: the statement or command that fixes it; "" if there is nothing to fix.
+        next_step: the statement or command that fixes it; "" if there is nothing to fix.
     """
 
     severity: Severity
     what: str
     expected: str = ""
     got: str = ""
-    mend: str = ""
+    next_step: str = ""
 
     @classmethod
     def from_error(cls, error: CdcError, severity: Severity = "error") -> Self:
         where = " at ".join(str(part) for part in (error.journal, error.offset) if part is not None)
-        place = ", ".join(part for part in (where, error.table or "", error.setting or "") if part)
+        places = (where, error.table or "", error.setting or "")
+        place = ", ".join(part for part in places if part and part not in error.what)
         return cls(
             severity=severity,
             what=error.what + (f" ({place})" if place else ""),
             expected="" if error.expected is None else str(error.expected),
             got="" if error.got is None else str(error.got),
-            mend=error.next_step or "",
+            next_step=error.next_step or "",
         )
 
 
@@ -93,13 +94,13 @@ def ok(what: str) -> Verdict:
     return Verdict(severity="ok", what=what)
 
 
-def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    return Verdict(severity="note", what=what, expected=expected, got=got, mend=mend)
+def note(what: str, **parts: str) -> Verdict:
+    return Verdict(severity="note", what=what, **parts)
 
 
-def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    return Verdict(severity="warning", what=what, expected=expected, got=got, mend=mend)
+def warning(what: str, **parts: str) -> Verdict:
+    return Verdict(severity="warning", what=what, **parts)
 
 
-def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
-    return Verdict(severity="error", what=what, expected=expected, got=got, mend=mend)
+def error(what: str, **parts: str) -> Verdict:
+    return Verdict(severity="error", what=what, **parts)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc_pipeline.errors import StatementError
-from cdc_pipeline.operations.doctor.context import Context, checks
-from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok
+from cdc_pipeline.operations.doctor.context import Check, Context, shown
+from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note
 from cdc_pipeline.schema.types import quoted_name, quoted_table
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.source.live.server_checks import grant_findings
+from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
@@ -19,57 +20,37 @@ _IN_BRACES: Final = re.compile(r"\([^)]*\)")
 # Privileges that a capture uses, and those that only let it see who else reads the log.
 _NEEDED: Final = frozenset(
     {
-        "USAGE",
-        "SELECT",
-        "REPLICATION SLAVE",
-        "REPLICATION CLIENT",
-        "BINLOG MONITOR",
-        "SLAVE MONITOR",
-        "REPLICA MONITOR",
-        "REPLICATION REPLICA",
-        "REPLICATION MASTER ADMIN",
+        "USAGE", "SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT", "BINLOG MONITOR",
+        "SLAVE MONITOR", "REPLICA MONITOR", "REPLICATION REPLICA", "REPLICATION MASTER ADMIN",
         "SHOW VIEW",
     }
-)
+)  # fmt: skip
 
 
 def _privileges(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.live.server_checks import grant_findings
-
-    findings = grant_findings(context.server, context.live.replica)
-    for one in findings:
-        yield error(one.what, expected=one.setting, got=one.got, mend=one.next_step)
-    if not findings:
-        yield ok(f"{context.server.account} may read the log and its state")
+    return shown(grant_findings(context.server, context.live.replica))
 
 
 def _select(context: Context) -> Iterator[Verdict]:
     account = context.server.account
-    denied: list[tuple[str, int]] = []
-    names = [table.name for table in context.tables if table.has_rows]
-    for name in names:
+    tables = {table.name for table in context.tables}
+
+    def lacks(name: str, what: str, got: str) -> Verdict:
+        grant = f"GRANT SELECT ON {quoted_table(name)} TO {account};"
+        return error(what, expected=f"SELECT on {name}", got=got, next_step=grant)
+
+    for name in [table.name for table in context.tables if table.has_rows]:
         try:
             context.server.query(f"SELECT * FROM {quoted_table(name)} LIMIT 0")  # noqa: S608  (quoted)
         except StatementError as refused:
-            denied.append((name, refused.number))
-    for name, number in denied:
-        yield error(
-            f"{account} cannot read {name}: no snapshot or comparison of it, and the catalog does "
-            "not show its columns",
-            expected=f"SELECT on {name}",
-            got=f"error {number}",
-            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
-        )
-    unseen = sorted(_named_tables(context) - {table.name for table in context.tables})
-    for name in unseen:
-        yield error(
-            f"{account} does not see {name}: it does not exist, or SELECT on it is missing",
-            expected=f"SELECT on {name}",
-            got="not in the catalog",
-            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
-        )
-    if names and not denied and not unseen:
-        yield ok(f"{account} may read the captured tables")
+            what = (
+                f"{account} cannot read {name}: no snapshot or comparison of it, and the catalog "
+                "does not show its columns"
+            )
+            yield lacks(name, what, f"error {refused.number}")
+    for name in sorted(_named_tables(context) - tables):
+        what = f"{account} does not see {name}: it does not exist, or SELECT on it is missing"
+        yield lacks(name, what, "not in the catalog")
 
 
 def _named_tables(context: Context) -> set[str]:
@@ -79,12 +60,11 @@ def _named_tables(context: Context) -> set[str]:
         named.update(
             name for name, recorded in table.spec.sources_of(target).items() if not recorded.gone
         )
-    return {name for name in named if context.captured(*split_table_name(name))}
+    return set(TableFilter(context.config).captured_names(list(named)))
 
 
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
-    account = context.server.account
-    count = 0
+    account, databases = context.server.account, _databases(context)
     for row in context.server.query("SHOW GRANTS")[1]:
         match = _GRANT.match(str(row[0]) if row else "")
         if match is None:
@@ -95,26 +75,22 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
         ]
         extra = [name for name in named if name not in _NEEDED]
         if extra:
-            count += 1
             # SELECT is granted together with any of them.
             again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
-            again = again if "ALL PRIVILEGES" in extra else ""
             yield note(
                 f"{account} has more privileges than a capture needs",
                 expected=f"SELECT, {_least(context)}",
                 got=f"{listed(extra, most=6)} on {place}",
-                mend=f"REVOKE {', '.join(extra)} ON {place} FROM {account};{again}",
+                next_step=f"REVOKE {', '.join(extra)} ON {place} FROM {account};"
+                + (again if "ALL PRIVILEGES" in extra else ""),
             )
-        if "SELECT" in named and place == "*.*" and (databases := _databases(context)):
-            count += 1
+        if "SELECT" in named and place == "*.*" and databases:
             yield note(
                 f"{account} may read every database",
                 expected=f"SELECT on {', '.join(databases)}",
                 got="SELECT on *.*",
-                mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
+                next_step=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608
             )
-    if not count:
-        yield ok(f"{account} has no more privileges than it needs")
 
 
 def _least(context: Context) -> str:
@@ -132,6 +108,13 @@ def _databases(context: Context) -> list[str]:
     return [] if None in schemas else sorted(name for name in schemas if name is not None)
 
 
-CHECKS: Final = checks(
-    "grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed
+CHECKS: Final = (
+    Check("grants", "privileges", _privileges, "the account may read the log and its state"),
+    Check("grants", "select", _select, "the account may read the captured tables"),
+    Check(
+        "grants",
+        "more than needed",
+        _more_than_needed,
+        "the account has no more privileges than it needs",
+    ),
 )

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.operations.doctor.context import Context, checks
+from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.run.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
@@ -33,7 +33,7 @@ def _python(_context: Context) -> Iterator[Verdict]:
             "this Python is too old",
             expected="3.11 or newer",
             got=version,
-            mend="make setup PYTHON=python3.12",
+            next_step="make setup PYTHON=python3.12",
         )
     else:
         yield ok(f"Python {version}")
@@ -45,7 +45,7 @@ def _packages(_context: Context) -> Iterator[Verdict]:
     except metadata.PackageNotFoundError:
         yield note(
             "the package is not installed, so the versions that it requires are unknown",
-            mend="make setup",
+            next_step="make setup",
         )
         return
     fine = []
@@ -63,7 +63,7 @@ def _packages(_context: Context) -> Iterator[Verdict]:
             f"the version of {name} is not the one that this program was tested with",
             expected=wanted,
             got=got,
-            mend="make setup (installs requirements.lock into .venv)",
+            next_step="make setup (installs requirements.lock into .venv)",
         )
     yield ok(f"{', '.join(fine)}")
 
@@ -73,34 +73,26 @@ def _java(context: Context) -> Iterator[Verdict]:
     if users is not None:
         yield ok(f"Spark and Java are those of {users} (sink.spark.session)")
         return
-    home, spark_home = find_java_home(), find_spark_home()
-    version = java_version(home)
-    yield ok(
-        (f"Java {version} in {home}" if version else f"Java of {home}") + f"; Spark in {spark_home}"
-    )
+    home = find_java_home()
+    yield ok(f"Java {java_version(home) or ''} in {home}; Spark in {find_spark_home()}")
 
 
 def _jars(context: Context) -> Iterator[Verdict]:
     users = context.config.sink.spark.session
-    if users is None:
-        yield from not_complete(DELTA)
-    else:
-        yield ok(f"those of {users} (sink.spark.session)")
+    yield jars_of(DELTA) if users is None else ok(f"those of {users} (sink.spark.session)")
 
 
-def not_complete(jar_set: str) -> Iterator[Verdict]:
-    jars = complete_jars(jar_set)
-    title = JAR_SETS[jar_set].title
-    if jars is None:
-        with_set = "" if jar_set == DELTA else f" --with {jar_set}"
-        yield warning(
-            f"{title} are not complete in the cache; the first run that writes downloads them",
-            expected="all of them, with the checksums that the package lists",
-            got="some are missing or damaged",
-            mend=f"python -m cdc_pipeline.sink.spark{with_set}",
-        )
-    else:
-        yield ok(f"{title}: {len(jars)}, checksums right")
+def jars_of(jar_set: str) -> Verdict:
+    jars, title = complete_jars(jar_set), JAR_SETS[jar_set].title
+    if jars is not None:
+        return ok(f"{title}: {len(jars)}, checksums right")
+    with_set = "" if jar_set == DELTA else f" --with {jar_set}"
+    return warning(
+        f"{title} are not complete in the cache; the first run that writes downloads them",
+        expected="all of them, with the checksums that the package lists",
+        got="some are missing or damaged",
+        next_step=f"python -m cdc_pipeline.sink.spark{with_set}",
+    )
 
 
 def _memory(context: Context) -> Iterator[Verdict]:
@@ -125,14 +117,14 @@ def _memory(context: Context) -> Iterator[Verdict]:
             "this machine has less memory than a run takes",
             expected=parts,
             got=got,
-            mend="sink: {spark: {driver_memory: 1g}}, or a larger machine",
+            next_step="sink: {spark: {driver_memory: 1g}}, or a larger machine",
         )
     elif wanted > free:
         yield warning(
             "a run takes more memory than is free now",
             expected=parts,
             got=got,
-            mend="stop other programs, or sink: {spark: {driver_memory: 1g}}",
+            next_step="stop other programs, or sink: {spark: {driver_memory: 1g}}",
         )
     else:
         yield ok(f"{got}; a run takes up to {size(wanted)}")
@@ -167,7 +159,7 @@ def _cores(context: Context) -> Iterator[Verdict]:
             "Spark has more threads than the machine has cores",
             expected=f"local[{cores}], or local[*]",
             got=match[0],
-            mend=f"sink: {{spark: {{master: 'local[{cores}]'}}}}",
+            next_step=f"sink: {{spark: {{master: 'local[{cores}]'}}}}",
         )
     elif cores < 2:
         yield note(
@@ -190,14 +182,14 @@ def _disks(context: Context) -> Iterator[Verdict]:
                 "the event store cannot write its files",
                 expected="a folder that this user can write",
                 got=str(place),
-                mend="store: {directory: ...}",
+                next_step="store: {directory: ...}",
             )
         elif free < store.disk_bytes_max:
             yield warning(
                 "the event store may fill its disk if a backlog is read faster than it is merged",
                 expected=f"{size(store.disk_bytes_max)} free (store.disk_bytes_max)",
                 got=f"{size(free)} in {place}",
-                mend=f"store: {{disk_bytes_max: {max(64 << 20, free // 2)}}}, or "
+                next_step=f"store: {{disk_bytes_max: {max(64 << 20, free // 2)}}}, or "
                 "another store.directory",
             )
         else:
@@ -209,19 +201,18 @@ def _disks(context: Context) -> Iterator[Verdict]:
             "the folder for temporary files is nearly full; Spark shuffles there",
             expected=f"{size(_TEMPORARY_BYTES)} free",
             got=f"{size(free)} in {temporary}",
-            mend="free disk space, or export TMPDIR=...",
+            next_step="free disk space, or export TMPDIR=...",
         )
     else:
         yield ok(f"{size(free)} are free for temporary files in {temporary}")
 
 
-CHECKS: Final = checks(
-    "local",
-    Python=_python,
-    packages=_packages,
-    Java=_java,
-    jars=_jars,
-    memory=_memory,
-    cores=_cores,
-    disks=_disks,
+CHECKS: Final = (
+    Check("local", "Python", _python),
+    Check("local", "packages", _packages),
+    Check("local", "Java", _java),
+    Check("local", "jars", _jars),
+    Check("local", "memory", _memory),
+    Check("local", "cores", _cores),
+    Check("local", "disks", _disks),
 )

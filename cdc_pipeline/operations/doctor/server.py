@@ -1,22 +1,31 @@
-"""Check the server: whether it answers, what it is, what it replicates, and its standby."""
+"""Check the server: whether it answers, its settings, what it replicates, and its standby."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
-from cdc_pipeline.operations.doctor import settings
-from cdc_pipeline.operations.doctor.context import Context, checks
-from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
-from cdc_pipeline.operations.doctor.settings import set_statement
+from cdc_pipeline.operations.doctor.context import Check, Context, shown
+from cdc_pipeline.operations.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
 from cdc_pipeline.run.plan.starting import choose
-from cdc_pipeline.source.live.answers import AnswerRow, unexpected
+from cdc_pipeline.source.live.answers import AnswerRow, number_of
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.login import is_this_machine
+from cdc_pipeline.source.live.replica_id import check_replica_id
+from cdc_pipeline.source.live.retention import clock_s
+from cdc_pipeline.source.live.server_checks import (
+    encryption_findings,
+    is_replica,
+    log_findings,
+    metadata_findings,
+)
 from cdc_pipeline.text.server_messages import without_quoted
-from cdc_pipeline.text.wording import duration
+from cdc_pipeline.text.table_names import NameRule
+from cdc_pipeline.text.wording import duration, size
 
 # Versions that the tests run on. Older ones are read by feature, which is not tested for all of
 # them.
@@ -24,16 +33,19 @@ TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
 _NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
 _CLOCK_WARNING_S: Final = 5.0
 _LAG_WARNING_S: Final = 600.0
-_MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_ROW_BYTES: Final = 16 << 20
+_WRITE_TIMEOUT_S: Final = 30
+_VERIFY: Final = "source: {tls: {mode: verify, ca_file: ...}}"
 
 
 def _reachable(context: Context) -> Iterator[Verdict]:
     primary = context.live_config
     began_s = time.monotonic()
     chosen = choose(context.config)
-    context.open_server(chosen.config)
     try:
+        context.open(chosen.config)
         server = context.server
+        context.config = context.config.comparing(server.identity.names)
         version, flavor = str(server.value("SELECT VERSION()")), server.flavor
     except CdcError:
         context.forget_source()
@@ -44,8 +56,7 @@ def _reachable(context: Context) -> Iterator[Verdict]:
             f"the primary {primary.host}:{primary.port} cannot be reached; runs read its standby "
             f"{server.address}",
             got=chosen.reason,
-            mend=f"bring {primary.host}:{primary.port} back, or make the standby the primary in "
-            "the configuration",
+            next_step="bring the primary back, or make the standby the configured primary",
         )
     yield ok(f"{_NAMES[flavor]} {version} at {server.address} answers ({took_ms:.0f} ms)")
     numbers = tuple(map(int, re.findall(r"[0-9]{1,9}", version)[:2]))
@@ -55,57 +66,43 @@ def _reachable(context: Context) -> Iterator[Verdict]:
             f"this version of {_NAMES[flavor]} is older than any tested version",
             expected=f"{tested} or later",
             got=version,
-            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and verify the "
+            next_step=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and verify the "
             "tables until then",
         )
 
 
 def _tls(context: Context) -> Iterator[Verdict]:
     server = context.server
-    mode = server.config.tls.mode
+    mode, far = server.config.tls.mode, not is_this_machine(server.config.host)
+    yield from shown(encryption_findings(server))
+    if not server.encrypted:
+        if not far:
+            yield note(
+                "the connection is not encrypted, but only within this machine",
+                expected="TLS",
+                got=f"source.tls.mode {mode}",
+                next_step=_VERIFY,
+            )
+        return
     status = server.pairs("SHOW SESSION STATUS LIKE 'Ssl%'")
-    cipher = status.get("ssl_cipher", "")
-    far = not is_this_machine(server.config.host)
-    if not cipher:
-        verdict: Callable[..., Verdict] = warning if far else note
-        why = (
-            "source.tls.mode is off"
-            if mode == "off"
-            else "the server offers no TLS, and mode preferred continues without it"
-        )
-        yield verdict(
-            "the connection is not encrypted: rows are sent in plain text"
-            + ("" if far else ", but only within this machine"),
-            expected="TLS",
-            got=why,
-            mend="source: {tls: {mode: verify, ca_file: ...}}"
-            + ("" if mode == "off" else " and ssl_cert, ssl_key on the server"),
-        )
-    elif mode in ("preferred", "required"):
+    how = f"{status.get('ssl_version', 'TLS')}, {status.get('ssl_cipher', '')}"
+    if mode in ("preferred", "required"):
         verdict = warning if far else note
         yield verdict(
             "the connection is encrypted, but the server's certificate is not checked: "
             "another machine can pose as the server and get the password",
             expected="verify or verify_ca",
-            got=f"{mode} ({status.get('ssl_version', '')}, {cipher})",
-            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate "
-            "of the server's CA",
+            got=f"{mode} ({how})",
+            next_step=f"{_VERIFY} with the certificate of the server's CA",
         )
     else:
-        yield ok(f"encrypted: {status.get('ssl_version', 'TLS')}, {cipher}, source.tls.mode {mode}")
+        yield ok(f"encrypted: {how}, source.tls.mode {mode}")
 
 
 def _clock(context: Context) -> Iterator[Verdict]:
     before_s = time.time()
-    asked = "SELECT UNIX_TIMESTAMP(NOW(6))"
-    text = context.server.text(asked)
-    if not _MOMENT.fullmatch(text):
-        raise unexpected(
-            context.server.address, asked, expected="seconds since 1970", got=text or None
-        )
-    there_s = float(text)
-    after_s = time.time()
-    ahead_s = there_s - (before_s + after_s) / 2
+    there_s = clock_s(context.server)
+    ahead_s = there_s - (before_s + time.time()) / 2
     if abs(ahead_s) <= _CLOCK_WARNING_S:
         yield ok(f"the server's clock and this machine's differ by {abs(ahead_s):.2f} s")
     else:
@@ -114,7 +111,7 @@ def _clock(context: Context) -> Iterator[Verdict]:
             "by time are off by that much",
             expected=f"at most {_CLOCK_WARNING_S:g} s",
             got=f"the server's is {duration(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}",
-            mend="synchronize both clocks: chronyc makestep (or: timedatectl set-ntp true)",
+            next_step="synchronize both clocks: chronyc makestep (or: timedatectl set-ntp true)",
         )
 
 
@@ -125,22 +122,20 @@ def _server_id(context: Context) -> Iterator[Verdict]:
             "server_id is 0, so the server cannot serve replicas",
             expected="a unique number",
             got="server_id = 0",
-            mend=set_statement(context, "server_id", "1"),
+            next_step=set_statement(context, "server_id", "1"),
         )
     elif number == 1 and context.live_config.standby is not None:
         yield warning(
             "server_id is the default, which the standby may have too",
             expected="a unique id for each server",
             got="server_id = 1",
-            mend=set_statement(context, "server_id", "101"),
+            next_step=set_statement(context, "server_id", "101"),
         )
     else:
         yield ok(f"server_id is {number}")
 
 
 def _replica_id(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.live.replica_id import check_replica_id
-
     live = context.live
     check_replica_id(live.server, live.replica, pipeline_name=context.config.name)
     yield ok(f"replica server id {live.replica.server_id} is free, or used by our own reader")
@@ -148,8 +143,6 @@ def _replica_id(context: Context) -> Iterator[Verdict]:
 
 def _replication(context: Context) -> Iterator[Verdict]:
     """What a replica logs is a matter of `whole_log`."""
-    from cdc_pipeline.source.live.server_checks import is_replica
-
     server, found = context.server, context.variables
     rows = server.replication()
     logs_name = "log_replica_updates" if "log_replica_updates" in found else "log_slave_updates"
@@ -161,7 +154,7 @@ def _replication(context: Context) -> Iterator[Verdict]:
                 "what it replicates",
                 expected="ON",
                 got="OFF",
-                mend=f"set {logs_name} = ON in the server's configuration and restart it",
+                next_step=f"set {logs_name} = ON in the server's configuration and restart it",
             )
         else:
             yield ok("the server is not a replica")
@@ -184,14 +177,14 @@ def _replica_state(row: AnswerRow) -> Iterator[Verdict]:
             expected="SQL and IO threads running",
             got=f"SQL: {running[0]}, IO: {running[1]}"
             + (f"; {without_quoted(last)}" if last else ""),
-            mend="START REPLICA (MariaDB: START SLAVE), after fixing the cause of its last error",
+            next_step="START REPLICA (MariaDB: START SLAVE), once its last error is put right",
         )
     elif behind > _LAG_WARNING_S:
         yield warning(
             "the server is a replica far behind its source",
             expected=f"less than {duration(_LAG_WARNING_S)}",
             got=duration(float(behind)),
-            mend="let it catch up, or read from its source",
+            next_step="let it catch up, or read from its source",
         )
     else:
         yield ok(
@@ -205,48 +198,38 @@ def _standby(context: Context) -> Iterator[Verdict]:
     standby = context.live_config.standby
     if standby is None:
         return
-    from cdc_pipeline.source.live.connection import ServerConnection
-    from cdc_pipeline.source.live.server_checks import log_findings
-
     primary, examined = context.live_config, context.server.config
-    if (
-        (examined.host, examined.port)
-        == (standby.host, standby.port)
-        != (primary.host, primary.port)
-    ):
+    place = (standby.host, standby.port)
+    if (examined.host, examined.port) == place != (primary.host, primary.port):
         return  # it is the one being examined
     address = f"{standby.host}:{standby.port}"
-    other = ServerConnection(
-        context.live_config.model_copy(update={"host": standby.host, "port": standby.port})
-    )
+    update = {"host": standby.host, "port": standby.port}
+    other = ServerConnection(primary.model_copy(update=update))
     try:
         if other.identity.same_server(context.server.identity):
             yield error(
                 "the standby is the primary itself",
                 expected="another server",
                 got=f"both are {other.identity}",
-                mend="give source.standby the host and port of a replica",
+                next_step="give source.standby the host and port of a replica",
             )
         elif other.flavor != context.server.flavor:
             yield error(
                 "the standby's server differs in kind from the primary's",
-                expected=context.server.flavor, got=other.flavor,
-                mend="give source.standby the host and port of a replica of the primary",
-            )  # fmt: skip
+                expected=context.server.flavor,
+                got=other.flavor,
+                next_step="give source.standby the host and port of a replica of the primary",
+            )
         else:
             yield ok(f"the standby {address} answers")
         for one in log_findings(other, context.live.captured_tables):
-            yield error(
-                f"standby {address}: {one.what}",
-                expected=f"{one.setting} = {one.expected}",
-                got=one.got,
-                mend=one.next_step,
-            )
+            one.error.what = f"standby {address}: {one.error.what}"
+            yield Verdict.from_error(one.error)
     except ServerUnreachableError as failure:
         yield warning(
             f"the standby {address} cannot be reached, so nothing takes over if the primary fails",
             got=str(failure.got),
-            mend=failure.next_step or "",
+            next_step=failure.next_step or "",
         )
     except CdcError as failure:
         yield Verdict.from_error(failure)
@@ -254,9 +237,184 @@ def _standby(context: Context) -> Iterator[Verdict]:
         other.close()
 
 
-OPENING: Final = checks("server", opens=True, reachable=_reachable)
+def _whole_log(context: Context) -> Iterator[Verdict]:
+    return shown(log_findings(context.server, context.live.captured_tables))
+
+
+def _row_metadata(context: Context) -> Iterator[Verdict]:
+    return shown(metadata_findings(context.server))
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """A server without the variable is accepted."""
+
+    variable: str
+    good: tuple[str, ...]
+    severity: Severity
+    what: str
+    value: str
+
+
+_ADVICE: Final = (
+    _Advice("binlog_row_image", ("FULL", "FULL_NODUP"), "warning",
+            "rows do not hold all of their columns: an insert that omits columns with "
+            "defaults may stop a table, and so may a table without a key", "'FULL'"),
+    _Advice("binlog_checksum", ("CRC32",), "warning",
+            "events carry no checksum: damage in transit or on a disk goes unnoticed", "'CRC32'"),
+    _Advice("binlog_order_commits", ("ON", "1"), "warning",
+            "transactions may be committed in another order than they are logged: the marks "
+            "of a snapshot need care",
+            "ON"),
+    _Advice("sync_binlog", ("1",), "note",
+            "a power cut may remove transactions from the log that the lake already has: the "
+            "next run would stop", "1"),
+    _Advice("innodb_flush_log_at_trx_commit", ("1",), "note",
+            "a power cut may remove transactions from the tables that the log, and the lake, "
+            "already have", "1"),
+)  # fmt: skip
+
+
+def _advised_settings(context: Context) -> Iterator[Verdict]:
+    for advice in _ADVICE:
+        value = context.variables.get(advice.variable)
+        if value is None:
+            continue
+        if value.upper() in advice.good:
+            yield ok(f"{advice.variable} is {value}")
+            continue
+        yield Verdict(
+            severity=advice.severity,
+            what=advice.what,
+            expected=f"{advice.variable} = {advice.good[0]}",
+            got=value,
+            next_step=set_statement(context, advice.variable, advice.value),
+        )
+
+
+def _gtids(context: Context) -> Iterator[Verdict]:
+    with_standby = context.live_config.standby is not None
+    verdict = warning if with_standby else note
+    if context.server.flavor == "mariadb":
+        if context.variables.get("gtid_strict_mode", "ON").upper() == "ON":
+            yield ok("gtid_strict_mode is ON")
+        else:
+            yield verdict(
+                "a replica may log transactions with GTIDs out of order: a failover "
+                "by GTID would stop",
+                expected="gtid_strict_mode = ON",
+                got="OFF",
+                next_step=set_statement(context, "gtid_strict_mode", "ON"),
+            )
+        return
+    mode = context.variables.get("gtid_mode", "OFF").upper()
+    if mode == "ON":
+        yield ok("gtid_mode is ON")
+    else:
+        steps = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+        left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
+        yield verdict(
+            "transactions have no GTIDs: after a failover the position is searched by time "
+            "and content (slower, and changelogs and histories wait for a decision)",
+            expected="gtid_mode = ON",
+            got=mode,
+            next_step="SET PERSIST enforce_gtid_consistency = ON; "
+            + "".join(f"SET PERSIST gtid_mode = '{step}'; " for step in left[:-1])
+            # Transactions without a GTID that are not captured yet cannot be read under ON.
+            + f"cdc-pipeline run {context.config.name}; SET PERSIST gtid_mode = '{left[-1]}';",
+        )
+
+
+def _patience(context: Context) -> Iterator[Verdict]:
+    variables = context.variables
+    timeout_s, packet_bytes = (
+        number_of(variables.get(name, 0), address=context.server.address, asked=name)
+        for name in ("net_write_timeout", "max_allowed_packet")
+    )
+    if timeout_s < _WRITE_TIMEOUT_S:
+        yield warning(
+            "the server soon ends a dump that is not read: a merge that takes longer may "
+            "lose the connection",
+            expected=f"net_write_timeout of {_WRITE_TIMEOUT_S} s or more",
+            got=f"{timeout_s} s",
+            next_step=set_statement(context, "net_write_timeout", "60"),
+        )
+    else:
+        yield ok(f"net_write_timeout is {timeout_s} s")
+    if packet_bytes < _ROW_BYTES:
+        yield note(
+            "a snapshot cannot read rows larger than max_allowed_packet",
+            expected=f"{size(_ROW_BYTES)} or more",
+            got=size(packet_bytes),
+            next_step=set_statement(context, "max_allowed_packet", str(64 << 20)),
+        )
+    else:
+        yield ok(f"max_allowed_packet is {size(packet_bytes)}")
+
+
+def _zone_and_modes(context: Context) -> Iterator[Verdict]:
+    variables = context.variables
+    yield ok(
+        f"time zone {variables.get('time_zone', '?')} ({variables.get('system_time_zone', '?')}): "
+        "TIMESTAMP is UTC in the log"
+    )
+    modes = set(variables.get("sql_mode", "").upper().split(","))
+    lenient = [text for text, is_so in (
+        ("ALLOW_INVALID_DATES is set", "ALLOW_INVALID_DATES" in modes),
+        ("NO_ZERO_DATE is not set", "NO_ZERO_DATE" not in modes),
+        ("NO_ZERO_IN_DATE is not set", "NO_ZERO_IN_DATE" not in modes),
+        ("no STRICT mode is set", not modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}),
+    ) if is_so]  # fmt: skip
+    if lenient:
+        yield note(
+            "the server accepts dates that Delta cannot hold, such as 0000-00-00; they are "
+            "rescued and counted",
+            expected="STRICT_TRANS_TABLES, NO_ZERO_DATE and NO_ZERO_IN_DATE in sql_mode",
+            got="; ".join(lenient),
+            next_step="sink: {zero_dates: null} stores no text of them (docs/tables/rescue.md)",
+        )
+    else:
+        yield ok("sql_mode is strict about dates")
+
+
+def _names(context: Context) -> Iterator[Verdict]:
+    names = context.server.identity.names
+    how = (
+        "tells tables apart whose names differ only in their letters' case"
+        if names is NameRule.AS_GIVEN
+        else "compares names of tables in lower case, and so are they in the lake"
+    )
+    yield ok(f"lower_case_table_names is {names:d}: the server {how}")
+
+
+def set_statement(context: Context, variable: str, value: str) -> str:
+    """PERSIST exists since MySQL 8.0."""
+    if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
+        return (
+            f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's "
+            "configuration file"
+        )
+    return f"SET PERSIST {variable} = {value};"
+
+
+OPENING: Final = Check("server", "reachable", _reachable, opens=True)
 CHECKS: Final = (
-    *checks("server", tls=_tls, clock=_clock, server_id=_server_id, replica_id=_replica_id),
-    *settings.CHECKS,
-    *checks("server", replication=_replication, standby=_standby),
+    Check("server", "tls", _tls),
+    Check("server", "clock", _clock),
+    Check("server", "server id", _server_id),
+    Check("server", "replica id", _replica_id),
+    Check(
+        "server",
+        "whole log",
+        _whole_log,
+        "the log is whole: no setting or filter leaves changes out of it",
+    ),
+    Check("server", "row metadata", _row_metadata, "binlog_row_metadata is FULL"),
+    Check("server", "advised settings", _advised_settings),
+    Check("server", "GTIDs", _gtids),
+    Check("server", "patience", _patience),
+    Check("server", "zone and modes", _zone_and_modes),
+    Check("server", "names", _names),
+    Check("server", "replication", _replication),
+    Check("server", "standby", _standby),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from shlex import quote
@@ -13,40 +12,35 @@ from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.cursor.cursor_view import view_cursor
-from cdc_pipeline.operations.doctor.context import Context, checks
+from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.plan.reconcile import reconcile
-from cdc_pipeline.run.report import needed_position, quarantined
+from cdc_pipeline.run.report import quarantined
 from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.delta.engine import PLAIN
 from cdc_pipeline.sink.read.cuts import check_readable
-from cdc_pipeline.text.wording import duration, listed, size
+from cdc_pipeline.text.wording import by_reason, count_of, duration, listed, size
 
 _MISSED_RUNS: Final = 2
 
 
 def _cursor(context: Context) -> Iterator[Verdict]:
     """K3: the cut decides if stored cursor and last cut differ."""
-    name = context.config.name
-    cursors = context.cursors or MemoryCursorStore(source=name)
-    cut = context.cut
-    try:
-        context.reconciled = reconcile(cursors.read(), cut)
-    except LakeStateError as failure:
-        yield Verdict.from_error(failure)
-        return
+    run = f"cdc-pipeline run {context.config.name}"
+    cursors = context.cursors or MemoryCursorStore(source=context.config.name)
+    context.reconciled = reconciled = reconcile(cursors.read(), context.cut)
     view = view_cursor(context.config, cursors=cursors)
-    if context.reconciled.cursor is None:
-        yield note("the pipeline has never run", got=view.next_run, mend=f"cdc-pipeline run {name}")
+    if reconciled.cursor is None:
+        yield note("the pipeline has never run", got=view.next_run, next_step=run)
         return
-    at = f"{context.reconciled.cursor.position}, batch {context.reconciled.cursor.batch_number}"
+    at = f"{reconciled.cursor.position}, batch {reconciled.cursor.batch_number}"
     if context.cursors is None:
         yield note(
             "Dagster's cursor could not be read; the lake's last cut is used instead",
             got=at,
-            mend="see the findings about Dagster",
+            next_step="see the findings about Dagster",
         )
     elif view.agrees:
         yield ok(f"the cursor is at {at} and agrees with the last cut")
@@ -54,14 +48,14 @@ def _cursor(context: Context) -> Iterator[Verdict]:
         yield note(
             "the cursor and the last cut differ; the next run repairs that first",
             got=view.next_run,
-            mend=f"cdc-pipeline run {name}",
+            next_step=run,
         )
-    needed = needed_position(context.reconciled.cursor)
+    needed = view.oldest_needed
     if needed is not None and needed.name != "cursor":
         yield note(
             f"the log is needed from {needed.position} on, by {needed.name}, which is "
             "earlier than the cursor",
-            mend=f"cdc-pipeline run {name} --table {quote(needed.name)}",
+            next_step=f"{run} --table {quote(needed.name)}",
         )
 
 
@@ -70,19 +64,15 @@ def _last_run(context: Context) -> Iterator[Verdict]:
     schedule = context.config.schedule
     if newest is None:
         return
-    ago_s = max(0.0, time.time() - newest.at_us / 1e6)  # the clock may have been set back
+    ago_s = max(0.0, context.now_s - newest.at_us / 1e6)  # the clock may have been set back
     message = f"the cursor was last written {duration(ago_s)} ago"
-    if (
-        schedule is not None
-        and schedule.enabled
-        and context.every_s
-        and ago_s > _MISSED_RUNS * context.every_s
-    ):
+    is_due = schedule is not None and schedule.enabled and context.every_s
+    if is_due and ago_s > _MISSED_RUNS * context.interval_s:
         yield warning(
             f"{message}, so its schedule is not being kept",
             expected=context.interval_text,
             got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
-            mend="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
+            next_step="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
             "running (dagster-daemon run)",
         )
     else:
@@ -90,15 +80,13 @@ def _last_run(context: Context) -> Iterator[Verdict]:
 
 
 def _unfinished(context: Context) -> Iterator[Verdict]:
-    pending = context.pending
+    pending = context.sink.pending_record()
     if pending is not None:
         yield note(
             f"batch {pending.batch_number} is recorded but unfinished; the next run finishes it "
             "from its own files",
-            mend=f"cdc-pipeline run {context.config.name}",
+            next_step=f"cdc-pipeline run {context.config.name}",
         )
-    elif context.cut is not None:
-        yield ok(f"no batch is unfinished; the last one is {context.cut.batch_number}")
 
 
 def _targets(context: Context) -> Iterator[Verdict]:
@@ -119,8 +107,7 @@ def _targets(context: Context) -> Iterator[Verdict]:
     for failure in failing.values():
         yield Verdict.from_error(failure)
     if not failing:
-        count = len(cut.tables)
-        yield ok(f"{count} Delta table{'s match' if count != 1 else ' matches'} the last cut")
+        yield ok(f"{count_of(len(cut.tables), 'Delta table')} as the last cut says")
 
 
 def _suspended(context: Context) -> Iterator[Verdict]:
@@ -131,23 +118,17 @@ def _suspended(context: Context) -> Iterator[Verdict]:
             f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
             got=f"{suspension.what}; suspended at {suspension.position}",
-            mend=way_out(name, suspension),
+            next_step=way_out(name, suspension),
         )
-    if context.cursor is not None and not suspended:
-        yield ok("no table is suspended")
 
 
 def _quarantine(context: Context) -> Iterator[Verdict]:
-    counts = quarantined(context.cut)
-    for name, count in sorted(counts.items()):
+    for name, count in sorted(quarantined(context.cut).items()):
         yield warning(
-            f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and "
-            "wait in quarantine",
-            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or "
+            f"{count_of(count, 'row')} of {name} could not be applied and wait in quarantine",
+            next_step=f"cdc-pipeline quarantine list {context.config.name}; then replay or "
             "discard the rows",
         )
-    if not counts and context.cut is not None:
-        yield ok("the quarantine is empty")
 
 
 def _lock(context: Context) -> Iterator[Verdict]:
@@ -156,27 +137,21 @@ def _lock(context: Context) -> Iterator[Verdict]:
     holder = lock_holder(context.paths.lock)
     if holder:
         yield note("a run is writing to this source's lake now", got=holder)
-    else:
-        yield ok("no process holds the source's lock")
 
 
 def _dump_errors(context: Context) -> Iterator[Verdict]:
     context.sink  # noqa: B018  (the lake can be read)
-    dump_errors = build_dump_errors(context.config).read()
+    failed = build_dump_errors(context.config).read()
     most = getattr(context.config.source, "dump_errors_max", None)
-    if dump_errors.count:
+    moved = f"; after more than {most} failures the address counts as moved to another server"
+    if failed.count:
         yield warning(
-            f"the last {'run' if dump_errors.count == 1 else f'{dump_errors.count} runs'} could "
+            f"the last {'run' if failed.count == 1 else f'{failed.count} runs'} could "
             "not read the log",
-            expected="none"
-            if most is None
-            else f"none; after more than {most} failures the address counts as moved to another "
-            "server",
-            got=dump_errors.last,
-            mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
+            expected="none" + ("" if most is None else moved),
+            got=failed.last,
+            next_step=f"fix the cause, then: cdc-pipeline run {context.config.name}",
         )
-    else:
-        yield ok("the last run could read the log")
 
 
 def _plan(context: Context) -> Iterator[Verdict]:
@@ -185,15 +160,12 @@ def _plan(context: Context) -> Iterator[Verdict]:
     capture_plan = plan(
         context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name)
     )
-    known = set(
-        context.source.warnings(capture_plan.tables)
-    )  # each is already a finding of its own
+    told = context.source.warnings(capture_plan.tables)  # each is a finding of its own
     for text in capture_plan.warnings:
-        if text not in known:
-            yield warning(text, mend="see sink.reader_features in docs/lake/readers.md")
-    by_spark = {name: engine for name, engine in capture_plan.engines.items() if engine != PLAIN}
-    for engine in sorted(set(by_spark.values())):
-        names = [name for name, reason in by_spark.items() if reason == engine]
+        if text not in told:
+            yield warning(text, next_step="see sink.reader_features in docs/lake/readers.md")
+    engines = {name: by for name, by in capture_plan.engines.items() if by != PLAIN}
+    for engine, names in by_reason(engines):
         yield note(f"batches of {listed(names)} are applied by {engine}")
     # For a server, the check of the tables reports them.
     is_archive = isinstance(context.config.source, ArchiveSourceConfig)
@@ -202,23 +174,20 @@ def _plan(context: Context) -> Iterator[Verdict]:
             "patterns in tables.include have never matched a table: each run fails at its end",
             expected="a table in the log for each pattern",
             got=listed(list(capture_plan.unseen)),
-            mend="correct the patterns, or tables: {allow_empty: true}",
+            next_step="correct the patterns, or tables: {allow_empty: true}",
         )
     between = f"from {capture_plan.start} to {capture_plan.end}"
     yield ok(f"a run would read {size(capture_plan.bytes_between)}, {between}")
 
 
 CHECKS: Final = (
-    *checks("state", opens=True, cursor=_cursor),
-    *checks(
-        "state",
-        last_run=_last_run,
-        unfinished_batch=_unfinished,
-        targets=_targets,
-        suspended=_suspended,
-        quarantine=_quarantine,
-        lock=_lock,
-        dump_errors=_dump_errors,
-    ),
+    Check("state", "cursor", _cursor, opens=True),
+    Check("state", "last run", _last_run),
+    Check("state", "unfinished batch", _unfinished, "no batch is unfinished"),
+    Check("state", "targets", _targets),
+    Check("state", "suspended", _suspended, "no table is suspended"),
+    Check("state", "quarantine", _quarantine, "the quarantine is empty"),
+    Check("state", "lock", _lock, "no process holds the source's lock"),
+    Check("state", "dump errors", _dump_errors, "the last run could read the log"),
 )
-PLAN_CHECKS: Final = checks("state", plan=_plan)
+PLAN_CHECKS: Final = (Check("state", "plan", _plan),)

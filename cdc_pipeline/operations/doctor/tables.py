@@ -3,20 +3,23 @@ hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.binlog.tables.charsets import known_charsets
 from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.operations.doctor.context import Context, checks
+from cdc_pipeline.operations.doctor.context import Check, Context, shown
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
+from cdc_pipeline.run.plan.needs_snapshot import needing
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
+from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
+from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
-from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.text.wording import listed
+from cdc_pipeline.text.wording import by_reason, listed
 
 # These keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
@@ -30,14 +33,12 @@ def _matching(context: Context) -> Iterator[Verdict]:
     if not names:
         databases = sorted({pattern.exact_schema or "" for pattern in context.included})
         places = [f"{quoted_name(name)}.*" if name else "*.*" for name in databases]
+        grants = " ".join(f"GRANT SELECT ON {place} TO {account};" for place in places)
         yield error(
             "no table is captured, because no table that this account can see matches",
             expected=f"a table that matches {listed(list(include))}",
             got="none",
-            mend=" ".join(
-                f"GRANT SELECT ON {place} TO {account};" for place in dict.fromkeys(places)
-            )
-            + " or correct tables.include",
+            next_step=f"{grants} or correct tables.include",
         )
         return
     cut = context.cut if context.lake_is_open else None
@@ -46,7 +47,7 @@ def _matching(context: Context) -> Iterator[Verdict]:
     )
     if missing is not None:
         yield Verdict.from_error(missing)  # as each run does at its end
-    yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
+    yield ok(f"captured: {listed(names)}")
 
 
 def _not_tables(context: Context) -> Iterator[Verdict]:
@@ -59,45 +60,30 @@ def _not_tables(context: Context) -> Iterator[Verdict]:
 
 
 def _columns(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.binlog.tables.charsets import known_charsets
-    from cdc_pipeline.schema.ddl.options import server_charset
-
     known = {*known_charsets(), "binary"}
-    fine = 0
     for table in context.tables_with_rows:
-        unknown = [column for column in table.columns if column.column is None]
-        odd = [
-            one for one in table.columns if one.charset and server_charset(one.charset) not in known
-        ]
-        for column in unknown:
-            yield error(
-                f"{table.name} has a column of an unknown type: it will be suspended",
-                expected="a type listed in docs/reference/types.md",
-                got=f"{column.name} {column.type_text}",
-                mend=_change_or_exclude(table.name),
-            )
-        for column in odd:
-            yield error(
-                f"{table.name} has a column in an unknown charset: it will be suspended",
-                expected="a charset that can be decoded, such as utf8mb4",
-                got=f"{column.name} {column.type_text} CHARACTER SET {column.charset}",
-                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_name(column.name)} "
-                "... CHARACTER SET utf8mb4;",
-            )
+        for column in table.columns:
+            got = f"{column.name} {column.type_text}"
+            if column.column is None:
+                yield error(
+                    f"{table.name} has a column of an unknown type: it will be suspended",
+                    expected="a type listed in docs/reference/types.md",
+                    got=got,
+                    next_step=f'change its type, or tables: {{exclude: ["{table.name}"]}}',
+                )
+            if column.charset and server_charset(column.charset) not in known:
+                table_text, column_text = quoted_table(table.name), quoted_name(column.name)
+                yield error(
+                    f"{table.name} has a column in an unknown charset: it will be suspended",
+                    expected="a charset that can be decoded, such as utf8mb4",
+                    got=f"{got} CHARACTER SET {column.charset}",
+                    next_step=f"ALTER TABLE {table_text} MODIFY {column_text} ... CHARACTER SET "
+                    "utf8mb4;",
+                )
         try:
             check_column_names(table.name, [column.name for column in table.columns])
         except SchemaError as failure:
             yield Verdict.from_error(failure)
-            continue
-        fine += not unknown and not odd
-    yield ok(
-        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names "
-        "that Delta accepts"
-    )
-
-
-def _change_or_exclude(table: str) -> str:
-    return f"change the column's type, or tables: {{exclude: [{_quoted([table])}]}}"
 
 
 _KEYLESS: Final = {
@@ -108,11 +94,8 @@ _KEYLESS: Final = {
 
 
 def _keys(context: Context) -> Iterator[Verdict]:
-    routes = Routes(context.config)
-    keyless = [table for table in context.tables_with_rows if not table.has_key]
-    for table in keyless:
-        for route in routes.of_table(table.name):
-            rule = route.rule
+    for table in (one for one in context.tables_with_rows if not one.has_key):
+        for rule in (route.rule for route in context.routes(table.name)):
             if rule.key or not MODES[rule.mode].has_key:
                 continue
             severity, becomes = _KEYLESS[rule.keyless]
@@ -121,11 +104,9 @@ def _keys(context: Context) -> Iterator[Verdict]:
                 f"{table.name} has no key: it {becomes}",
                 expected="a primary key, or a unique key without NULL",
                 got="none",
-                mend=f"ALTER TABLE {quoted_table(table.name)} ADD PRIMARY KEY (...); or set "
+                next_step=f"ALTER TABLE {quoted_table(table.name)} ADD PRIMARY KEY (...); or set "
                 "`keyless` or `key` in its rule",
             )
-    if not keyless:
-        yield ok("every captured table has a key")
 
 
 def _exact_views(context: Context) -> Iterator[Verdict]:
@@ -139,13 +120,12 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
         why = unseen.what
     else:
         return
-    routes = Routes(context.config)
     names = [
         table.name
         for table in context.tables_with_rows
         if any(
             keeps_every_change(route.rule.mode, route.rule.key or (("",) if table.has_key else ()))
-            for route in routes.of_table(table.name)
+            for route in context.routes(table.name)
         )
     ]
     if names:
@@ -155,82 +135,53 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
             "exactly known position, which MySQL proves by GTIDs or its locks",
             expected="gtid_mode = ON, or metadata locks that the account can see",
             got=f"{mode}, and {why}: {listed(names)}",
-            mend=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with "
+            next_step=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with "
             "performance_schema = ON; or switch GTIDs on; or keep these tables as "
             "mirrors with a key",
         )
 
 
 def _cascades(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.live.cascades import SWITCH, unlogged_cascades
-
-    cascades = unlogged_cascades(context.server, context.base_tables)
-    switch = (
-        f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: "
-        if SWITCH in context.variables
-        else ""
+    return shown(
+        cascade_findings(context.server, [table.name for table in context.tables_with_rows])
     )
-    for one in cascades:
-        table = quoted_table(one.table)
-        yield warning(
-            f"{one.table} is changed by the server without a log entry when rows of "
-            f"{one.parent} are deleted or get another key: the lake keeps those rows as they "
-            "were",
-            expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
-            got=f"`{one.name}` {one.actions}",
-            mend=f"{switch}ALTER TABLE {table} DROP FOREIGN KEY `{one.name}`; "
-            f"ALTER TABLE {table} ADD CONSTRAINT `{one.name}` {one.definition};",
-        )
-    if not cascades:
-        yield ok("no foreign key changes rows without logging it")
 
 
 def _engines(context: Context) -> Iterator[Verdict]:
-    fine = True
-    for table in (one for one in context.tables_with_rows if one.engine):
+    for table in context.tables_with_rows:
         engine = table.engine.upper()
-        if engine in _TRANSACTIONAL:
+        if not engine or engine in _TRANSACTIONAL:
             continue
-        fine = False
-        what = (
-            (
-                f"{table.name} uses the engine {table.engine}, which loses its rows at a restart "
-                "without row events"
-            )
-            if engine in _EMPTIED
-            else f"{table.name} uses the engine {table.engine}: its changes remain when their "
-            "transaction is rolled back"
-        )
         yield warning(
-            what,
+            f"{table.name} uses the engine {table.engine}"
+            + (
+                ", which loses its rows at a restart without row events"
+                if engine in _EMPTIED
+                else ": its changes remain when their transaction is rolled back"
+            ),
             expected="a transactional engine",
             got=table.engine,
-            mend=f"ALTER TABLE {quoted_table(table.name)} ENGINE = InnoDB;",
+            next_step=f"ALTER TABLE {quoted_table(table.name)} ENGINE = InnoDB;",
         )
-    if fine:
-        yield ok("every captured table uses a transactional engine")
 
 
 def _partitions(context: Context) -> Iterator[Verdict]:
-    names = [table.name for table in context.tables if table.is_partitioned]
-    if not names:
-        return
-    routes = Routes(context.config)
     what = "DROP and TRUNCATE PARTITION remove rows without row events: such a statement "
-    keeping = {
+    names = [table.name for table in context.tables if table.is_partitioned]
+    suspended = [
         name
         for name in names
-        if all(route.policy.truncate == "keep" for route in routes.of_table(name))
-    }
-    if keeping:
-        yield ok(f"{what}leaves those rows in the lake (schema_changes.truncate: keep)")
-    if suspended := [name for name in names if name not in keeping]:
+        if any(route.policy.truncate != "keep" for route in context.routes(name))
+    ]
+    if suspended:
         yield note(
             f"{what}suspends its table",
             got=f"partitioned: {listed(suspended)}",
-            mend="delete rows with DELETE before dropping their partition, or set "
+            next_step="delete rows with DELETE before dropping their partition, or set "
             "schema_changes.truncate: keep",
         )
+    elif names:
+        yield ok(f"{what}leaves those rows in the lake (schema_changes.truncate: keep)")
 
 
 def _versioned(context: Context) -> Iterator[Verdict]:
@@ -240,64 +191,37 @@ def _versioned(context: Context) -> Iterator[Verdict]:
             "of system-versioned tables the lake has the current rows, as SELECT returns them; "
             "earlier versions stay on the server",
             got=listed(names),
-            mend="targets with mode: history keep earlier versions in the lake",
+            next_step="targets with mode: history keep earlier versions in the lake",
         )
 
 
 def _partial(context: Context) -> Iterator[Verdict]:
-    """K19: their earlier rows are missing."""
-    cursor = context.cursor
-    source = context.config.name
-    targets = cursor.targets if cursor is not None else {}
-    partial = sorted(
-        {name for state in targets.values() if state.partial for name in state.source_names}
-    )
-    for names in [[name] for name in partial] if len(partial) <= _NAMED_MAX else [partial]:
-        is_one = len(names) == 1
-        yield warning(
-            (
-                f"{names[0]} is partial: it holds only the rows that have changed since "
-                "its capture began"
-            )
-            if is_one
-            else f"{len(names)} tables are partial: they hold only the rows that have changed "
-            "since their capture began",
+    """K19: earlier rows are missing."""
+    config, known = context.config, [table.name for table in context.tables_with_rows]
+    cut = context.cut if context.lake_is_open else None
+    for why, names in by_reason(needing(config, cut, known)):
+        # one that was never captured is only to be begun
+        verdict = note if all(cut is None or name not in cut.tables for name in names) else warning
+        some = names if len(names) <= _NAMED_MAX else []
+        tables = "".join(f" --table {quote(name)}" for name in some)
+        yield verdict(
+            f"{listed(names)}: {why}",
             expected="tables created within the log, or with a snapshot",
-            got="first seen in the middle of the log" if is_one else listed(names),
-            mend=_load(source, names),
+            next_step=f"cdc-pipeline snapshot {config.name}{tables}",
         )
-    known = {name for state in targets.values() for name in state.source_names}
-    new = [name for name in context.base_tables if name not in known]
-    if new:
-        yield note(
-            "some tables are not in the lake yet: a snapshot reads their existing rows, and later "
-            "changes come from the log",
-            got=listed(new),
-            mend=_load(source, new),
-        )
-    elif not partial:
-        yield ok("no table is partial")
 
 
-def _load(source: str, names: Sequence[str]) -> str:
-    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {quote(name)}" for name in names)
-    return f"cdc-pipeline snapshot {source}{named}"
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-CHECKS: Final = checks(
-    "tables",
-    matching=_matching,
-    not_tables=_not_tables,
-    columns=_columns,
-    keys=_keys,
-    exact_views=_exact_views,
-    cascades=_cascades,
-    engines=_engines,
-    partitions=_partitions,
-    system_versioned=_versioned,
-    partial=_partial,
+CHECKS: Final = (
+    Check("tables", "matching", _matching),
+    Check("tables", "not tables", _not_tables),
+    Check(
+        "tables", "columns", _columns, "Delta accepts all types, charsets and names of the columns"
+    ),
+    Check("tables", "keys", _keys, "every captured table has a key"),
+    Check("tables", "exact views", _exact_views),
+    Check("tables", "cascades", _cascades, "no foreign key changes rows without logging it"),
+    Check("tables", "engines", _engines, "every captured table uses a transactional engine"),
+    Check("tables", "partitions", _partitions),
+    Check("tables", "system versioned", _versioned),
+    Check("tables", "partial", _partial, "no table is partial"),
 )

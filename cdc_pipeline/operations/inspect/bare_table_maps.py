@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.chunk import EventSlice, JournalFormat
@@ -98,6 +99,14 @@ class BareTableMaps(TableMaps):
         charset = self._bare_tables.unknown_charset
         name = table_map.table_name(body, table_id_bytes=id_bytes, names=self._names)
         known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
+        parse = partial(
+            table_map.parse,
+            journal=chunk.journal,
+            offset=offset,
+            is_mariadb=is_mariadb,
+            table_id_bytes=id_bytes,
+            names=self._names,
+        )
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
         if (
@@ -112,25 +121,9 @@ class BareTableMaps(TableMaps):
                 for column in known_schema.columns
             )
             with suppress(SchemaError):
-                schema = table_map.parse(
-                    body,
-                    journal=chunk.journal,
-                    offset=offset,
-                    is_mariadb=is_mariadb,
-                    table_id_bytes=id_bytes,
-                    known=replace(known_schema, columns=columns),
-                    names=self._names,
-                )
+                schema = parse(body, known=replace(known_schema, columns=columns))
         if schema is None:
-            schema, missing = parse_bare(
-                body,
-                journal=chunk.journal,
-                offset=offset,
-                is_mariadb=is_mariadb,
-                table_id_bytes=id_bytes,
-                unknown_charset=charset,
-                names=self._names,
-            )
+            schema, missing = parse_bare(body, parse, id_bytes, unknown_charset=charset)
             missing += ("history",) * (
                 known_schema is not None and not isinstance(why, MetadataMissingError)
             )
@@ -161,15 +154,12 @@ class _BareSchema(NamedTuple):
 
 def parse_bare(
     body: bytes | memoryview,
-    *,
-    journal: str,
-    offset: int,
-    is_mariadb: bool,
+    parse: Callable[..., TableSchema],
     table_id_bytes: int,
+    *,
     unknown_charset: str = "utf8mb4",
-    names: NameRule = NameRule.AS_GIVEN,
 ) -> _BareSchema:
-    """As `table_map.parse`, for a table map whose metadata is not full.
+    """By `parse` (`table_map.parse` and its place), for a table map whose metadata is not full.
 
     `unknown_charset`: of texts without a charset; ``binary`` takes them for bytes.
     """
@@ -187,15 +177,8 @@ def parse_bare(
     if not present & _LABEL_CHARSETS:
         added += _field(table_map_metadata.LABEL_DEFAULT_CHARSET, _number(_collation("utf8mb4")))
     name = table_map.table_name(raw, table_id_bytes=table_id_bytes)
-    schema = table_map.parse(
-        raw + added,
-        journal=journal,
-        offset=offset,
-        is_mariadb=is_mariadb,
-        table_id_bytes=table_id_bytes,
-        known=TableSchema(name.database, name.table, ()),  # whose a column is does not matter here
-        names=names,
-    ).logged
+    # whose a column is does not matter here
+    schema = parse(raw + added, known=TableSchema(name.database, name.table, ())).logged
     unlabelled = [
         column for column in schema.columns if column.type.has_labels and not column.labels
     ]

@@ -24,7 +24,7 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.verify.report import Intervals, TableVerified
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.report import needed_position
-from cdc_pipeline.run.telemetry.measures import age_s, retention_of
+from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta.row_count import row_count
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -229,43 +229,30 @@ def check_lag(
 def check_retention(
     config: PipelineConfig, cursor: CursorState | None, *, headroom_min_s: float = 24 * 3600.0
 ) -> CheckResult:
-    """How soon the source may purge what the pipeline still needs, without Spark.
-
-    The server keeps a journal for ``binlog_expire_logs_seconds`` after the journal's end.
-    """
+    """How soon the source may purge what the pipeline still needs, without Spark."""
     needed = needed_position(cursor)
     if needed is None or not isinstance(config.source, LiveSourceConfig):
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
         return CheckResult(check="retention", passed=None, text=text)
+    from cdc_pipeline.source.live.live import LiveSource  # late: it brings the live reader
+    from cdc_pipeline.source.live.retention import RetainedLog
+
     with closing(build_source(config)) as source:
-        retention = retention_of(source, config.source, needed)
-    if retention.journals_before is None:
-        text = (
-            f"{needed.name} needs {needed.position}, but the source begins with "
-            f"{retention.oldest_journal or 'none'}"
-        )
-        return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
-    if retention.kept_s is None:
-        text = (
-            "the server does not show how long it keeps its journals (binlog_expire_logs_seconds)"
-        )
-        return CheckResult(check="retention", passed=None, text=text)
-    values: dict[str, int | float | str] = {
-        "journals_before": retention.journals_before,
-        "kept_s": retention.kept_s,
-    }
-    if retention.headroom_s is None:
+        assert isinstance(source, LiveSource)
+        log = RetainedLog(source)
+        left_s = log.left_s(needed.position.journal)
+    if left_s is None:
         text = f"{needed.name} needs {needed.position}; the source purges nothing by itself"
-        return CheckResult(check="retention", passed=True, text=text, values=values)
-    text = (
-        f"{needed.name} needs {needed.position}, which the source may purge in "
-        f"{retention.headroom_s / 3600:,.1f} hours"
-    )
+        return CheckResult(check="retention", passed=True, text=text)
+    if log.has(needed.position.journal):
+        what = f"which the source may purge in {left_s / 3600:,.1f} hours ({log.keeps.setting})"
+    else:
+        what = f"but the source begins with {log.journals[0].journal if log.journals else 'none'}"
     return CheckResult(
         check="retention",
-        passed=retention.headroom_s >= headroom_min_s,
-        text=text,
-        values=values | {"headroom_s": retention.headroom_s},
+        passed=left_s >= headroom_min_s,
+        text=f"{needed.name} needs {needed.position}, {what}",
+        values={"headroom_s": round(left_s)},
     )
 
 

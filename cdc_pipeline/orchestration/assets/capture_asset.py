@@ -42,7 +42,7 @@ from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
-from cdc_pipeline.orchestration.events.failures import unexpected
+from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
@@ -346,11 +346,7 @@ def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
     waited = isinstance(error, LockError)  # for as long as was asked for
     if error.retryable and not waited and retry_number < _RETRIES_MAX:
         return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=wait_s)
-    metadata = {
-        name: value if isinstance(value, int | bool) else str(value)
-        for name, value in error.as_dict().items()
-    }
-    return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)
+    return failure_of(error, allow_retries=False)
 
 
 @dataclass

@@ -15,19 +15,16 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import dagster as dg
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -111,7 +108,7 @@ def _table_checks(
                 "run of their own"
             )
             return
-        with _as_step_failure(config):
+        with failing_step(config.sink.lake_path):
             for name, table, passed, text, values in _table_results(
                 context, config, wanted, translator=translator
             ):
@@ -213,7 +210,7 @@ def _cursor_checks(
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from cdc_pipeline.operations.verify.checks import CheckResult, check_lag, check_retention
+        from cdc_pipeline.operations.verify.checks import check_lag, check_retention
         from cdc_pipeline.run.plan.reconcile import reconcile
         from cdc_pipeline.run.wiring import build_sink
 
@@ -224,26 +221,16 @@ def _cursor_checks(
             stored = _cursors(context, pipeline, translator, None).read()
             return reconcile(stored, sink.last_cut()).cursor
 
-        checks: dict[str, Callable[[], CheckResult]] = {
+        checks: dict[str, Callable[[], Any]] = {
+            "intervals_join": lambda: check_intervals_join(context.instance, key),
             "lag": lambda: check_lag(config, sink, cursor()),
             "retention": lambda: check_retention(config, cursor()),
         }
-        with _as_step_failure(config):
+        with failing_step(config.sink.lake_path):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
-                if name == "intervals_join":
-                    joined = check_intervals_join(context.instance, key)
-                    yield _result(
-                        name, key, passed=joined.passed, text=joined.text, values=joined.values
-                    )
-                else:
-                    result = checks[name]()
-                    yield _result(
-                        name,
-                        key,
-                        passed=result.passed,
-                        text=result.text,
-                        values=dict(result.values),
-                    )
+                result = checks[name]()
+                values = dict(result.values)
+                yield _result(name, key, passed=result.passed, text=result.text, values=values)
 
     return _checks(cursor_step, specs)
 
@@ -260,17 +247,6 @@ def _cursors(
         source=pipeline.name,
         writer=None if recorder is None else recorder.write_cursor,
     )
-
-
-@contextmanager
-def _as_step_failure(pipeline: PipelineConfig) -> Iterator[None]:
-    try:
-        with files_failing(pipeline.sink.lake_path):
-            yield
-    except CdcError as error:
-        raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
-    except Exception as error:
-        raise unexpected(error) from None
 
 
 def _result(

@@ -24,14 +24,12 @@ import dagster as dg
 from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
-from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
@@ -167,32 +165,22 @@ def _run(
 
         take_snapshot = product_snapshot
     context.log.info(f"takes the snapshot of {', '.join(tables)}")
-    try:
-        with files_failing(pipeline.sink.lake_path):
-            report = take_snapshot(
-                pipeline,
-                cursors=DagsterCursorStore(
-                    context.instance,
-                    asset_key=translator.cursor_key(pipeline.name),
-                    source=pipeline.name,
-                    writer=recorder.write_cursor,
-                ),
-                tables=tables,
-                restart=restart,
-                observer=SnapshotRecorder(
-                    context, recorder, asset_key=translator.snapshot_key(pipeline.name)
-                ),
-                run_id=context.run.run_id,
-            )
-    except CdcError as error:
-        metadata = {
-            name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()
-        }
-        raise dg.Failure(
-            description=str(error), metadata=metadata, allow_retries=error.retryable
-        ) from error
-    except Exception as error:
-        raise unexpected(error) from None
+    with failing_step(pipeline.sink.lake_path):
+        report = take_snapshot(
+            pipeline,
+            cursors=DagsterCursorStore(
+                context.instance,
+                asset_key=translator.cursor_key(pipeline.name),
+                source=pipeline.name,
+                writer=recorder.write_cursor,
+            ),
+            tables=tables,
+            restart=restart,
+            observer=SnapshotRecorder(
+                context, recorder, asset_key=translator.snapshot_key(pipeline.name)
+            ),
+            run_id=context.run.run_id,
+        )
     wanted = set(tables)
     for target, taken in report.targets.items():
         for table in sorted(wanted.intersection(taken.sources)):

@@ -4,11 +4,15 @@ values in logs)."""
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.text.server_messages import said_by
 
 
@@ -17,7 +21,27 @@ def resolved(pipeline: PipelineConfig) -> PipelineConfig:
     try:
         return pipeline.resolved()
     except CdcError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
+        raise failure_of(error, allow_retries=False) from error
+
+
+@contextmanager
+def failing_step(lake: Path) -> Iterator[None]:
+    """What the block raises becomes a failure of the step."""
+    try:
+        with files_failing(lake):
+            yield
+    except CdcError as error:
+        raise failure_of(error, allow_retries=error.retryable) from error
+    except Exception as error:
+        raise unexpected(error) from None
+
+
+def failure_of(error: CdcError, *, allow_retries: bool) -> dg.Failure:
+    metadata = {
+        name: value if isinstance(value, int | bool) else str(value)
+        for name, value in error.as_dict().items()
+    }
+    return dg.Failure(description=str(error), metadata=metadata, allow_retries=allow_retries)
 
 
 def unexpected(error: Exception) -> dg.Failure:

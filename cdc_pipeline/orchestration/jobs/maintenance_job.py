@@ -16,9 +16,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.metadata import shown
@@ -55,15 +53,10 @@ def build_maintenance(
             )
 
         sink = resolved(pipeline).sink
-        try:
-            with files_failing(sink.lake_path):
-                report = maintain(
-                    paths_of(sink.lake_path, pipeline.name), sink, settings, on_table=observed
-                )
-        except CdcError as error:
-            raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
-        except Exception as error:
-            raise unexpected(error) from None
+        with failing_step(sink.lake_path):
+            report = maintain(
+                paths_of(sink.lake_path, pipeline.name), sink, settings, on_table=observed
+            )
         runs_deleted = delete_old_runs(
             context.instance,
             source=pipeline.name,

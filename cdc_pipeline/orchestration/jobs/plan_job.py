@@ -13,11 +13,9 @@ from itertools import islice
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.operations.plan_text import plan_rows, target_rows
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.run.report import CapturePlan
@@ -39,13 +37,8 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
         cursors = DagsterCursorStore(
             context.instance, asset_key=translator.cursor_key(pipeline.name), source=pipeline.name
         )
-        try:
-            with files_failing(config.sink.lake_path):
-                made = plan(config, cursors=cursors)
-        except CdcError as error:
-            raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
-        except Exception as error:
-            raise unexpected(error) from None
+        with failing_step(config.sink.lake_path):
+            made = plan(config, cursors=cursors)
         context.add_output_metadata(
             {
                 "plan": dg.MarkdownMetadataValue(

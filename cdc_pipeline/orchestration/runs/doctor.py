@@ -90,7 +90,7 @@ def _settings(instance: dg.DagsterInstance) -> Iterator[Verdict]:
             "was killed are not detected",
             expected=f"{instance.root_directory}/dagster.yaml",
             got="none",
-            mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the "
+            next_step=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the "
             "project's folder",
         )
 
@@ -120,7 +120,7 @@ def _schedule(
             "no schedule: runs are started by hand or by another program",
             expected="schedule: {cron: ..., enabled: true}",
             got="none",
-            mend='schedule: {cron: "*/15 * * * *", enabled: true}',
+            next_step='schedule: {cron: "*/15 * * * *", enabled: true}',
         )
         return
     if loaded is None:
@@ -135,7 +135,7 @@ def _schedule(
             f"the schedule {schedule.cron} is off",
             expected="on",
             got="stopped in Dagster's UI" if by_hand else "enabled: false",
-            mend="schedule: {enabled: true}, or switch it on in Dagster's UI",
+            next_step="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
     ahead_s = max((_last_tick_s(instance, state) for state in states), default=0.0) - time.time()
@@ -145,8 +145,8 @@ def _schedule(
             "this machine's clock was ahead, and Dagster starts no run before that time",
             expected="a last tick in the past",
             got=f"{duration(ahead_s)} ahead",
-            mend="stop dagster-daemon, run `dagster schedule wipe`, start it again, and switch "
-            "on the schedules that were switched on in Dagster's UI",
+            next_step="stop dagster-daemon, run `dagster schedule wipe`, start it again, and "
+            "switch on the schedules that were switched on in Dagster's UI",
         )
         return
     beats = [
@@ -161,7 +161,7 @@ def _schedule(
             "it starts no runs",
             expected=f"a heartbeat in the last {duration(_DAEMON_SILENT_S)}",
             got="no heartbeat ever" if silent_s is None else f"{duration(silent_s)} ago",
-            mend="dagster-daemon run -w workspace.yaml (or: make dev)",
+            next_step="dagster-daemon run -w workspace.yaml (or: make dev)",
         )
     else:
         yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon is running")

@@ -13,7 +13,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,31 +152,23 @@ def execute_capture(
 ) -> CaptureRun:
     """Execute the source's job as a run of `instance`, in this process and thread.
 
-    Dead runs of the same source are marked failed first; a live one is waited for.
-
-    Args:
-        tables: catch up only these (K4); without any, the whole source is captured.
-        log_level: lowest level that Dagster logs to the console.
-        on_waiting: called with the ids of the runs that hold the source, or the holder of its lock.
+    `tables`: catch up only these (K4); without any, the whole source is captured. `on_waiting` is
+    also called with the holder of the source's lock.
     """
     loaded.require_tables(tables)
-    _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
-    if alive and on_waiting is not None:
-        on_waiting(alive)
     listener = Listener(observer=observer or RunObserver())
     if on_waiting is not None:
         listener.waits = lambda holder: on_waiting([holder])
     with listening(listener):
-        result = loaded.job.execute_in_process(
+        result = execute(
+            loaded.job,
+            loaded.source,
             instance=instance,
+            log_level=log_level,
+            on_waiting=on_waiting,
+            ops={step_name(loaded.source): {"config": run_config_of(bound, tables)}},
             # The cursor alone stands for the source (see `capture_asset`).
             asset_selection=[loaded.cursor_key],
-            raise_on_error=False,
-            run_config={
-                "ops": {step_name(loaded.source): {"config": run_config_of(bound, tables)}},
-                "loggers": {"console": {"config": {"log_level": log_level}}},
-            },
-            tags={PROCESS_TAG: this_process()},
         )
     error = listener.error
     if isinstance(error, dg.DagsterExecutionInterruptedError):
@@ -190,6 +182,35 @@ def execute_capture(
         succeeded=result.success,
         report=listener.report if result.success else None,
         error=error if not result.success or isinstance(error, TargetSuspendedError) else None,
+    )
+
+
+def execute(
+    job: dg.JobDefinition,
+    source: str,
+    *,
+    instance: dg.DagsterInstance,
+    log_level: str,
+    on_waiting: Callable[[list[str]], None] | None,
+    ops: Mapping[str, object] | None = None,
+    asset_selection: Sequence[dg.AssetKey] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """In this process and thread; dead runs of the same source are marked failed first, a live one
+    is waited for. `log_level`: the lowest that Dagster logs to the console; `on_waiting` is called
+    with the ids of the runs that hold the source.
+    """
+    _, alive = free_dead_runs(instance, pool=pool_name(source))
+    if alive and on_waiting is not None:
+        on_waiting(alive)
+    return job.execute_in_process(
+        instance=instance,
+        asset_selection=asset_selection,
+        raise_on_error=False,
+        run_config={
+            "ops": ops or {},
+            "loggers": {"console": {"config": {"log_level": log_level}}},
+        },
+        tags={PROCESS_TAG: this_process()},
     )
 
 

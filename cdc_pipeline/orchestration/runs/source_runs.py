@@ -10,7 +10,10 @@ Rules:
   change itself takes the lake's lock.
 """
 
+# No postponed annotations: Dagster refuses a step's own as text.
+
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeVar
 
@@ -21,107 +24,15 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.orchestration.assets.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
-from cdc_pipeline.orchestration.events.failures import unexpected
+from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 from cdc_pipeline.run.observer import RunObserver
 
 T = TypeVar("T")
-Work = Callable[[DagsterCursorStore, str], object]
 ChangeKind = Literal["set", "rebuild", "replay", "discard", "snapshot", "repair", "reset"]
-
-
-class SourceRuns:
-    """Starts runs of one source; `kind`: of its changes. See `operations.runs.Runs`."""
-
-    def __init__(
-        self,
-        loaded: LoadedSource,
-        config: PipelineConfig,
-        *,
-        instance: dg.DagsterInstance,
-        kind: ChangeKind,
-        log_level: str = "CRITICAL",
-        on_waiting: Callable[[list[str]], None] | None = None,
-    ) -> None:
-        self._loaded = loaded
-        self._config = config
-        self._instance = instance
-        self._kind: ChangeKind = kind
-        self._log_level = log_level
-        self._on_waiting = on_waiting
-
-    def capture(self, bound: Bound, observer: RunObserver) -> None:
-        """Run the source's job; raise the error it failed with."""
-        run = execute_capture(
-            self._loaded,
-            instance=self._instance,
-            bound=bound,
-            observer=observer,
-            log_level=self._log_level,
-            on_waiting=self._on_waiting,
-        )
-        if run.error is not None:
-            raise run.error
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """In a run of its own."""
-        results: list[T] = []
-        execute_cursor_change(
-            self._loaded,
-            self._config,
-            kind=self._kind,
-            instance=self._instance,
-            work=lambda cursors, run_id: results.append(work(cursors, run_id)),
-            log_level=self._log_level,
-            on_waiting=self._on_waiting,
-        )
-        return results[0]
-
-    def cursor(self) -> StoredCursor | None:
-        return self._loaded.cursors(self._instance).read()
-
-
-class DagsterAccess:
-    """A source whose cursor is in Dagster (see `cli.common.source_access.SourceAccess`)."""
-
-    def __init__(
-        self,
-        loaded: LoadedSource,
-        config: PipelineConfig,
-        *,
-        instance: dg.DagsterInstance,
-        log_level: str = "CRITICAL",
-    ) -> None:
-        self.loaded = loaded
-        self.instance = instance
-        self.cursors = loaded.cursors(instance)
-        self._config = config
-        self._log_level = log_level
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """The events that the last read of the cursor passed over."""
-        return self.cursors.skipped
-
-    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> SourceRuns:
-        return SourceRuns(
-            self.loaded,
-            self._config,
-            instance=self.instance,
-            kind=kind,
-            log_level=self._log_level,
-            on_waiting=on_waiting,
-        )
-
-
-# No postponed annotations: Dagster refuses a step's own as text.
-
-
-# Makes the change; called with the store to write through and the run's id.
 _COMMANDS: Final[dict[ChangeKind, str]] = {
     "set": "cdc-pipeline cursor set",
     "rebuild": "cdc-pipeline cursor rebuild",
@@ -133,66 +44,105 @@ _COMMANDS: Final[dict[ChangeKind, str]] = {
 }
 
 
-def execute_cursor_change(
-    loaded: LoadedSource,
-    config: PipelineConfig,
-    *,
-    kind: ChangeKind,
-    instance: dg.DagsterInstance,
-    work: Work,
-    log_level: str = "CRITICAL",
-    on_waiting: Callable[[list[str]], None] | None = None,
-) -> str:
-    """As the job ``<source>_cursor_<kind>``; returns the run's id, raises what `work` raises."""
-    caught: list[BaseException] = []
+@dataclass
+class DagsterAccess:
+    """A source whose cursor is in Dagster (see `cli.common.source_access.SourceAccess`)."""
 
-    @dg.op(name=f"{kind}_cursor_of_{loaded.source}", pool=pool_name(loaded.source))
-    def change(context: dg.OpExecutionContext) -> None:
-        recorder = MaterializationRecorder(context, config, translator=loaded.translator)
-        store = DagsterCursorStore(
-            context.instance,
-            asset_key=loaded.cursor_key,
-            source=loaded.source,
-            writer=recorder.write_cursor,
+    loaded: LoadedSource
+    config: PipelineConfig
+    instance: dg.DagsterInstance
+    log_level: str = "CRITICAL"
+
+    def __post_init__(self) -> None:
+        self.cursors = self.loaded.cursors(self.instance)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The events that the last read of the cursor passed over."""
+        return self.cursors.skipped
+
+    def runs(
+        self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None] | None = None
+    ) -> "SourceRuns":
+        return SourceRuns(self, kind, on_waiting)
+
+
+@dataclass(frozen=True)
+class SourceRuns:
+    """Starts runs of one source; `kind`: of its changes. See `operations.runs.Runs`."""
+
+    access: DagsterAccess
+    kind: ChangeKind
+    on_waiting: Callable[[list[str]], None] | None = None
+
+    def capture(self, bound: Bound, observer: RunObserver) -> None:
+        """Run the source's job; raise the error it failed with."""
+        run = execute_capture(
+            self.access.loaded,
+            instance=self.access.instance,
+            bound=bound,
+            observer=observer,
+            log_level=self.access.log_level,
+            on_waiting=self.on_waiting,
         )
-        try:
-            work(store, context.run_id)
-        except CdcError as error:
-            caught.append(error)
-            raise dg.Failure(description=str(error), allow_retries=False) from error
-        except Exception as error:
-            caught.append(error)
-            raise unexpected(error) from None
-        except BaseException as error:
-            caught.append(error)
-            raise
+        if run.error is not None:
+            raise run.error
 
-    @dg.job(
-        name=f"{loaded.source}_cursor_{kind}",
-        description=f"A manual change of the lake or the cursor of {loaded.source}: "
-        f"`{_COMMANDS[kind]}`.",
-        executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: loaded.source},
-    )
-    def job() -> None:
-        change()
+    def cursor(self) -> StoredCursor | None:
+        return self.access.cursors.read()
 
-    _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
-    if alive and on_waiting is not None:
-        on_waiting(alive)
-    result = job.execute_in_process(
-        instance=instance,
-        raise_on_error=False,
-        run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
-        tags={PROCESS_TAG: this_process()},
-    )
-    if caught:
-        raise caught[0]
-    if not result.success:
-        raise RuntimeError(
-            f"the run {result.run_id} failed before the change began; its page in Dagster shows why"
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """In a run of its own, the job ``<source>_cursor_<kind>``."""
+        loaded, config = self.access.loaded, self.access.config
+        results: list[T] = []
+        caught: list[BaseException] = []
+
+        @dg.op(name=f"{self.kind}_cursor_of_{loaded.source}", pool=pool_name(loaded.source))
+        def change(context: dg.OpExecutionContext) -> None:
+            recorder = MaterializationRecorder(context, config, translator=loaded.translator)
+            store = DagsterCursorStore(
+                context.instance,
+                asset_key=loaded.cursor_key,
+                source=loaded.source,
+                writer=recorder.write_cursor,
+            )
+            try:
+                results.append(work(store, context.run_id))
+            except CdcError as error:
+                caught.append(error)
+                raise failure_of(error, allow_retries=False) from error
+            except Exception as error:
+                caught.append(error)
+                raise unexpected(error) from None
+            except BaseException as error:
+                caught.append(error)
+                raise
+
+        @dg.job(
+            name=f"{loaded.source}_cursor_{self.kind}",
+            description=f"A manual change of the lake or the cursor of {loaded.source}: "
+            f"`{_COMMANDS[self.kind]}`.",
+            executor_def=dg.in_process_executor,
+            tags={SOURCE_TAG: loaded.source},
         )
-    return result.run_id
+        def job() -> None:
+            change()
+
+        result = execute(
+            job,
+            loaded.source,
+            instance=self.access.instance,
+            log_level=self.access.log_level,
+            on_waiting=self.on_waiting,
+        )
+        if caught:
+            raise caught[0]
+        if not result.success:
+            raise RuntimeError(
+                f"the run {result.run_id} failed before the change began; its page in Dagster "
+                "shows why"
+            )
+        return results[0]
 
 
 class PastRun(FrozenModel):

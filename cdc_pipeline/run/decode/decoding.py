@@ -41,6 +41,7 @@ from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
 from cdc_pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.targets.row_policies import RowPolicy, TablePolicy, unrepresentable
 from cdc_pipeline.text.table_names import NameRule
+from cdc_pipeline.text.wording import and_more
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -370,7 +371,6 @@ def _unapplicable(
     if value.reason != NO_DOCUMENT:
         return unrepresentable(decoded, value, at=(journal, offset))
     column = decoded.schema.columns[value.column]
-    more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
     return IncompleteRowsError(
         f"column {column.name} changed by {value.reason}",
         journal=journal,
@@ -379,7 +379,7 @@ def _unapplicable(
         setting="binlog_row_image",
         expected="the document before the change in the before image (FULL), or complete "
         "documents after it",
-        got=f"only differences{more}",
+        got=f"only differences{and_more(len(decoded.invalid) - 1)}",
         next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options "
         "= '', end the sessions that are older, and start after them",
     )

@@ -41,6 +41,7 @@ from cdc_pipeline.targets.route_checks import (
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.text.wording import listed
 
 _NAMED_MAX = 5
 
@@ -67,6 +68,8 @@ def with_features(
             log = read_table_log(paths.table(name))
             features[name] = () if log is None else log.reader_features
             engines[name] = engine_name(spark_reason(table.spec, log, setting=setting))
+            if log is None:
+                warnings.append(f"{name} will be suspended: its Delta table is gone from the lake")
         except LakeStateError as error:
             features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
@@ -125,11 +128,8 @@ def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     """For each feature: how many tables have or get it, and who cannot read those."""
     for feature in sorted({feature for of_table in features.values() for feature in of_table}):
         tables = [name for name, of_table in features.items() if feature in of_table]
-        named = ", ".join(tables[:_NAMED_MAX]) + (
-            f" and {len(tables) - _NAMED_MAX} more" if tables[_NAMED_MAX:] else ""
-        )
         kept_out = excluded(feature)
-        yield f"{feature}: {named}" + (
+        yield f"{feature}: {listed(tables, most=_NAMED_MAX)}" + (
             f"; cannot be read by {', '.join(kept_out)}" if kept_out else ""
         )
 

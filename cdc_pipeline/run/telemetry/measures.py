@@ -6,16 +6,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.planning import bytes_between
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.wiring import build_source
-from cdc_pipeline.source.live.answers import number_of
 from cdc_pipeline.source.live.connection import ServerConnection
-from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.source.live.retention import RetainedLog, clock_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +31,6 @@ class Distance:
     headroom_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Retention:
-    """What a server still has of what is needed.
-
-    Attributes:
-        oldest_journal: "" if it lists none.
-        journals_before: the number of older journals; None if the needed one is gone.
-        kept_s: how long a journal is kept after its end, 0 for ever; None if that is not shown.
-        headroom_s: until the needed journal may be purged; None if never, or unknown.
-    """
-
-    oldest_journal: str
-    journals_before: int | None = None
-    kept_s: int | None = None
-    headroom_s: int | None = None
-
-
 def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
     """Asks the server, or reads the archive's folder; raises SourceError, ServerUnreachableError.
     `source_time_us`: commit time of the last applied transaction; -1 unknown.
@@ -63,17 +43,17 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         unread = bytes_between(source.journals(), at, end)
         if not isinstance(config.source, LiveSourceConfig):
             return Distance(unread_bytes=unread)
+        from cdc_pipeline.source.live.live import LiveSource  # late: it brings the live reader
+
         lag_s: float | None = None
         if end.order <= at.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
             lag_s = 0.0
         elif source_time_us >= 0:
             lag_s = age_s(config.source, source_time_us)
+        assert isinstance(source, LiveSource)
         needed = needed_position(cursor)
-        headroom = None
-        if needed is not None:
-            retention = retention_of(source, config.source, needed)
-            headroom = 0 if retention.journals_before is None else retention.headroom_s
-        return Distance(lag_s, unread, headroom)
+        headroom_s = None if needed is None else RetainedLog(source).left_s(needed.position.journal)
+        return Distance(lag_s, unread, headroom_s)
 
 
 def age_s(server: LiveSourceConfig, time_us: int) -> float:
@@ -81,28 +61,4 @@ def age_s(server: LiveSourceConfig, time_us: int) -> float:
     ServerUnreachableError.
     """
     with closing(ServerConnection(server)) as connection:
-        return max(0.0, _now_s(connection) - time_us / 1e6)
-
-
-def _now_s(connection: ServerConnection) -> float:
-    return float(connection.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
-
-
-def retention_of(source: Source, server: LiveSourceConfig, needed: Consumer) -> _Retention:
-    """A journal stays for ``binlog_expire_logs_seconds`` after its end, by the server's clock."""
-    journals = [info.journal for info in source.journals()]
-    oldest = journals[0] if journals else ""
-    if needed.position.journal not in journals:
-        return _Retention(oldest)
-    behind = journals.index(needed.position.journal)
-    following = journals[behind + 1 : behind + 2]
-    with closing(ServerConnection(server)) as connection:
-        try:
-            asked = "SELECT @@GLOBAL.binlog_expire_logs_seconds"
-            kept_s = number_of(connection.value(asked), address=connection.address, asked=asked)
-        except StatementError:
-            return _Retention(oldest, behind)
-        now_s = int(_now_s(connection))
-    ended_s = source.journal_created_s(following[0]) if following else now_s
-    headroom_s = kept_s - max(0, now_s - ended_s) if kept_s else None
-    return _Retention(oldest, behind, kept_s, headroom_s)
+        return max(0.0, clock_s(connection) - time_us / 1e6)

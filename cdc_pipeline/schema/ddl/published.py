@@ -28,6 +28,7 @@ from cdc_pipeline.schema.ddl.tokens import (
 )
 from cdc_pipeline.schema.ddl.types import sized_names
 from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.text.wording import listed
 
 _TEXT_MAX_CHARS: Final = 500
 _K = StatementKind
@@ -61,9 +62,8 @@ def published(statement: Statement) -> str:
         text = without_literals(sql, modes=statement.modes, is_mariadb=statement.is_mariadb)
         if text is not None:
             return text
-    tables = ", ".join(table_name(*table) for table in statement.tables[:5])
-    more = f" and {len(statement.tables) - 5} more" if len(statement.tables) > 5 else ""
-    shown = " ".join(part for part in (statement.verb or "a statement", tables + more) if part)
+    tables = listed([table_name(*table) for table in statement.tables], most=5)
+    shown = " ".join(part for part in (statement.verb or "a statement", tables) if part)
     return f"{shown} ({len(sql.encode())} bytes)"
 
 

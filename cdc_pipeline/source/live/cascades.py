@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.errors import StatementError
+from cdc_pipeline.errors import CdcError, StatementError
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.server_checks import Finding
 from cdc_pipeline.text.table_names import split_table_name
 
-SWITCH: Final = "innodb_native_foreign_keys"
+_SWITCH: Final = "innodb_native_foreign_keys"
 # One line of SHOW CREATE TABLE; a name may hold doubled backticks.
 _CONSTRAINT: Final = re.compile(
     r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` (?P<definition>FOREIGN KEY .* REFERENCES "
@@ -56,7 +57,7 @@ class Cascade:
 
 def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
     """`tables` are ``schema.table``. Raises ServerUnreachableError, SourceError: no connection."""
-    if not tables or server.variables([SWITCH]).get(SWITCH, "").upper() == "OFF":
+    if not tables or server.variables([_SWITCH]).get(_SWITCH, "").upper() == "OFF":
         return []
     cascades = []
     for table in tables:
@@ -86,12 +87,23 @@ def _with_database(match: re.Match[str], table: str) -> str:
     return definition.replace(f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} (")
 
 
-def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for each of `unlogged_cascades`; raises as that."""
-    return tuple(
-        f"the server does not log what the foreign key `{cascade.name}` changes in {cascade.table} "
-        f"({cascade.actions}) when rows of {cascade.parent} are deleted or get another key: the "
-        "lake keeps those rows as they were; use RESTRICT and change the child rows with "
-        "statements, or do not change the parents' keys"
-        for cascade in unlogged_cascades(server, tables)
-    )
+def cascade_findings(server: ServerConnection, tables: Sequence[str]) -> list[Finding]:
+    """Of `unlogged_cascades`; raises as that."""
+    cascades = unlogged_cascades(server, tables)
+    can_log = cascades and _SWITCH in server.variables([_SWITCH])
+    switch = f"SET PERSIST_ONLY {_SWITCH} = OFF; and a restart, or: " if can_log else ""
+    return [
+        Finding(
+            CdcError(
+                f"{one.table} is changed by the server without a log entry when rows of "
+                f"{one.parent} are deleted or get another key (`{one.name}` {one.actions}): the "
+                "lake keeps those rows as they were",
+                expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
+                next_step=f"{switch}ALTER TABLE {quoted_table(one.table)} DROP FOREIGN KEY "
+                f"`{one.name}`; ALTER TABLE {quoted_table(one.table)} ADD CONSTRAINT `{one.name}` "
+                f"{one.definition};",
+            ),
+            "warning",
+        )
+        for one in cascades
+    ]

@@ -51,7 +51,7 @@ from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.live import log_positions, server_errors
-from cdc_pipeline.source.live.cascades import cascade_warnings
+from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.live.catalog import placed_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
@@ -195,9 +195,8 @@ class LiveSource:
         return prepared_xids(self.server)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        return cascade_warnings(self.server, tables) + setting_notes(
-            self.server, self.captured_tables
-        )
+        cascades = tuple(finding.note for finding in cascade_findings(self.server, tables))
+        return cascades + setting_notes(self.server, self.captured_tables)
 
     def chunks(self, start: Position, end: Position) -> Chunks:
         """See the protocol. Raises JournalMissingError, PositionError, SourceIdentityError,

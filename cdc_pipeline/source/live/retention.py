@@ -1,4 +1,4 @@
-"""Determine how long a server keeps its journals, from its variables.
+"""Determine how long a server keeps its journals, from its variables and its clock.
 
 Rules:
 - MySQL and MariaDB purge a journal once it has not been written for longer than the expiry; they
@@ -6,18 +6,33 @@ Rules:
   purged.
 - 0 means never. If MySQL's binlog_expire_logs_auto_purge is OFF, nothing is purged automatically.
 - MariaDB 11.4 also keeps the journals together below a size (max_binlog_total_size).
+- A journal's last write is taken from the beginning of the next one. The journal being written is
+  kept for the whole expiry after its end: what is left is meant "at the earliest".
 
 Source: MySQL 9.7 manual, 19.1.6.4; MariaDB "Replication and Binary Log System Variables".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Final
 
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.live.answers import unexpected
 
+if TYPE_CHECKING:
+    from cdc_pipeline.source.live.connection import ServerConnection
+    from cdc_pipeline.source.live.live import LiveSource
+
+_MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_VARIABLES: Final = (
+    "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge",
+    "max_binlog_total_size",
+)  # fmt: skip
 _DAY_S: Final = 86_400.0
 _NUMBER_MAX: Final = float(1 << 63)
 
@@ -79,3 +94,54 @@ def _number(variables: Mapping[str, str], name: str) -> float:
     if not 0 <= value < _NUMBER_MAX:
         raise unexpected("the server", "SHOW GLOBAL VARIABLES", expected=f"a {name}", got=text)
     return value
+
+
+def clock_s(server: ServerConnection) -> float:
+    """The server's, in seconds since 1970."""
+    asked = "SELECT UNIX_TIMESTAMP(NOW(6))"
+    text = server.text(asked)
+    if not _MOMENT.fullmatch(text):
+        raise unexpected(server.address, asked, expected="seconds since 1970", got=text or None)
+    return float(text)
+
+
+class RetainedLog:
+    """What a server still has of its log, and how soon it may purge that; asked once."""
+
+    def __init__(self, source: LiveSource) -> None:
+        self._source = source
+        self.journals = source.server.journals()
+        self.keeps = journal_retention(source.server.variables(_VARIABLES))
+        self._created_s = cache(source.journal_created_s)  # each needs a dump
+
+    def has(self, journal: str) -> bool:
+        return any(info.journal == journal for info in self.journals)
+
+    def after(self, journal: str) -> list[JournalInfo]:
+        number = journal_number(journal)
+        return [info for info in self.journals if journal_number(info.journal) > number]
+
+    @cached_property
+    def bytes_per_s(self) -> float | None:
+        """By which the log grows; None if it has one journal."""
+        if len(self.journals) < 2:
+            return None
+        first, last = self.journals[0], self.journals[-1]
+        over_s = self._created_s(last.journal) - self._created_s(first.journal)
+        return sum(info.size_bytes for info in self.journals[:-1]) / over_s if over_s > 0 else None
+
+    def left_s(self, journal: str) -> float | None:
+        """Until a journal may be purged, 0 for at any moment or gone; None for never."""
+        if not self.has(journal):
+            archived = any(info.journal == journal for info in self._source.journals())
+            return None if archived else 0.0
+        behind, deadlines_s = self.after(journal), []
+        if self.keeps.expire_s is not None:
+            since_s = (
+                clock_s(self._source.server) - self._created_s(behind[0].journal) if behind else 0.0
+            )
+            deadlines_s.append(self.keeps.expire_s - max(0.0, since_s))
+        if self.keeps.total_bytes is not None and self.bytes_per_s:
+            later = sum(info.size_bytes for info in behind)
+            deadlines_s.append((self.keeps.total_bytes - later) / self.bytes_per_s)
+        return max(0.0, min(deadlines_s)) if deadlines_s else None

@@ -3,8 +3,8 @@ log is read before this passes.
 
 Rules:
 - What decides whether the log is whole is in one list, `log_findings`: each run refuses its errors
-  and notes its warnings, and `cdc-pipeline doctor` shows the same (K31). What leaves changes out of
-  the log that are in the server's tables is an error.
+  and notes its warnings, and `cdc-pipeline doctor` shows the same (K31), as it does of the other
+  findings here. What leaves changes out of the log that are in the server's tables is an error.
 - All findings are reported in one error: its class is that of the first, its text names each with
   the statement that fixes it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or
@@ -29,12 +29,14 @@ from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import ReplicaName
 from cdc_pipeline.source.live.login import is_this_machine
 from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.wording import listed
 
 Tables = Callable[[], Sequence[str]]
 _REPLICATION_FILTERS: Final = (
     "replicate_do_db", "replicate_ignore_db", "replicate_do_table", "replicate_ignore_table",
     "replicate_wild_do_table", "replicate_wild_ignore_table", "replicate_rewrite_db",
 )  # fmt: skip
+_EMPTY: Final = "an empty value"
 _AFTER: Final = (
     "; then let open sessions reconnect, and start after the events that they have written"
 )
@@ -42,15 +44,31 @@ _AFTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of a server or an account; a warning keeps no run from starting."""
+    """A fault of a server or an account; a warning keeps no run from starting."""
 
-    error: type[CdcError]
-    setting: str
-    what: str
-    expected: str
-    got: str
-    next_step: str
+    error: CdcError
     severity: Literal["error", "warning"] = "error"
+
+    @property
+    def note(self) -> str:
+        """In one sentence."""
+        found = self.error
+        setting = f"{found.setting} is {found.got}: " if found.setting else ""
+        return f"{setting}{found.what}; {found.next_step}"
+
+
+def _of_setting(
+    setting: str,
+    what: str,
+    expected: str,
+    got: str,
+    next_step: str,
+    severity: Literal["error", "warning"] = "error",
+) -> Finding:
+    error = ServerSettingError(
+        what, setting=setting, expected=expected, got=got, next_step=next_step
+    )
+    return Finding(error, severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,33 +107,25 @@ def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaNa
     elsewhere. Raises ServerSettingError, MissingGrantError: all findings in one text;
     ServerUnreachableError, SourceError: no connection.
     """
-    of_log = [found for found in log_findings(server, tables) if found.severity == "error"]
-    findings = [*of_log, *grant_findings(server, replica)]
-    if not findings:
-        return
-    first = findings[0]
-    settings = [finding.setting for finding in findings]
-    if len(findings) == 1:
-        raise first.error(
-            f"{server.address}: {first.what}",
-            setting=first.setting,
-            expected=first.expected,
-            got=first.got,
-            next_step=first.next_step,
-        )
-    missing = [finding.setting for finding in findings if finding.error is MissingGrantError]
+    of_log = [one.error for one in log_findings(server, tables) if one.severity == "error"]
+    errors = [*of_log, *(one.error for one in grant_findings(server, replica))]
+    if len(errors) == 1:
+        errors[0].what = f"{server.address}: {errors[0].what}"
+        raise errors[0]
+    missing = [str(one.setting) for one in errors if isinstance(one, MissingGrantError)]
     grants = server.grant_error(", ".join(missing), "access denied")
-    if len(missing) == len(findings):
+    if errors and len(missing) == len(errors):
         raise grants
-    steps = [finding.next_step for finding in findings if finding.error is not MissingGrantError]
+    steps = [one.next_step or "" for one in errors if not isinstance(one, MissingGrantError)]
     listing = "\n".join(
-        f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings
+        f"  - {one.what} ({one.setting}: expected {one.expected}, got {one.got})" for one in errors
     )
-    raise first.error(
-        f"{server.address} cannot be captured yet, for {len(findings)} reasons:\n{listing}",
-        setting=", ".join(settings),
-        next_step="\n".join([*steps, *([str(grants.next_step)] if missing else [])]),
-    )
+    if errors:
+        raise type(errors[0])(
+            f"{server.address} cannot be captured yet, for {len(errors)} reasons:\n{listing}",
+            setting=", ".join(str(one.setting) for one in errors),
+            next_step="\n".join([*steps, *([str(grants.next_step)] if missing else [])]),
+        )
 
 
 def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
@@ -124,9 +134,9 @@ def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
     connection.
     """
     findings = _variable_findings(server)
-    if any(finding.setting == "log_bin" for finding in findings):
-        # The rest says nothing while there is no log.
-        return [finding for finding in findings if finding.setting == "log_bin"]
+    without_log = [finding for finding in findings if finding.error.setting == "log_bin"]
+    if without_log:
+        return without_log  # The rest says nothing.
     return [*findings, *_log_filter_findings(server), *_replica_findings(server, tables)]
 
 
@@ -141,17 +151,8 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
         if other and str(values.get(other)).upper() != needed:
             continue
         if value is not None and value.upper() not in rule.good:
-            expected = rule.good[0] or "an empty value"
-            findings.append(
-                Finding(
-                    ServerSettingError,
-                    rule.variable,
-                    rule.what,
-                    expected,
-                    value or "an empty value",
-                    rule.statement,
-                )
-            )
+            expected, got = rule.good[0] or _EMPTY, value or _EMPTY
+            findings.append(_of_setting(rule.variable, rule.what, expected, got, rule.statement))
     return findings
 
 
@@ -166,12 +167,10 @@ def _log_filter_findings(server: ServerConnection) -> list[Finding]:
     except MissingGrantError:
         return []  # a finding of its own
     return [
-        Finding(
-            ServerSettingError,
+        _of_setting(
             option,
-            f"the server logs only some of its changes ({option}): what it leaves out never "
-            "reaches the lake",
-            "an empty value",
+            "the server logs only some of its changes: what it leaves out never reaches the lake",
+            _EMPTY,
             str(row[option]),
             f"remove {option} from the server's configuration and restart it; choose tables with "
             "tables.include, and take a snapshot of those that it left out",
@@ -205,8 +204,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
             f"{server.account}; so that this can be seen"
         )  # fmt: skip
         findings.append(
-            Finding(
-                ServerSettingError,
+            _of_setting(
                 logs,
                 f"{followed} and does not log what it replicates: nothing of that reaches the lake",
                 "ON",
@@ -217,8 +215,7 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
         )
     if values.get("slave_run_triggers_for_rbr", "NO").upper() == "YES":
         findings.append(
-            Finding(
-                ServerSettingError,
+            _of_setting(
                 "slave_run_triggers_for_rbr",
                 f"{followed} and does not log what its triggers do to what it replicates",
                 "NO or LOGGING",
@@ -251,23 +248,19 @@ def _replication_filter_findings(
     findings = []
     for row in rows:
         for option in _REPLICATION_FILTERS:
-            listed = row.get(option)
-            value = "" if listed is None else str(listed)
+            value = str(row.get(option) or "")
             compared = server.identity.names.fold(value)
             touched = value and [name for name in tables() if _leaves_out(option, compared, name)]
             if touched:
                 findings.append(
-                    Finding(
-                        ServerSettingError,
+                    _of_setting(
                         option,
-                        f"the server replicates only some changes of {', '.join(touched[:5])}"
-                        + (" and others" if len(touched) > 5 else "")
-                        + f" ({option})",
+                        f"the server replicates only some changes of {listed(touched, most=5)}",
                         "no filter of captured tables",
                         value,
                         f"remove {option} from the replica, or exclude these tables with "
                         "tables.exclude",
-                        severity="error" if server.config.standby is not None else "warning",
+                        "error" if server.config.standby is not None else "warning",
                     )
                 )
     return findings
@@ -297,48 +290,49 @@ def _like(pattern: str) -> re.Pattern[str]:
     )
 
 
-def metadata_finding(server: ServerConnection) -> Finding | None:
-    """For row metadata below the recommended level; None if the server knows no levels."""
-    value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
+def metadata_findings(server: ServerConnection) -> list[Finding]:
+    """Row metadata below the recommended level; none if the server knows no levels."""
+    name = "binlog_row_metadata"
+    value = server.variables([name]).get(name, "FULL")
     if value.upper() == "FULL":
-        return None
-    return Finding(
-        ServerSettingError,
-        "binlog_row_metadata",
-        "columns come from the catalog and the log's own DDL",
-        "FULL",
-        value,
-        "SET GLOBAL binlog_row_metadata = 'FULL'",
-    )
+        return []
+    return [
+        _of_setting(
+            name,
+            "the log's rows do not describe their columns, which come from the catalog and the "
+            "log's own DDL: rows from before a DDL may stop their table",
+            "FULL",
+            value,
+            f"SET GLOBAL {name} = 'FULL'; and {name} = FULL in the server's configuration",
+            "warning",
+        )
+    ]
+
+
+def encryption_findings(server: ServerConnection) -> list[Finding]:
+    """Rows that are sent in plain text to another machine."""
+    mode = server.config.tls.mode
+    if server.encrypted or is_this_machine(server.config.host):
+        return []
+    return [
+        _of_setting(
+            "source.tls.mode",
+            "the connection is not encrypted: rows are sent in plain text"
+            + ("" if mode == "off" else ", since the server offers no TLS"),
+            "verify",
+            mode,
+            "source: {tls: {mode: verify, ca_file: ...}}"
+            + ("" if mode == "off" else " and ssl_cert, ssl_key on the server"),
+            "warning",
+        )
+    ]
 
 
 def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
     """What would make captures safer, but is not required."""
-    note = metadata_finding(server)
-    filters = tuple(
-        f"{finding.what}: {finding.got}; {finding.next_step}"
-        for finding in log_findings(server, tables)
-        if finding.severity == "warning"
-    )
-    plain: tuple[str, ...] = ()
-    if (
-        server.config.tls.mode == "preferred"
-        and not server.encrypted
-        and not is_this_machine(server.config.host)
-    ):
-        plain = (
-            f"{server.address} offers no TLS, and source.tls.mode preferred continues without "
-            "it: rows are sent in plain text; give the server a certificate and set "
-            "source.tls.mode to verify",
-        )
-    if note is None:
-        return (*filters, *plain)
-    return (
-        *filters,
-        *plain,
-        f"{note.setting} is {note.got}: {note.what}; {note.next_step} is recommended, so "
-        "that each table map describes its columns",
-    )
+    plain = encryption_findings(server) if server.config.tls.mode == "preferred" else []
+    findings = [*log_findings(server, tables), *plain, *metadata_findings(server)]
+    return tuple(finding.note for finding in findings if finding.severity == "warning")
 
 
 def grant_findings(server: ServerConnection, replica: ReplicaName) -> list[Finding]:
@@ -355,12 +349,13 @@ def grant_findings(server: ServerConnection, replica: ReplicaName) -> list[Findi
             raise server.unexpected(error) from None
     return [
         Finding(
-            error=MissingGrantError,
-            setting=privilege,
-            what=f"the account {server.account} lacks {privilege} ({purpose})",
-            expected="granted",
-            got="access denied",
-            next_step=f"GRANT {privilege} ON *.* TO {server.account};",
+            MissingGrantError(
+                f"the account {server.account} lacks {privilege} ({purpose})",
+                setting=privilege,
+                expected="granted",
+                got="access denied",
+                next_step=f"GRANT {privilege} ON *.* TO {server.account};",
+            )
         )
         for privilege, purpose in missing
     ]

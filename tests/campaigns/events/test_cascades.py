@@ -4,7 +4,7 @@ says so."""
 from __future__ import annotations
 
 from cdc_pipeline.binlog.decoded import DELETE, UPDATE
-from cdc_pipeline.source.live.cascades import cascade_warnings
+from cdc_pipeline.source.live.cascades import cascade_findings
 from tests.campaigns.events.replay import closed_journal
 from tests.servers import Server
 from tests.support.decoded_journals import decode_journal, select_tables
@@ -33,7 +33,7 @@ def test_b09_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_databa
     assert sorted(rows.op.tolist()) == [UPDATE, DELETE, DELETE]
     live = live_source(mysql_server)
     assert (
-        cascade_warnings(live.server, [f"{mysql_database}.child", f"{mysql_database}.firm"]) == ()
+        cascade_findings(live.server, [f"{mysql_database}.child", f"{mysql_database}.firm"]) == []
     )
     live.close()
 

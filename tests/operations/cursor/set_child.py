@@ -14,7 +14,7 @@ from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
-from cdc_pipeline.orchestration.runs.source_runs import execute_cursor_change
+from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
 from tests.support.kills import AtPoint, sigkill
 
 
@@ -24,14 +24,8 @@ def main(jobs: str, source: str, journal: str, offset: str, point: str) -> None:
     with listening(AtPoint(point, sigkill)), open_instance() as instance:
         to = PositionConfig(journal=journal, offset=int(offset))
         change = plan_set(config, cursors=loaded.cursors(instance), to=to, who="a test")
-        execute_cursor_change(
-            loaded,
-            config,
-            kind="set",
-            instance=instance,
-            work=lambda cursors, run_id: apply_set(
-                config, cursors=cursors, change=change, run_id=run_id
-            ),
+        DagsterAccess(loaded, config, instance).runs("set").change(
+            lambda cursors, run_id: apply_set(config, cursors=cursors, change=change, run_id=run_id)
         )
 
 

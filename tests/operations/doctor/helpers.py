@@ -71,12 +71,12 @@ def is_fine(found: Diagnosis, check: str) -> bool:
     return bool(of_check) and set(of_check) == {"ok"}
 
 
-def mend(server: Server, findings: Iterable[Finding]) -> int:
+def carry_out(server: Server, findings: Iterable[Finding]) -> int:
     """Run the statements that findings give, as root; how many."""
     done = 0
     for finding in findings:
         # "; and ..." is what stays to be done in a file.
-        for statement in finding.mend.partition("; and ")[0].split(";"):
+        for statement in finding.next_step.partition("; and ")[0].split(";"):
             if statement.strip().startswith(("SET ", "GRANT ", "REVOKE ", "ALTER ")):
                 server.execute(statement)
                 done += 1

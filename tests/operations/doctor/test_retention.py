@@ -14,11 +14,11 @@ from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.retention import journal_retention
 from tests.operations.doctor.helpers import (
+    carry_out,
     cursor_at,
     diagnosis,
     is_fine,
     live,
-    mend,
     only,
     pipeline,
     troubles,
@@ -67,7 +67,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     (told,) = _needed(own, tmp_path, cursor=cursor, every_s=10 * HOUR_S)
     assert told.severity == "error"
     assert "10 hours" in told.expected
-    assert mend(own, [told]) == 1
+    assert carry_out(own, [told]) == 1
     (told,) = _needed(own, tmp_path, cursor=cursor, every_s=10 * HOUR_S)
     assert told.severity == "ok"
 
@@ -92,7 +92,10 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     ]
     assert sorted(names) == ["shop.t", "the cursor", "the snapshot of shop.old"]
     left = only(diagnosis(config, areas=["lake"]), "left behind")
-    assert (left.severity, left.mend) == ("warning", "cdc-pipeline snapshot shop --table shop.old")
+    assert (left.severity, left.next_step) == (
+        "warning",
+        "cdc-pipeline snapshot shop --table shop.old",
+    )
     with folder.locked():
         assert only(diagnosis(config, areas=["lake"]), "left behind").severity == "note"
 
@@ -105,7 +108,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     (told,) = _needed(own, tmp_path, cursor=cursor)
     assert told.severity == "error"
     assert told.what == f"{first}, which the cursor needs, is no longer on the server"
-    assert "source.archive_directory" in told.mend
+    assert "source.archive_directory" in told.next_step
     (told,) = _needed(own, tmp_path, cursor=cursor, archive=archive)
     assert told.severity == "ok"
 
@@ -125,11 +128,11 @@ def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> N
     mysql_server.execute("REVOKE XA_RECOVER_ADMIN ON *.* FROM cdc@'%'")
     found = only(diagnosis(config, cursor=cursor, areas=AREAS), "open XA")
     assert found.severity == "warning"
-    assert "XA COMMIT X'61',X'',1;" in found.mend
+    assert "XA COMMIT X'61',X'',1;" in found.next_step
     mysql_server.execute("GRANT XA_RECOVER_ADMIN ON *.* TO cdc@'%'")
     gone = only(diagnosis(config, cursor=cursor, areas=AREAS), "open XA")
     assert "no longer has the XA transaction X'61',X'',1" in gone.what
-    assert gone.mend.startswith("cdc-pipeline run ")
+    assert gone.next_step.startswith("cdc-pipeline run ")
 
 
 def test_a_server_that_purges_nothing_is_a_note(mysql_server: Server, tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ def test_a_server_that_purges_nothing_is_a_note(mysql_server: Server, tmp_path: 
         found = diagnosis(pipeline(live(mysql_server), tmp_path), areas=AREAS)
         assert only(found, "expiry").severity == "note"
         assert (
-            only(found, "expiry").mend == "SET PERSIST binlog_expire_logs_seconds = 864000;"
+            only(found, "expiry").next_step == "SET PERSIST binlog_expire_logs_seconds = 864000;"
         )  # ten times the day that is assumed
     finally:
         mysql_server.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")

@@ -12,10 +12,10 @@ import pytest
 from cdc_pipeline.operations.doctor import Diagnosis
 from tests.operations.doctor.helpers import (
     SECRET,
+    carry_out,
     diagnosis,
     is_fine,
     live,
-    mend,
     only,
     pipeline,
     troubles,
@@ -78,7 +78,7 @@ def poor(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def test_wrong_settings_are_found_and_their_statements_mend_them(
+def test_wrong_settings_are_found_and_their_statements_put_them_right(
     poor: Server, tmp_path: Path
 ) -> None:
     for name, value in (WRONG["both"] | WRONG[poor.flavor]).items():
@@ -101,12 +101,12 @@ def test_wrong_settings_are_found_and_their_statements_mend_them(
         for one in views
     )
     spoilt = [finding for check in expected for finding in troubles(found, check)]
-    assert mend(poor, spoilt) >= len(spoilt)
-    mended = diagnosis(
+    assert carry_out(poor, spoilt) >= len(spoilt)
+    after = diagnosis(
         pipeline(live(poor), tmp_path, include=["shop.*"]), every_s=3600, areas=SETTINGS
     )
     for check in expected:
-        assert is_fine(mended, check), troubles(mended, check)
+        assert is_fine(after, check), troubles(after, check)
     assert not troubles(diagnosis(histories, areas=["tables"]), "exact views")
 
 
@@ -136,8 +136,8 @@ def test_each_missing_grant_comes_with_its_statement(poor: Server, tmp_path: Pat
     config = pipeline(live(poor, user=user, password=password), tmp_path, include=["shop.orders"])
     found = diagnosis(config, areas=["grants"])
     assert [one.severity for one in troubles(found, "privileges")] == ["error", "error"]
-    assert only(found, "select").mend == "GRANT SELECT ON `shop`.`orders` TO 'some''one'@'%';"
-    assert mend(poor, [*troubles(found, "privileges"), *troubles(found, "select")]) == 3
+    assert only(found, "select").next_step == "GRANT SELECT ON `shop`.`orders` TO 'some''one'@'%';"
+    assert carry_out(poor, [*troubles(found, "privileges"), *troubles(found, "select")]) == 3
     after = diagnosis(config, areas=["grants", "tables", "state"])
     for check in ("select", "more than needed", "matching", "plan"):
         assert is_fine(after, check), troubles(after, check)
@@ -148,7 +148,7 @@ def test_more_than_needed_is_a_note_and_can_be_taken_back(poor: Server, tmp_path
     config = pipeline(live(poor, user=user, password=password), tmp_path, include=["shop.orders"])
     before = troubles(diagnosis(config, areas=["grants"]), "more than needed")
     assert {one.severity for one in before} == {"note"}
-    assert mend(poor, before)
+    assert carry_out(poor, before)
     after = diagnosis(config, areas=["grants", "state"])
     for check in ("privileges", "select", "more than needed", "plan"):
         assert is_fine(after, check), troubles(after, check)
@@ -215,7 +215,7 @@ def test_another_reader_under_our_id_is_an_error(server: Server, tmp_path: Path)
     )
     (told,) = [finding for finding in found.with_severity("error") if finding.check == "replica id"]
     assert "source.replica_server_id" in told.what
-    assert "set source.replica_server_id" in told.mend
+    assert "set source.replica_server_id" in told.next_step
 
 
 def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
@@ -228,10 +228,9 @@ def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
     )
     found = diagnosis(config, areas=["retention"])
     assert found.exit_code == 2
-    assert (
-        "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.with_severity("error")[0].mend
-    )
+    (refused, *_) = found.with_severity("error")
+    assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in refused.next_step
     whole = diagnosis(config)
     assert not [one for one in whole.with_severity("error") if one.area != "grants"]
     (note,) = [one for one in troubles(whole, "not examined") if "required grants" in one.what]
-    assert "expiry, needed, plan" in note.what
+    assert "expiry, plan" in note.what

@@ -18,7 +18,6 @@ from cdc_pipeline.position.cursor import CursorEntry, CursorState, MemoryCursorS
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX
-from cdc_pipeline.sink.spark.cluster import memory_bytes
 from cdc_pipeline.text.wording import duration, size
 from tests.operations.doctor.helpers import diagnosis, is_fine, only, pipeline, troubles
 from tests.support.fake_capture import cursor, cut, write_cut
@@ -62,8 +61,8 @@ def test_k3_k4_what_a_source_remembers_is_examined(journals: Path, tmp_path: Pat
     suspended = only(found, "suspended")
     assert suspended.severity == "error"
     assert "shop.items" in suspended.what
-    assert "each run tries to catch it up" in suspended.mend
-    assert only(found, "quarantine").mend.startswith("cdc-pipeline quarantine list shop")
+    assert "each run tries to catch it up" in suspended.next_step
+    assert only(found, "quarantine").next_step.startswith("cdc-pipeline quarantine list shop")
     assert only(found, "dump errors").got == "a bad checksum"
     assert is_fine(found, "lock")
     ahead = diagnosis(config, cursor=cursor(batch=5), areas=["state"])
@@ -150,7 +149,7 @@ def test_what_this_machine_lacks_is_told(
         "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning",
         "disk": "error",
     }  # fmt: skip
-    assert only(found, "jars").mend == "python -m cdc_pipeline.sink.spark"
+    assert only(found, "jars").next_step == "python -m cdc_pipeline.sink.spark"
     assert not (tmp_path / "cache").exists()
 
 
@@ -171,7 +170,6 @@ def test_object_stores_are_examined_by_their_settings(tmp_path: Path) -> None:
     from cdc_pipeline.operations.doctor import lake
     from cdc_pipeline.operations.doctor.context import Context
 
-    flag = "spark.hadoop.fs.s3a.performance.flags"
     sink = {
         "lake_path": "s3a://bucket/lake",
         "storage": {
@@ -179,11 +177,9 @@ def test_object_stores_are_examined_by_their_settings(tmp_path: Path) -> None:
             "access_key_id": "key-id-1",
             "secret_access_key": "hidden-1",
         },
-        "spark": {"settings": {flag: "create,mkdir"}},
     }
     told = list(lake._store(Context(_config(tmp_path, sink=sink), None)))
-    assert [one.severity for one in told[:2]] == ["warning", "error"]
-    assert flag in told[1].mend
+    assert told[0].severity == "warning"
     assert not any("hidden-1" in str(one) for one in told)
 
 
@@ -203,13 +199,6 @@ def test_sizes_in_words() -> None:
         "1023 bytes",
         "1.5 KiB",
         "5.0 GiB",
-    ]
-    assert [memory_bytes(text) for text in ("2g", "512M", "1024", "1 tb", "much")] == [
-        2 << 30,
-        512 << 20,
-        1024,
-        1 << 40,
-        0,
     ]
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 
 from cdc_pipeline.operations.doctor import tables
 from cdc_pipeline.operations.doctor.context import Context
-from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
+from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.source.live.table_facts import ColumnFacts, TableFacts
 from tests.operations.doctor.helpers import (
-    cursor_at,
+    carry_out,
     diagnosis,
     is_fine,
     live,
-    mend,
     only,
     pipeline,
     troubles,
 )
 from tests.servers import Server
+from tests.support.fake_capture import cut, write_cut
 
 AREAS = ("grants", "tables")
 
 
-def test_odd_tables_are_named_with_what_mends_them(
+def test_odd_tables_are_named_with_what_puts_them_right(
     server: Server, fresh_database: str, tmp_path: Path
 ) -> None:
     server.execute_all(
@@ -82,10 +82,10 @@ def test_odd_tables_are_named_with_what_mends_them(
     assert [text.rpartition(" ")[2] for _, text in told("system versioned")] == [
         "db.kept"
     ] * is_mariadb
-    mend(server, [*troubles(found, "cascades"), *troubles(found, "engines")])
-    mended = diagnosis(config, areas=AREAS)
-    assert is_fine(mended, "cascades")
-    assert is_fine(mended, "engines")
+    carry_out(server, [*troubles(found, "cascades"), *troubles(found, "engines")])
+    after = diagnosis(config, areas=AREAS)
+    assert is_fine(after, "cascades")
+    assert is_fine(after, "engines")
 
 
 def test_no_captured_table_is_an_error(
@@ -98,7 +98,7 @@ def test_no_captured_table_is_an_error(
         "matching",
     )
     assert found.severity == "error"
-    assert f"GRANT SELECT ON `{mysql_database}`.* TO 'cdc'@'%';" in found.mend
+    assert f"GRANT SELECT ON `{mysql_database}`.* TO 'cdc'@'%';" in found.next_step
 
 
 def test_k19_partial_tables_come_with_the_command_that_loads_them(
@@ -107,18 +107,13 @@ def test_k19_partial_tables_come_with_the_command_that_loads_them(
     for name in ("old", "new"):
         mysql_server.execute(f"CREATE TABLE {mysql_database}.{name} (id INT PRIMARY KEY)")
     old = f"{mysql_database}.old"
-    journal, offset = mysql_server.end_position()
-    state = TargetState(table=old, app_id="a", table_version=0, applied_batch=0, partial=True)
-    cursor = cursor_at(mysql_server, journal, offset, targets={old: state})
-    found = troubles(
-        diagnosis(
-            pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]),
-            cursor=cursor,
-            areas=AREAS,
-        ),
-        "partial",
-    )
-    assert [(one.severity, one.mend) for one in found] == [
+    partial = cut(batch=1, tables={old: 1})
+    targets = {old: partial.cursor.targets[old].model_copy(update={"partial": True})}
+    cursor = partial.cursor.model_copy(update={"targets": targets})
+    write_cut(tmp_path / "lake", partial.model_copy(update={"cursor": cursor}))
+    config = pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"])
+    found = troubles(diagnosis(config, areas=AREAS), "partial")
+    assert [(one.severity, one.next_step) for one in found] == [
         ("warning", f"cdc-pipeline snapshot shop --table {old}"),
         ("note", f"cdc-pipeline snapshot shop --table {mysql_database}.new"),
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -163,15 +164,10 @@ def test_a_table_map_without_metadata_is_read_by_rule() -> None:
         for row in np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist():
             body = bytes(chunk.body(row))
             full = table_map.parse(body, journal="j.000001", offset=4)
-            arguments = {
-                "journal": "j.000001",
-                "offset": 4,
-                "is_mariadb": False,
-                "table_id_bytes": 6,
-            }
-            same, missing = parse_bare(body, **arguments)  # type: ignore[arg-type]
+            parse = partial(table_map.parse, journal="j.000001", offset=4)
+            same, missing = parse_bare(body, parse, 6)
             assert (same, missing) == (full, ())
-            bare, missing = parse_bare(body[: _columns_and_metadata(body, 6)[1]], **arguments)  # type: ignore[arg-type]
+            bare, missing = parse_bare(body[: _columns_and_metadata(body, 6)[1]], parse, 6)
             has_text = any(column.kind in (Kind.TEXT, Kind.BINARY) for column in full.columns)
             assert {"names", "signs"} <= set(missing)
             assert ("charsets" in missing) == has_text
