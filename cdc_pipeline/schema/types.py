@@ -60,6 +60,16 @@ def delta_type(column: Column) -> str:
     return column.type.delta(column)
 
 
+def whole_range(column: Column) -> tuple[int, int] | None:
+    """The smallest and largest value of an integer or BIT column; None of other types."""
+    if column.type.change != "whole":
+        return None
+    bits = column.type.integer_bits or column.bits
+    if column.unsigned or not column.type.has_sign:
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
 def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
     """Without ``_cdc_`` ones, in the row image's order. Raises as `check_column_names`."""
     check_column_names(schema.full_name, schema.column_names)

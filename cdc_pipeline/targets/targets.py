@@ -34,7 +34,7 @@ from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import CREATES, Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
 from cdc_pipeline.schema.evolution.steps import AddColumn, DdlDecision, RenameColumn, WidenColumn
@@ -53,10 +53,6 @@ from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.row_policies import TablePolicy, policy_of, strictest_policy
 from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table
 from cdc_pipeline.text.table_names import split_table_name, table_name
-
-_CREATES = frozenset(
-    {StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT}
-)
 
 
 class Targets(FollowedTargets):
@@ -211,7 +207,7 @@ class Targets(FollowedTargets):
                 if shadowed.shadow is not None:
                     shadows[name] = shadowed.shadow
             self.now = replace(self.now, shadows=shadows)
-        is_creation = decision.statement.kind in _CREATES and not decision.ignored
+        is_creation = decision.statement.kind in CREATES and not decision.ignored
         if is_creation and not decision.creates and not decision.statement.if_not_exists:
             self.created(decision.ddl.tables)
         return [error for error in arrived if error is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from cdc_pipeline.schema.ddl.alter import Action, UniqueKey
 from cdc_pipeline.schema.ddl.create import CreatedTable
@@ -50,6 +51,20 @@ class StatementKind(StrEnum):
     # changes of rows as text; `tables` is empty if the text does not show them (CALL, SELECT f())
     DML = "dml"
     UNKNOWN = "unknown"
+
+
+_K = StatementKind
+CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
+# Kinds that change columns, keys or rows of the tables that they name.
+TABLE_DDL: Final = CREATES | {
+    _K.ALTER_TABLE,
+    _K.DROP_TABLE,
+    _K.RENAME_TABLE,
+    _K.TRUNCATE_TABLE,
+    _K.CREATE_INDEX,
+    _K.DROP_INDEX,
+    _K.DROP_DATABASE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +118,15 @@ class Statement:
         return kind is StatementKind.DROP_DATABASE or (
             kind is StatementKind.CREATE_DATABASE and self.or_replace
         )
+
+    @property
+    def came_from(self) -> dict[TableName, TableName | None]:
+        """The table that each name of `renames` has afterwards, by its name before; None if none.
+
+        In order: RENAME TABLE a TO b, c TO a hands names over within one statement.
+        """
+        came_from: dict[TableName, TableName | None] = {}
+        for old, new in self.renames:
+            origin = came_from.get(old, old)
+            came_from |= {old: None, new: origin}
+        return came_from

@@ -20,7 +20,7 @@ from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.published import published, without_literals
-from cdc_pipeline.schema.evolution.backfill import NULL, Backfill, backfill
+from cdc_pipeline.schema.evolution.backfill import NULL, UncertainValue, backfill
 from cdc_pipeline.schema.evolution.difference import (
     ColumnChange,
     Refused,
@@ -493,18 +493,18 @@ class _Alter:
     def _added(self, definition: ColumnDefinition) -> ColumnChange:
         self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         column = self._resolved(definition)
-        value = backfill(replace(definition, column=column), modes=self._statement.modes)
-        if value.sql != NULL.sql and not holds_labels(
-            column, is_mariadb=self._statement.is_mariadb
-        ):
-            value = Backfill(refused="its charset may lack characters of the labels")
-        if value.refused:
+        is_mariadb = self._statement.is_mariadb
+        try:
+            value = backfill(replace(definition, column=column), modes=self._statement.modes)
+            if value != NULL and not holds_labels(column, is_mariadb=is_mariadb):
+                raise UncertainValue("its charset may lack characters of the labels")
+        except UncertainValue as reason:
             raise Refused(
                 f"column `{definition.name}` gives existing rows values that the journal does "
-                f"not hold ({value.refused}): the table needs a new snapshot"
-            )
+                f"not hold ({reason}): the table needs a new snapshot"
+            ) from None
         after = TargetColumn(name=definition.name, delta_type=delta_type(column))
-        return ColumnChange(after=after, value=value.sql)
+        return ColumnChange(after=after, value=value)
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:

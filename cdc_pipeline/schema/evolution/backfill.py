@@ -24,7 +24,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, DefaultKind, Literal, LiteralKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
-from cdc_pipeline.schema.types import delta_type
+from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 
 _NUMERIC_TEXT: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
@@ -34,27 +34,28 @@ _TIME: Final = re.compile(r"(-?)(\d{2,3}):(\d\d):(\d\d)(?:\.(\d+))?")
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    sql: str = ""
-    refused: str = ""
+NULL: Final = "NULL"
 
 
-NULL: Final = Backfill("NULL")
+class UncertainValue(Exception):
+    """The text does not determine what existing rows get; why."""
 
 
-def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -> Backfill:
-    refused = _computed(definition, modes)
-    if refused:
-        return Backfill(refused=refused)
-    literal = definition.literal
-    if definition.default is DefaultKind.CONSTANT and literal is not None:
-        if literal.kind is LiteralKind.NULL:
-            return NULL
-        return DEFAULTS[definition.column.type.default].constant(definition, literal, modes)
-    if not definition.not_null:
+def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -> str:
+    """Raises UncertainValue."""
+    if reason := _computed(definition, modes):
+        raise UncertainValue(reason)
+    of_type, literal = DEFAULTS[definition.column.type.default], definition.literal
+    if definition.default is not DefaultKind.CONSTANT or literal is None:
+        return of_type.implicit(definition) if definition.not_null else NULL
+    if literal.kind is LiteralKind.NULL:
         return NULL
-    return DEFAULTS[definition.column.type.default].implicit(definition)
+    sql = of_type.constant(definition, literal, modes)
+    if sql is None:
+        raise UncertainValue(
+            f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}"
+        )
+    return sql
 
 
 def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
@@ -80,103 +81,82 @@ def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
     return ""
 
 
-def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
-    return Backfill(
-        refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}"
-    )
+# None for a constant that the server converts.
+_Constant = Callable[[ColumnDefinition, Literal, SqlModes], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Default:
     """How defaults of a type are written: a constant other than NULL, and NOT NULL without one."""
 
-    constant: Callable[[ColumnDefinition, Literal, SqlModes], Backfill]
-    implicit: Callable[[ColumnDefinition], Backfill]
+    constant: _Constant
+    implicit: Callable[[ColumnDefinition], str]
 
 
-def _by_text(
-    write: Callable[[Column, str], str | None],
-) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
-    """A writer for constants that are certain only as strings; `write` returns None for others."""
-
-    def constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
-        sql = write(definition.column, literal.text) if literal.kind is LiteralKind.STRING else None
-        return _unfit(definition, literal) if sql is None else Backfill(sql)
-
-    return constant
-
-
-def _no_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
-    return _unfit(definition, literal)
-
-
-def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> Backfill:
-    return Backfill(
-        refused=f"the server may store a {definition.declared} constant in another form"
+def _by_text(write: Callable[[Column, str], str | None]) -> _Constant:
+    """Of constants that are certain only as strings."""
+    return lambda definition, literal, _modes: (
+        write(definition.column, literal.text) if literal.kind is LiteralKind.STRING else None
     )
 
 
-def _uncertain(definition: ColumnDefinition) -> Backfill:
-    return Backfill(refused=f"the implicit default of {definition.declared} is not certain")
+def _no_constant(_definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> None:
+    return None
 
 
-def _zero(definition: ColumnDefinition) -> Backfill:
+def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> str:
+    raise UncertainValue(f"the server may store a {definition.declared} constant in another form")
+
+
+def _uncertain(definition: ColumnDefinition) -> str:
+    raise UncertainValue(f"the implicit default of {definition.declared} is not certain")
+
+
+def _zero(definition: ColumnDefinition) -> str:
     return _number(definition, Decimal(0))
 
 
-def _zero_date(_definition: ColumnDefinition) -> Backfill:
-    return Backfill(
-        refused="NOT NULL without a default gives existing rows the zero date, which "
-        "Delta cannot hold"
+def _zero_date(_definition: ColumnDefinition) -> str:
+    raise UncertainValue(
+        "NOT NULL without a default gives existing rows the zero date, which Delta cannot hold"
     )
 
 
-def _empty_text(_definition: ColumnDefinition) -> Backfill:
-    return Backfill(text_literal(""))
+def _empty_text(_definition: ColumnDefinition) -> str:
+    return text_literal("")
 
 
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def _number_of(literal: Literal) -> Decimal | None:
-    if literal.kind is LiteralKind.BOOLEAN:
-        return Decimal(literal.text == "TRUE")
-    if literal.kind is LiteralKind.HEX:
-        return Decimal(int(literal.text or "0", 16))
-    if literal.kind is LiteralKind.BITS:
-        return Decimal(int(literal.text or "0", 2))
-    if not _NUMERIC_TEXT.fullmatch(literal.text):
-        return None
-    try:
-        return Decimal(literal.text)
-    except InvalidOperation:
-        return None
-
-
-def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
-    """Refuses a number that would be rounded or is out of range."""
+def _number(definition: ColumnDefinition, value: Decimal) -> str:
+    """Raises UncertainValue: a number that would be rounded or is out of range."""
     column = definition.column
-    refused = Backfill(refused=f"{definition.sql_type} cannot hold the default unchanged")
-    if column.unsigned and value < 0:
-        return refused
-    spark = delta_type(column)
-    if column.type.change == "whole":
-        bits = column.type.integer_bits or column.bits
-        unsigned = column.unsigned or not column.type.has_sign
-        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        if value != value.to_integral_value() or not low <= value <= high:
-            return refused
-        if spark == "boolean":
-            return Backfill("true" if value else "false")
-        return Backfill(_cast(str(int(value)), spark))
-    if column.kind is Kind.YEAR:
-        return Backfill(_cast(str(int(value)), spark))
-    if column.kind is Kind.DECIMAL:
-        return _decimal(column, value) or refused
-    return _floating(definition, value) or refused
+    number = None
+    if value >= 0 or not column.unsigned:
+        if column.type.change == "whole":
+            number = _whole(column, value)
+        elif column.kind is Kind.YEAR:
+            number = _cast(str(int(value)), delta_type(column))
+        elif column.kind is Kind.DECIMAL:
+            number = _decimal(column, value)
+        else:
+            number = _floating(definition, value)
+    if number is None:
+        raise UncertainValue(f"{definition.sql_type} cannot hold the default unchanged")
+    return number
 
 
-def _decimal(column: Column, value: Decimal) -> Backfill | None:
+def _whole(column: Column, value: Decimal) -> str | None:
+    low, high = whole_range(column) or (0, -1)
+    if value != value.to_integral_value() or not low <= value <= high:
+        return None
+    if delta_type(column) == "boolean":
+        return "true" if value else "false"
+    return _cast(str(int(value)), delta_type(column))
+
+
+def _decimal(column: Column, value: Decimal) -> str | None:
     with localcontext() as context:
         context.prec = 200
         fixed = value.quantize(Decimal(1).scaleb(-column.scale)) + 0  # + 0: no negative zero
@@ -184,10 +164,10 @@ def _decimal(column: Column, value: Decimal) -> Backfill | None:
             return None
         text = f"{fixed:f}"
     spark = delta_type(column)
-    return Backfill(text_literal(text) if spark == "string" else _cast(text, spark))
+    return text_literal(text) if spark == "string" else _cast(text, spark)
 
 
-def _floating(definition: ColumnDefinition, value: Decimal) -> Backfill | None:
+def _floating(definition: ColumnDefinition, value: Decimal) -> str | None:
     if len(definition.sizes) == 2 and value != value.to_integral_value():
         return None  # FLOAT(m,d) rounds
     number = float(value) + 0.0
@@ -198,35 +178,39 @@ def _floating(definition: ColumnDefinition, value: Decimal) -> Backfill | None:
             return None
     if number in (float("inf"), float("-inf")):
         return None
-    return Backfill(_cast(repr(number), delta_type(definition.column)))
+    return _cast(repr(number), delta_type(definition.column))
 
 
-def _year(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+def _number_constant(
+    definition: ColumnDefinition, literal: Literal, _modes: SqlModes
+) -> str | None:
+    if literal.kind is LiteralKind.BOOLEAN:
+        return _number(definition, Decimal(literal.text == "TRUE"))
+    if literal.kind in (LiteralKind.HEX, LiteralKind.BITS):
+        base = 16 if literal.kind is LiteralKind.HEX else 2
+        return _number(definition, Decimal(int(literal.text or "0", base)))
+    if not _NUMERIC_TEXT.fullmatch(literal.text):
+        return None
+    try:
+        value = Decimal(literal.text)
+    except InvalidOperation:
+        return None
+    return _number(definition, value)
+
+
+def _year(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> str | None:
     text = literal.text
-    zero = (literal.kind is LiteralKind.NUMBER and text == "0") or text == "0000"
-    if zero:
-        return _number(definition, Decimal(0))
-    if (
-        len(text) == 4
-        and text.isdigit()
-        and literal.kind in (LiteralKind.NUMBER, LiteralKind.STRING)
-    ):
-        return (
-            _number(definition, Decimal(text))
-            if 1901 <= int(text) <= 2155
-            else _unfit(definition, literal)
-        )
-    return _unfit(definition, literal)
+    if (literal.kind is LiteralKind.NUMBER and text == "0") or text == "0000":
+        return _zero(definition)
+    is_plain = literal.kind in (LiteralKind.NUMBER, LiteralKind.STRING)
+    if is_plain and len(text) == 4 and text.isdigit() and 1901 <= int(text) <= 2155:
+        return _number(definition, Decimal(text))
+    return None
 
 
-def _number_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
-    value = _number_of(literal)
-    return _unfit(definition, literal) if value is None else _number(definition, value)
-
-
-def _bit_constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> Backfill:
+def _bit_constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> str | None:
     if literal.kind is LiteralKind.STRING:
-        return _unfit(definition, literal)
+        return None
     return _number_constant(definition, literal, modes)
 
 
@@ -250,15 +234,10 @@ def _moment(text: str, fraction_digits: int) -> datetime | None:
     fraction = (match[7] or "").rstrip("0")
     if len(fraction) > fraction_digits:
         return None
+    clock = ":".join(part or "00" for part in match.groups()[3:6])
     try:
-        return datetime(  # noqa: DTZ001 - a wall clock has no zone
-            int(match[1]),
-            int(match[2]),
-            int(match[3]),
-            int(match[4] or 0),
-            int(match[5] or 0),
-            int(match[6] or 0),
-            int(fraction.ljust(6, "0")),
+        return datetime.fromisoformat(
+            f"{match[1]}-{match[2]}-{match[3]} {clock}.{fraction.ljust(6, '0')}"
         )
     except ValueError:
         return None
@@ -273,24 +252,23 @@ def _stamp(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 
 
-def _timestamp(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> Backfill:
+def _timestamp(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> str | None:
     is_text = literal.kind is LiteralKind.STRING
     moment = _moment(literal.text, definition.column.fraction_digits) if is_text else None
     if moment is None:
-        return _unfit(definition, literal)
+        return None
     zone = _zone(modes.time_zone)
     if zone is None:
-        return Backfill(
-            refused="a TIMESTAMP constant depends on the session's time zone, which is "
-            "not a fixed offset"
+        raise UncertainValue(
+            "a TIMESTAMP constant depends on the session's time zone, which is not a fixed offset"
         )
     try:
         instant = moment.replace(tzinfo=zone).astimezone(UTC)
     except OverflowError:
-        return _unfit(definition, literal)
+        return None
     if instant < datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC):
-        return _unfit(definition, literal)
-    return Backfill(f"TIMESTAMP'{_stamp(instant)}+00:00'")
+        return None
+    return f"TIMESTAMP'{_stamp(instant)}+00:00'"
 
 
 def _zone(name: str) -> timezone | None:
@@ -304,34 +282,34 @@ def _zone(name: str) -> timezone | None:
 
 
 def _time(column: Column, text: str) -> str | None:
-    fraction_digits = column.fraction_digits
     match = _TIME.fullmatch(text)
     if match is None or int(match[2]) > 838 or int(match[3]) > 59 or int(match[4]) > 59:
         return None
     fraction = (match[5] or "").rstrip("0")
     clock = f"{int(match[2]):02d}:{match[3]}:{match[4]}"
-    if len(fraction) > fraction_digits or (clock == "838:59:59" and fraction):
+    if len(fraction) > column.fraction_digits or (clock == "838:59:59" and fraction):
         return None
     sign = match[1] if clock != "00:00:00" or fraction else ""
-    return text_literal(_time_text(sign, clock, fraction, fraction_digits))
+    return _time_literal(column, sign + clock, fraction)
 
 
-def _time_text(sign: str, clock: str, fraction: str, fraction_digits: int) -> str:
-    return sign + clock + ("." + fraction.ljust(fraction_digits, "0") if fraction_digits else "")
+def _time_literal(column: Column, clock: str, fraction: str = "") -> str:
+    digits = column.fraction_digits
+    return text_literal(clock + ("." + fraction.ljust(digits, "0") if digits else ""))
 
 
 # -- text and bytes --------------------------------------------------------------------------------
 
 
-def _midnight(definition: ColumnDefinition) -> Backfill:
-    return Backfill(text_literal(_time_text("", "00:00:00", "", definition.column.fraction_digits)))
+def _midnight(definition: ColumnDefinition) -> str:
+    return _time_literal(definition.column, "00:00:00")
 
 
-def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> str | None:
     text = _plain_text(literal)
     if text is None:
-        return _unfit(definition, literal)
-    return Backfill(text_literal(text.rstrip(" ") if definition.is_char else text))
+        return None
+    return text_literal(text.rstrip(" ") if definition.is_char else text)
 
 
 def _plain_text(literal: Literal) -> str | None:
@@ -345,11 +323,11 @@ def _plain_text(literal: Literal) -> str | None:
     return None
 
 
-def _zero_bytes(definition: ColumnDefinition) -> Backfill:
-    return Backfill(_bytes(bytes(definition.column.pad_bytes)))
+def _zero_bytes(definition: ColumnDefinition) -> str:
+    return _bytes(bytes(definition.column.pad_bytes))
 
 
-def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> str:
     if literal.kind is LiteralKind.HEX:
         value = bytes.fromhex(literal.text if len(literal.text) % 2 == 0 else "0" + literal.text)
     elif literal.kind is LiteralKind.BITS:
@@ -357,11 +335,9 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
     else:
         text = _plain_text(literal)
         if text is None or not text.isascii():
-            return Backfill(
-                refused="the bytes of a non-ASCII default depend on the session's charset"
-            )
+            raise UncertainValue("the bytes of a non-ASCII default depend on the session's charset")
         value = text.encode("ascii")
-    return Backfill(_bytes(value.ljust(definition.column.pad_bytes, b"\0")))
+    return _bytes(value.ljust(definition.column.pad_bytes, b"\0"))
 
 
 def _label(column: Column, text: str) -> str | None:
@@ -378,11 +354,10 @@ def _enum(column: Column, text: str) -> str | None:
     return None if label is None else text_literal(label)
 
 
-def _first_label(definition: ColumnDefinition) -> Backfill:
-    labels = definition.column.labels
-    return (
-        Backfill(text_literal(labels[0])) if labels else Backfill(refused="an ENUM without labels")
-    )
+def _first_label(definition: ColumnDefinition) -> str:
+    if not definition.column.labels:
+        raise UncertainValue("an ENUM without labels")
+    return text_literal(definition.column.labels[0])
 
 
 def _set(column: Column, text: str) -> str | None:

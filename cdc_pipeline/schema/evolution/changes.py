@@ -32,7 +32,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import CREATES, TABLE_DDL, Statement, StatementKind
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
@@ -106,16 +106,6 @@ _HARMLESS_KINDS: Final = frozenset(
         _K.ALTER_DATABASE,
     }
 )
-_CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
-_ISOLATED: Final = _CREATES | {
-    _K.ALTER_TABLE,
-    _K.DROP_TABLE,
-    _K.RENAME_TABLE,
-    _K.TRUNCATE_TABLE,
-    _K.CREATE_INDEX,
-    _K.DROP_INDEX,
-    _K.DROP_DATABASE,
-}
 
 
 def decide(context: StatementContext) -> Decision:
@@ -147,23 +137,23 @@ def _decide(context: StatementContext) -> Decision:
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
-        return context.decided("ignored", "session and transaction control")
+        return context.ignored("session and transaction control")
     if tables := reached(context):
         raise context.rows_unknown(tables[0])
     if kind in (_K.UNKNOWN, _K.DML):
-        return context.decided("ignored", "it reaches no captured table")
+        return context.ignored("it reaches no captured table")
     if statement.drops_database:
         return dropped_database(context)
     if kind in _HARMLESS_KINDS:
-        return context.decided("ignored", f"{statement.verb} changes no table")
+        return context.ignored(f"{statement.verb} changes no table")
     if statement.temporary:
-        return context.decided("ignored", "a temporary table")
+        return context.ignored("a temporary table")
     shadows = shadow_changed(context)
     if not context.touched:
-        decision = context.decided("ignored", "not a captured table")
+        decision = context.ignored("not a captured table")
     elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
-        decision = context.decided("recorded", f"{statement.verb} changes neither columns nor rows")
-    elif kind in _CREATES:
+        decision = context.decided(f"{statement.verb} changes neither columns nor rows")
+    elif kind in CREATES:
         decision = create(context)
     elif kind is _K.ALTER_TABLE:
         decision = _alter(context)
@@ -194,7 +184,7 @@ def _alter(context: StatementContext) -> Decision:
     if known is None:
         if statement.renames:
             return renamed(context)
-        return context.decided("recorded", _NO_TARGET)
+        return context.decided(_NO_TARGET)
     try:
         alteration = read_alteration(context, known)
     except (Unreadable, UnsupportedDdlError) as error:
@@ -228,13 +218,12 @@ def _alter(context: StatementContext) -> Decision:
                 change, reasons[0] = moving, ""
     if change.steps or change.inexact or change.known != known or change.name[1]:
         changes.insert(0, change)
-    applied = any(change.steps or change.name[1] for change in changes)
-    decision = context.decided(
-        "applied" if applied else "recorded",
+    return context.decided(
         "; ".join(filter(None, reasons)),
-        policy=", ".join(filter(None, policies)),
+        changes,
+        arrivals=arrivals,
+        policy=filter(None, policies),
     )
-    return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
 # A column that is dropped and added again looks the same, and is empty.
@@ -256,12 +245,11 @@ def _by_catalog(context: StatementContext, known: KnownTable, unreadable: Unread
         raise unreadable.error
     if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error
-    decision = context.decided(
-        "recorded",
+    return context.decided(
         "it cannot be parsed; according to the server's catalog, columns and key are "
         "unchanged, but rows may have changed",
+        [TableChange(table, known, inexact=True)],
     )
-    return replace(decision, changes=(TableChange(table, known, inexact=True),))
 
 
 def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
@@ -280,7 +268,7 @@ def _index(context: StatementContext) -> Decision:
     statement, table = context.statement, context.statement.tables[0]
     if statement.index.upper() == "PRIMARY" and context.recorded(table) is not None:
         raise context.unsupported("the primary key of a captured table is dropped", table)
-    return context.decided("recorded", "indexes do not exist in the lake")
+    return context.decided("indexes do not exist in the lake")
 
 
 # -- isolation and confirmation --------------------------------------------------------------------
@@ -290,7 +278,7 @@ def is_isolated(statement: Statement, captured: Callable[[str, str], bool]) -> b
     """Alone in its batch (SPEC S7, K9): DDL of a captured table, and unknown statements."""
     if statement.kind is _K.UNKNOWN or statement.drops_database:
         return True
-    if statement.kind not in _ISOLATED or statement.temporary:
+    if statement.kind not in TABLE_DDL or statement.temporary:
         return False
     return any(captured(*table) for table in statement.tables)
 

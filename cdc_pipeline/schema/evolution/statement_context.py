@@ -10,9 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
@@ -289,25 +289,35 @@ class StatementContext:
             place=f"{self.journal}:{self.offset}",
         )
 
+    def ignored(self, reason: str) -> Decision:
+        decision = self.decided(reason)
+        return replace(decision, ddl=decision.ddl.model_copy(update={"decision": "ignored"}))
+
     def decided(
         self,
-        decision: Literal["applied", "recorded", "ignored"],
         reason: str,
+        changes: Iterable[TableChange] = (),
         *,
-        policy: str = "",
+        creates: tuple[CreateTarget, ...] = (),
+        arrivals: tuple[Arrival, ...] = (),
+        policy: Iterable[str] = (),
     ) -> Decision:
-        statement = self.statement
+        """Recorded, unless a table of the lake changes: then applied."""
+        statement, changes = self.statement, tuple(changes)
+        is_applied = creates or any(
+            change.steps or change.name[1] or change.replaces for change in changes
+        )
         ddl = DdlDecision(
             journal=self.journal,
             offset=self.offset,
             sql=published(statement),
             kind=statement.kind.value,
             tables=tuple(table_name(*table) for table in self.touched or statement.tables),
-            decision=decision,
+            decision="applied" if is_applied else "recorded",
             reason=reason,
-            policy=policy,
+            policy=", ".join(policy),
         )
-        return Decision(statement, ddl)
+        return Decision(statement, ddl, creates, changes, arrivals)
 
     def rows_unknown(self, table: TableName) -> ContentUnknownError:
         """For a table whose rows the statement may have changed (K29)."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.ddl.statement import StatementKind, TableName
+from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind, TableName
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
@@ -42,7 +42,6 @@ from cdc_pipeline.text.table_names import table_name
 
 _K = StatementKind
 _FROM_MAP: Final = "the target is created from its first table map"
-_CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
 
 # -- CREATE ----------------------------------------------------------------------------------------
 
@@ -52,7 +51,7 @@ def create(context: StatementContext) -> Decision:
     known = context.recorded(table)
     if known is not None and not known.source.gone:
         if statement.if_not_exists:
-            return context.decided("recorded", "the target already exists")
+            return context.decided("the target already exists")
         policy = context.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
             raise context.unsupported(
@@ -61,38 +60,22 @@ def create(context: StatementContext) -> Decision:
     created = _created(context)
     if isinstance(created, str):
         if known is None:
-            return context.decided("recorded", f"{created}: {_FROM_MAP}")
+            return context.decided(f"{created}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
         emptied = _emptied(context, table, known, "drop_table")
-        change = replace(emptied, known=known.as_gone(), empties=True)
-        decision = context.decided(
-            "applied",
+        return context.decided(
             f"{created}: the target is emptied now, and recreated from its first table map",
+            [replace(emptied, known=known.as_gone(), empties=True)],
         )
-        return replace(decision, changes=(change,))
+    count = len(created.columns)
     if known is None:
-        decision = context.decided(
-            "applied", f"creates the target with {len(created.columns)} columns"
-        )
-        return replace(decision, creates=(created,))
+        return context.decided(f"creates the target with {count} columns", creates=(created,))
     if known.shared:
         what = "its table is recreated, and others share the target"
         raise context.contradiction(known, table, what, "shard_column")
-    decision = context.decided(
-        "applied", f"recreates the target, empty, with {len(created.columns)} columns"
-    )
-    return replace(
-        decision,
-        changes=(
-            TableChange(
-                table,
-                KnownTable(
-                    RecordedSource(columns=created.columns, key=created.key), name=known.name
-                ),
-                replaces=True,
-            ),
-        ),
-    )
+    source = RecordedSource(columns=created.columns, key=created.key)
+    recreated = TableChange(table, KnownTable(source, name=known.name), replaces=True)
+    return context.decided(f"recreates the target, empty, with {count} columns", [recreated])
 
 
 def _created(context: StatementContext) -> CreateTarget | str:
@@ -127,7 +110,7 @@ def truncated(context: StatementContext) -> Decision:
     table = context.statement.tables[0]
     known = context.recorded(table)
     if known is None or known.source.gone:
-        return context.decided("recorded", "no target yet: nothing to remove")
+        return context.decided("no target yet: nothing to remove")
     policy = context.policy_of(table).truncate
     if policy == "stop":
         raise context.unsupported(
@@ -135,14 +118,13 @@ def truncated(context: StatementContext) -> Decision:
             table,
             next_step="set schema_changes.truncate: apply or keep",
         )
-    used = f"truncate={policy}"
-    if policy == "keep":
-        decision = context.decided(
-            "recorded", "the target keeps the rows that the source removed", policy=used
-        )
-        return replace(decision, changes=(TableChange(table, known, inexact=True),))
-    decision = context.decided("applied", "all rows are removed", policy=used)
-    return replace(decision, changes=(_emptied(context, table, known, "truncate"),))
+    change, reason = (
+        TableChange(table, known, inexact=True),
+        "the target keeps the rows that the source removed",
+    )
+    if policy == "apply":
+        change, reason = _emptied(context, table, known, "truncate"), "all rows are removed"
+    return context.decided(reason, [change], policy=[f"truncate={policy}"])
 
 
 def _emptied(
@@ -174,7 +156,7 @@ def dropped_database(context: StatementContext) -> Decision:
         (statement.database, name) for name in sorted(context.targets_in(statement.database))
     )
     if not tables:
-        return context.decided("ignored", "no captured table has a target in this database")
+        return context.ignored("no captured table has a target in this database")
     decision = _dropped(replace(context, statement=replace(statement, tables=tables)), tables)
     return replace(decision, statement=statement)
 
@@ -200,28 +182,19 @@ def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decisi
         else:
             changes.append(TableChange(table, gone))
     if not changes:
-        return context.decided("recorded", "no target yet: nothing to change")
-    applied = any(change.steps for change in changes)
+        return context.decided("no target yet: nothing to change")
     kept = [table_name(*change.table) for change in changes if not change.steps]
-    said = ["all rows are removed"] if applied else []
+    said = ["all rows are removed"] if len(kept) < len(changes) else []
     said += [f"the target is kept unchanged: {', '.join(kept)}"] if kept else []
-    decision = context.decided(
-        "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used)
-    )
-    return replace(decision, changes=tuple(changes))
+    return context.decided("; ".join(said), changes, policy=used)
 
 
 # -- RENAME ----------------------------------------------------------------------------------------
 
 
 def renamed(context: StatementContext) -> Decision:
-    # final name -> original name, None if nothing is left
-    came_from: dict[TableName, TableName | None] = {}
-    for old, new in context.statement.renames:  # in order: RENAME TABLE a TO b, c TO a
-        source = came_from.get(old, old)
-        came_from |= {old: None, new: source}
     # RENAME TABLE a TO b, b TO a: a table that has its name again was not renamed.
-    came_from = {new: old for new, old in came_from.items() if new != old}
+    came_from = {new: old for new, old in context.statement.came_from.items() if new != old}
     went_to = {old: new for new, old in came_from.items() if old is not None}
     changes: list[TableChange] = []
     said: list[str] = []
@@ -296,14 +269,8 @@ def renamed(context: StatementContext) -> Decision:
         for arrival in arrivals
         if arrival.before not in brought
     ]
-    applied = any(change.steps or change.name[1] for change in changes)
-    decision = context.decided(
-        "applied" if applied else "recorded",
-        "; ".join(said)
-        or ("no target yet: nothing to change" if went_to else "each table has its name again"),
-        policy=", ".join(used),
-    )
-    return replace(decision, changes=tuple(changes), arrivals=arrivals)
+    unchanged = "no target yet: nothing to change" if went_to else "each table has its name again"
+    return context.decided("; ".join(said) or unchanged, changes, arrivals=arrivals, policy=used)
 
 
 def _left(
@@ -340,7 +307,7 @@ def shadow_changed(context: StatementContext) -> tuple[ShadowChange, ...]:
         if not base or context.is_captured(name) or not context.is_captured(table):
             continue
         known = context.shadow(*name)
-        if statement.kind in _CREATES:
+        if statement.kind in CREATES:
             doubt = ""
             if statement.kind is _K.CREATE_TABLE_LIKE and statement.reads != (table,):
                 doubt = "it was created like another table"

@@ -25,7 +25,7 @@ from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.types import delta_type
+from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
@@ -103,10 +103,10 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     before, after = old.type, column.type
     is_alike = old.kind is column.kind
     pair = f"{old.kind} to {new.sql_type}"
-    whole = _range(old)
+    whole = whole_range(old)
     if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
         return _unknown(f"{pair} reinterprets the bits of negative numbers")
-    if whole is not None and _range(column) is not None:
+    if whole is not None and whole_range(column) is not None:
         return _integers(old, column, strict=strict)
     if before.change == after.change == "decimal":
         return _decimals(old, column, strict=strict)
@@ -170,16 +170,8 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def _range(column: Column) -> tuple[int, int] | None:
-    if bits := column.type.integer_bits:
-        return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if column.kind is Kind.BIT:
-        return 0, 2**column.bits - 1
-    return None
-
-
 def _integers(old: Column, new: Column, *, strict: bool) -> ValueChange:
-    before, after = _range(old), _range(new)
+    before, after = whole_range(old), whole_range(new)
     assert before is not None
     assert after is not None
     checks: tuple[tuple[str, str], ...] = ()
@@ -289,7 +281,7 @@ def _longest(column: Column) -> int:
     if column.kind is Kind.SET:
         return sum(len(label) + 1 for label in column.labels)
     if column.type.integer_bits:
-        return max(len(str(number)) for number in _range(column) or ())
+        return max(len(str(number)) for number in whole_range(column) or ())
     return column.char_length_max if column.type.text_chars_max < 0 else column.type.text_chars_max
 
 

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.ddl.statement import (
+    CREATES,
+    TABLE_DDL,
+    Statement,
+    StatementKind,
+    TableName,
+)
 from cdc_pipeline.schema.history.history import (
     CREATED,
     DROPPED,
@@ -26,20 +32,7 @@ from cdc_pipeline.schema.source_table import SourceTable, Uncertain, altered, cr
 _K = StatementKind
 
 # Kinds that change which columns a table has, or its key.
-TOUCHING: Final = frozenset(
-    {
-        _K.CREATE_TABLE,
-        _K.CREATE_TABLE_LIKE,
-        _K.CREATE_TABLE_SELECT,
-        _K.ALTER_TABLE,
-        _K.DROP_TABLE,
-        _K.RENAME_TABLE,
-        _K.CREATE_INDEX,
-        _K.DROP_INDEX,
-        _K.DROP_DATABASE,
-        _K.UNKNOWN,
-    }
-)
+TOUCHING: Final = TABLE_DDL - {_K.TRUNCATE_TABLE} | {_K.UNKNOWN}
 # All kinds that `apply` reads.
 SCHEMA_KINDS: Final = TOUCHING | {_K.CREATE_DATABASE, _K.ALTER_DATABASE}
 
@@ -86,25 +79,23 @@ class _Applied:
         if statement.drops_database:
             for known in list(self._history.tables()):
                 if known[0] == statement.database:
-                    self._set_unknown(known, DROPPED)
+                    self._set(known, DROPPED)
             if kind is _K.DROP_DATABASE:
-                self._set_unknown((statement.database, ""), DROPPED)
+                self._set((statement.database, ""), DROPPED)
         if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
             self._database()
         elif kind is _K.DROP_TABLE:
             for name in statement.tables:
-                self._set_unknown(name, DROPPED)
+                self._set(name, DROPPED)
         elif self._logged.error_code and kind in TOUCHING:
             for name in statement.tables:
-                self._set_unknown(
-                    name, f"{statement.verb} ended with error {self._logged.error_code}"
-                )
-        elif kind in (_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT):
-            self._create()
+                self._set(name, f"{statement.verb} ended with error {self._logged.error_code}")
+        elif kind in CREATES:
+            self._change(statement.tables[0], self._create)
         elif kind is _K.ALTER_TABLE:
             self._alter()
         elif kind is _K.RENAME_TABLE:
-            self._rename(statement.renames)
+            self._rename()
         elif kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
             self._index()
 
@@ -113,12 +104,11 @@ class _Applied:
         before = self._table(table)
         if before is None:
             return
+        after = before
         if statement.kind is _K.CREATE_INDEX:
             after = indexed(before, statement)
         elif statement.index.upper() == "PRIMARY":
             after = replace(before, schema=replace(before.schema, primary_key=()))
-        else:
-            return
         if after != before:
             self._set(table, after)
 
@@ -126,47 +116,43 @@ class _Applied:
 
     def _before(self, table: TableName) -> Version | None:
         """What holds right before the statement."""
-        place = self._logged.place
-        return self._history.at(*table, place - 1)
+        return self._history.at(*table, self._logged.place - 1)
 
     def _table(self, table: TableName) -> SourceTable | None:
-        version = self._before(table)
+        version, of_database = self._before(table), self._before((table[0], ""))
         if version is None or version.schema is None:
             return None
-        of_database = self._before((table[0], ""))
-        return SourceTable(
-            version.schema,
-            version.charset,
-            "" if of_database is None else of_database.charset,
-            version.generated,
-        )
+        charset = "" if of_database is None else of_database.charset
+        return SourceTable(version.schema, version.charset, charset, version.generated)
 
-    def _set(self, name: TableName, table: SourceTable) -> None:
-        self._add(name, table.named(name))
+    def _change(self, name: TableName, change: Callable[[], SourceTable | None]) -> None:
+        try:
+            after = change()
+        except Uncertain as reason:
+            self._set(name, str(reason))
+        else:
+            if after is not None:
+                self._set(name, after)
 
-    def _set_unknown(self, name: TableName, why: str, *, charset: str = "") -> None:
-        self._add(name, None, charset=charset, why=why)
-
-    def _add(
-        self, name: TableName, table: SourceTable | None, *, charset: str = "", why: str = ""
-    ) -> None:
-        place = self._logged.place
+    def _set(self, name: TableName, after: SourceTable | str, *, charset: str = "") -> None:
+        """`after`: the table, or why it is unknown from here on."""
+        place, is_unknown = self._logged.place, isinstance(after, str)
         if name[1] and not self._captured(*name):
             return
         known = self._history.at(*name, place)
-        if (
-            known is not None
-            and known.place == place
-            and (known.schema is not None or table is None)
-        ):
+        if known is not None and known.place == place and (known.schema is not None or is_unknown):
             return  # seen before, or known from the catalog
-        schema, generated = None, None
-        if table is not None:
-            schema, charset, generated = table.schema, table.charset, table.generated
-        time_us = self._logged.time_us
-        self._history.add(
-            *name, Version(place, Origin.DDL, schema, charset, why, time_us, generated)
-        )
+        version = Version(place, Origin.DDL, None, charset, time_us=self._logged.time_us)
+        if isinstance(after, str):
+            version = replace(version, why=after)
+        else:
+            version = replace(
+                version,
+                schema=after.named(name).schema,
+                charset=after.charset,
+                generated=after.generated,
+            )
+        self._history.add(*name, version)
 
     def _database(self) -> None:
         logged, statement = self._logged, self._statement
@@ -181,19 +167,15 @@ class _Applied:
         named = statement.charset
         charset = "" if named is None else named.over(own, logged.server_charset)
         if charset or why or known is not None:
-            self._set_unknown(
-                database, why or ("" if known is None else known.why), charset=charset
-            )
+            self._set(database, why or ("" if known is None else known.why), charset=charset)
 
-    # -- CREATE ------------------------------------------------------------------------------------
+    # -- CREATE, RENAME, ALTER ---------------------------------------------------------------------
 
-    def _create(self) -> None:
+    def _create(self) -> SourceTable | None:
+        """None if the statement may have found the table there. Raises Uncertain."""
         statement, table = self._statement, self._statement.tables[0]
-        if not self._captured(*table):
-            return
-        known = self._before(table)
+        known, of_database = self._before(table), self._before((table[0], ""))
         exists = known is not None and known.schema is not None
-        of_database = self._before((table[0], ""))
         is_new = (
             known.why == DROPPED
             if known is not None
@@ -202,72 +184,57 @@ class _Applied:
         if statement.if_not_exists and (exists or not is_new):
             # Also logged if the table existed before.
             if known is None:
-                self._set_unknown(
-                    table,
-                    "CREATE TABLE IF NOT EXISTS does not show whether the table existed before",
+                raise Uncertain(
+                    "CREATE TABLE IF NOT EXISTS does not show whether the table existed before"
                 )
-            return
+            return None
         if statement.kind is _K.CREATE_TABLE_LIKE:
             like = self._table(statement.reads[0]) if statement.reads else None
             if like is None:
-                self._set_unknown(table, "CREATE TABLE ... LIKE an unknown table")
-            else:
-                self._set(table, like)
-            return
+                raise Uncertain("CREATE TABLE ... LIKE an unknown table")
+            return like
         if statement.created is None:
-            self._set_unknown(
-                table, f"the columns of its {statement.verb} cannot be read with certainty"
-            )
-            return
-        charset = "" if of_database is None else of_database.charset
-        try:
-            after = created(
-                table,
-                statement.created,
-                database_charset=charset,
-                is_mariadb=statement.is_mariadb,
-            )
-        except Uncertain as reason:
-            self._set_unknown(table, str(reason))
-        else:
-            self._set(table, after)
+            raise Uncertain(f"the columns of its {statement.verb} cannot be read with certainty")
+        return created(
+            table,
+            statement.created,
+            database_charset="" if of_database is None else of_database.charset,
+            is_mariadb=statement.is_mariadb,
+        )
 
-    # -- RENAME, ALTER -----------------------------------------------------------------------------
-
-    def _rename(self, renames: tuple[tuple[TableName, TableName], ...]) -> None:
-        # In order: RENAME TABLE a TO b, c TO a hands names over within one statement.
-        now: dict[TableName, SourceTable | None] = {}
-        left: set[TableName] = set()
-        for old, new in renames:
-            moved = now[old] if old in now else self._table(old)
-            now |= {old: None, new: moved}
-            left = (left | {old}) - {new}
-        for name, table in now.items():
-            if name in left:
-                if self._before(name) is not None or any(name == new for _, new in renames):
-                    self._set_unknown(name, DROPPED)
-            elif table is not None:
-                self._set(name, table)
-            else:
-                self._set_unknown(name, "the table was renamed from an unknown one")
+    def _rename(self) -> None:
+        renames, came_from = self._statement.renames, self._statement.came_from
+        after = {
+            name: None if origin is None else self._table(origin)
+            for name, origin in came_from.items()
+        }
+        for name, origin in came_from.items():
+            if origin is not None or all(name != old for old, _ in renames):
+                self._set(name, after[name] or "the table was renamed from an unknown one")
+            elif self._before(name) is not None or any(name == new for _, new in renames):
+                self._set(name, DROPPED)
 
     def _alter(self) -> None:
         statement, table = self._statement, self._statement.tables[0]
         others = set(statement.tables[1:]) - {new for _, new in statement.renames}
         for other in others:  # CONVERT PARTITION ... TO TABLE makes one; EXCHANGE changes none
             if self._before(other) is None:
-                self._set_unknown(other, f"created by {statement.verb} of another table")
+                self._set(other, f"created by {statement.verb} of another table")
         before = self._table(table)
         if before is None:
-            self._rename(statement.renames)
+            self._rename()
             return
         target = statement.renames[-1][1] if statement.renames else table
         if target != table:
-            self._set_unknown(table, DROPPED)
-        try:
-            after = altered(before, statement)
-        except Uncertain as reason:
-            self._set_unknown(target, f"its ALTER TABLE cannot be read with certainty: {reason}")
-            return
-        if after != before or target != table:
-            self._set(target, after)
+            self._set(table, DROPPED)
+
+        def after() -> SourceTable | None:
+            try:
+                result = altered(before, statement)
+            except Uncertain as reason:
+                raise Uncertain(
+                    f"its ALTER TABLE cannot be read with certainty: {reason}"
+                ) from None
+            return result if result != before or target != table else None
+
+        self._change(target, after)

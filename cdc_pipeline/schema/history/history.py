@@ -14,18 +14,18 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from functools import cache
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from cdc_pipeline.binlog.seq import epoch_of
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.schema.generated import GeneratedColumn
-
-_FORMAT: Final = 2
 
 
 class Origin(StrEnum):
@@ -148,61 +148,36 @@ class SchemaHistory:
 
     def to_json(self) -> str:
         tables = [
-            {
-                "database": database,
-                "table": table,
-                "versions": [
-                    {
-                        "place": version.place,
-                        "origin": version.origin.value,
-                        "schema": None
-                        if version.schema is None
-                        else json.loads(version.schema.to_json()),
-                        "charset": version.charset,
-                        "why": version.why,
-                        "time_us": version.time_us,
-                        "generated": (
-                            None
-                            if version.generated is None
-                            else [asdict(column) for column in version.generated]
-                        ),
-                    }
-                    for version in versions
-                ],
-            }
+            _Table(database, table, tuple(versions))
             for (database, table), versions in sorted(self._versions.items())
         ]
-        return json.dumps({"format": _FORMAT, "tables": tables}, ensure_ascii=False)
+        return _adapter().dump_json(_File(tables)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> SchemaHistory:
-        """Raises KeyError, TypeError or ValueError on any text but that of `to_json`."""
-        plain = json.loads(text)
-        if plain["format"] != _FORMAT:
-            raise ValueError(f"format {plain['format']}")
-        history = cls()
-        for table in plain["tables"]:
-            history._versions[table["database"], table["table"]] = [
-                Version(
-                    place=known["place"],
-                    origin=Origin(known["origin"]),
-                    schema=None
-                    if known["schema"] is None
-                    else TableSchema.from_json(json.dumps(known["schema"])),
-                    charset=known["charset"],
-                    why=known["why"],
-                    time_us=known["time_us"],
-                    generated=_generated(known["generated"]),
-                )
-                for known in table["versions"]
-            ]
-        return history
+    def from_json(cls, text: str | bytes) -> SchemaHistory:
+        """Raises ValueError on any text but that of `to_json`."""
+        file = _adapter().validate_json(text)
+        return cls(
+            _versions={(known.database, known.table): list(known.versions) for known in file.tables}
+        )
 
 
-def _generated(plain: list[dict[str, Any]] | None) -> tuple[GeneratedColumn, ...] | None:
-    if plain is None:
-        return None
-    return tuple(GeneratedColumn(**{**column, "bases": tuple(column["bases"])}) for column in plain)
+@dataclass(frozen=True, slots=True)
+class _Table:
+    database: str
+    table: str
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    tables: list[_Table]
+    format: Literal[2] = 2
+
+
+@cache
+def _adapter() -> TypeAdapter[_File]:
+    return TypeAdapter(_File)
 
 
 DROPPED: Final = "the table was dropped"

@@ -397,9 +397,8 @@ def test_k33_a_column_added_under_a_mode_is_read_as_the_server_reads_it(
             assert action.column is not None, line
             column = action.column.in_charset("latin2", is_mariadb=grammar.is_mariadb)
             value = backfill(column, modes=grammar.modes_of_last)
-            assert not value.refused, (line, value.refused)
             data_type = grammar.data_type(table)
             theirs = selected(server, "g", delta_type(column.column), data_type, f"{table}", "a")
-            assert read_value(value.sql) == theirs, line
+            assert read_value(value) == theirs, line
             compared += 1
     assert compared > 20
