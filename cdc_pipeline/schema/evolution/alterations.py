@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
@@ -20,7 +20,7 @@ from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.published import published, without_literals
-from cdc_pipeline.schema.evolution.backfill import NULL, UncertainValue, backfill
+from cdc_pipeline.schema.evolution.backfill import NULL, backfill
 from cdc_pipeline.schema.evolution.difference import (
     ColumnChange,
     Refused,
@@ -29,13 +29,12 @@ from cdc_pipeline.schema.evolution.difference import (
 )
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
+    Decision,
     KnownTable,
     StatementContext,
     TableChange,
 )
 from cdc_pipeline.schema.evolution.value_changes import (
-    ValueChange,
-    ValueEffect,
     is_lossless,
     keeps_text,
     value_change,
@@ -43,6 +42,7 @@ from cdc_pipeline.schema.evolution.value_changes import (
 from cdc_pipeline.schema.generated import looks_the_same
 from cdc_pipeline.schema.source_table import (
     SourceTable,
+    Uncertain,
     charsets_after,
     column_changes,
     holds_labels,
@@ -66,12 +66,6 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.PARTITION: "partitions, with every row kept",
     _A.VERSIONING: "periods and earlier versions of rows",
 }
-_REFUSED: Final[dict[ActionKind, str]] = {
-    _A.TABLESPACE: (
-        "importing or discarding a tablespace replaces all rows of a captured table "
-        "without row events"
-    ),
-}
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
 _OF_OLD_COLUMNS: Final = frozenset(
     {_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY}
@@ -81,13 +75,6 @@ _IN_PLACE: Final = frozenset(
     {_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE}
 )
 _ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
-
-
-@dataclass(frozen=True, slots=True)
-class Alteration:
-    change: TableChange
-    reason: str
-    policy: str = ""
 
 
 class Unreadable(Exception):
@@ -100,7 +87,7 @@ class Unreadable(Exception):
 
 def read_alteration(
     context: StatementContext, known: KnownTable, *, shadow: bool = False
-) -> Alteration:
+) -> tuple[TableChange, Decision]:
     """What an ALTER TABLE does to its target. A statement on a `shadow` table was followed by a
     copy of rows: whatever a copy may lose is refused.
 
@@ -136,7 +123,7 @@ class _Alter:
         )
         self._charset = default if converted is None else converted
 
-    def run(self) -> Alteration:
+    def run(self) -> tuple[TableChange, Decision]:
         context, table = self._context, self._table
         self._check_actions()
         try:
@@ -165,7 +152,7 @@ class _Alter:
             what = "a change of values in a target that other tables share"
             raise context.unsupported(what, table)
         reason = "; ".join([*after.reasons, *self._notes]) or "changes nothing"
-        return Alteration(change, reason, ", ".join(self._used))
+        return change, context.decided(reason, [change], policy=self._used)
 
     def _use(self, kind: str) -> str:
         """The switch of a kind of change, noted for the record."""
@@ -221,8 +208,12 @@ class _Alter:
                     action, "an ALTER TABLE of a captured table cannot be read with certainty"
                 )
             )
-        if action.kind in _REFUSED:
-            raise self._refused(action, _REFUSED[action.kind])
+        if action.kind is _A.TABLESPACE:
+            raise self._refused(
+                action,
+                "importing or discarding a tablespace replaces all rows of a captured table "
+                "without row events",
+            )
         if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
             raise self._refused(
                 action,
@@ -445,37 +436,38 @@ class _Alter:
         column = self._resolved(definition)
         definition = replace(definition, column=column)
         after = TargetColumn(name=name, delta_type=delta_type(column))
-        old = self._old_column(old_name)
-        if old is None:
-            reason = f"the former type of `{old_name}` is unknown"
-            change = ValueChange(ValueEffect.UNKNOWN, reason=reason)
-        else:
+        old, change, reason = self._old_column(old_name), None, ""
+        try:
+            if old is None:
+                raise Uncertain(f"the former type of `{old_name}` is unknown")
             modes = replace(self._statement.modes, strict=self._is_strict())
             change = value_change(old, definition, modes)
-        retyped = ColumnChange(before=old_name, after=after, checks=change.checks)
-        if change.effect is ValueEffect.SAME:
-            return retyped
-        if change.effect is ValueEffect.RETYPED:
-            if widened_type(self._known, old_name, after) is not None:
+        except Uncertain as uncertain:
+            reason = f" ({uncertain})"
+        retyped = ColumnChange(before=old_name, after=after)
+        if change is not None:
+            retyped = replace(retyped, value=change.value, checks=change.checks)
+            if old is not None and not change.value and delta_type(old) == after.delta_type:
+                return retyped
+            if not change.value and widened_type(self._known, old_name, after) is not None:
                 self._check_policy(f"`{name}` becomes {definition.sql_type}", "evolve", "careful")
                 return retyped
-            value = f"CAST({{c}} AS {after.delta_type})"
-            change = replace(change, effect=ValueEffect.REWRITTEN, value=value)
-        is_certain = change.effect is ValueEffect.REWRITTEN
+            value = change.value or f"CAST({{c}} AS {after.delta_type})"
+            retyped = replace(retyped, value=value)
         policy = self._use("incompatible")
         what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
-        if change.reason:
-            what += f" ({change.reason})"
-        if policy == "rewrite" and is_certain:
-            return replace(retyped, value=change.value)
+        what += reason
+        if policy == "rewrite" and change is not None:
+            return retyped
         if policy != "new_column":
+            ways = "new_column" if change is None else "new_column or rewrite"
             raise Refused(
                 f"{what}: the table needs a new snapshot",
-                _setting("schema_changes.incompatible", "new_column" + " or rewrite" * is_certain),
+                _setting("schema_changes.incompatible", ways),
             )
         if old_name in self._known.source.key or name in self._known.source.key:
             raise Refused(f"{what}, and the column is in the key")
-        return replace(retyped, checks=(), stays=True)
+        return ColumnChange(before=old_name, after=after, stays=True)
 
     def _resolved(self, definition: ColumnDefinition) -> Column:
         return resolved_column(definition, self._charset, is_mariadb=self._statement.is_mariadb)
@@ -497,8 +489,8 @@ class _Alter:
         try:
             value = backfill(replace(definition, column=column), modes=self._statement.modes)
             if value != NULL and not holds_labels(column, is_mariadb=is_mariadb):
-                raise UncertainValue("its charset may lack characters of the labels")
-        except UncertainValue as reason:
+                raise Uncertain("its charset may lack characters of the labels")
+        except Uncertain as reason:
             raise Refused(
                 f"column `{definition.name}` gives existing rows values that the journal does "
                 f"not hold ({reason}): the table needs a new snapshot"

@@ -24,6 +24,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, DefaultKind, Literal, LiteralKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 
@@ -37,14 +38,10 @@ _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 NULL: Final = "NULL"
 
 
-class UncertainValue(Exception):
-    """The text does not determine what existing rows get; why."""
-
-
 def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -> str:
-    """Raises UncertainValue."""
+    """Raises Uncertain: the text does not determine what existing rows get."""
     if reason := _computed(definition, modes):
-        raise UncertainValue(reason)
+        raise Uncertain(reason)
     of_type, literal = DEFAULTS[definition.column.type.default], definition.literal
     if definition.default is not DefaultKind.CONSTANT or literal is None:
         return of_type.implicit(definition) if definition.not_null else NULL
@@ -52,7 +49,7 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
         return NULL
     sql = of_type.constant(definition, literal, modes)
     if sql is None:
-        raise UncertainValue(
+        raise Uncertain(
             f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}"
         )
     return sql
@@ -105,11 +102,11 @@ def _no_constant(_definition: ColumnDefinition, _literal: Literal, _modes: SqlMo
 
 
 def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> str:
-    raise UncertainValue(f"the server may store a {definition.declared} constant in another form")
+    raise Uncertain(f"the server may store a {definition.declared} constant in another form")
 
 
 def _uncertain(definition: ColumnDefinition) -> str:
-    raise UncertainValue(f"the implicit default of {definition.declared} is not certain")
+    raise Uncertain(f"the implicit default of {definition.declared} is not certain")
 
 
 def _zero(definition: ColumnDefinition) -> str:
@@ -117,7 +114,7 @@ def _zero(definition: ColumnDefinition) -> str:
 
 
 def _zero_date(_definition: ColumnDefinition) -> str:
-    raise UncertainValue(
+    raise Uncertain(
         "NOT NULL without a default gives existing rows the zero date, which Delta cannot hold"
     )
 
@@ -130,7 +127,7 @@ def _empty_text(_definition: ColumnDefinition) -> str:
 
 
 def _number(definition: ColumnDefinition, value: Decimal) -> str:
-    """Raises UncertainValue: a number that would be rounded or is out of range."""
+    """Raises Uncertain: a number that would be rounded or is out of range."""
     column = definition.column
     number = None
     if value >= 0 or not column.unsigned:
@@ -143,7 +140,7 @@ def _number(definition: ColumnDefinition, value: Decimal) -> str:
         else:
             number = _floating(definition, value)
     if number is None:
-        raise UncertainValue(f"{definition.sql_type} cannot hold the default unchanged")
+        raise Uncertain(f"{definition.sql_type} cannot hold the default unchanged")
     return number
 
 
@@ -259,7 +256,7 @@ def _timestamp(definition: ColumnDefinition, literal: Literal, modes: SqlModes) 
         return None
     zone = _zone(modes.time_zone)
     if zone is None:
-        raise UncertainValue(
+        raise Uncertain(
             "a TIMESTAMP constant depends on the session's time zone, which is not a fixed offset"
         )
     try:
@@ -335,7 +332,7 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
     else:
         text = _plain_text(literal)
         if text is None or not text.isascii():
-            raise UncertainValue("the bytes of a non-ASCII default depend on the session's charset")
+            raise Uncertain("the bytes of a non-ASCII default depend on the session's charset")
         value = text.encode("ascii")
     return _bytes(value.ljust(definition.column.pad_bytes, b"\0"))
 
@@ -356,7 +353,7 @@ def _enum(column: Column, text: str) -> str | None:
 
 def _first_label(definition: ColumnDefinition) -> str:
     if not definition.column.labels:
-        raise UncertainValue("an ENUM without labels")
+        raise Uncertain("an ENUM without labels")
     return text_literal(definition.column.labels[0])
 
 

@@ -186,7 +186,7 @@ def _alter(context: StatementContext) -> Decision:
             return renamed(context)
         return context.decided(_NO_TARGET)
     try:
-        alteration = read_alteration(context, known)
+        change, altered = read_alteration(context, known)
     except (Unreadable, UnsupportedDdlError) as error:
         if (
             statement.renames
@@ -201,9 +201,7 @@ def _alter(context: StatementContext) -> Decision:
         if isinstance(error, Unreadable):
             return _by_catalog(context, known, error)
         raise
-    change = alteration.change
-    reasons = [alteration.reason]
-    policies = [alteration.policy]
+    reasons, policies = [altered.ddl.reason], [altered.ddl.policy]
     if statement.renames:
         moved_to = renamed(context)
         reasons.append(moved_to.ddl.reason)

@@ -361,8 +361,6 @@ class StatementContext:
     ) -> UnsupportedDdlError:
         return UnsupportedDdlError(
             what,
-            journal=self.journal or None,
-            offset=self.offset if self.offset >= 0 else None,
             table=None if table is None else table_name(*table),
             got=published(self.statement),
             next_step=next_step,

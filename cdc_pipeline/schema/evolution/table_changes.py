@@ -355,7 +355,7 @@ def _swapped(
         )
         at_swap = replace(context, statement=statement, before=lambda *_, state=before: state)
         try:
-            part = read_alteration(at_swap, change.known, shadow=True).change
+            part, _ = read_alteration(at_swap, change.known, shadow=True)
         except Unreadable as unreadable:
             raise unreadable.error from None
         except UnsupportedDdlError as error:

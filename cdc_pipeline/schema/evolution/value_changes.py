@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 
@@ -41,14 +41,10 @@ _TEXTS_BY_BYTES: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"
 _AS_SHORT_AS_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
 _CUT: Final = "values were cut to the new range"
-_NEGATIVE: Final = "negative values became 0"
+_AS_TEXT: Final = "DECIMAL beyond 38 digits is text in the lake"
 
 
-class ValueEffect(Enum):
-    SAME = "values and type are unchanged"
-    RETYPED = "values are unchanged, but the source's type is different"
-    REWRITTEN = "values are converted"
-    UNKNOWN = "values after the statement are unknown"
+_Check = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +52,23 @@ class ValueChange:
     """What happens to the values of a column.
 
     Attributes:
-        effect: of all rows that pass `checks`.
-        value: the new value as Spark SQL if REWRITTEN; ``{c}`` is the old one.
+        value: the new value as Spark SQL over ``{c}``, the old one; "" if it stays the same, in
+            another type perhaps.
         checks: conditions (``{c}``) that all rows must satisfy, each with the meaning of a failure.
-        reason: why it is UNKNOWN.
     """
 
-    effect: ValueEffect
     value: str = ""
-    checks: tuple[tuple[str, str], ...] = ()
-    reason: str = ""
+    checks: tuple[_Check, ...] = ()
 
 
 def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
-    """`new` has its charset resolved (the table's default if none is written)."""
+    """`new` has its charset resolved (the table's default if none is written). Raises Uncertain:
+    the values afterwards are unknown.
+    """
     if new.generated:
-        return _unknown("a generated column computes its values")
-    value_effect = _by_kind(old, new, modes)
-    if value_effect.effect is ValueEffect.UNKNOWN:
-        return value_effect
-    checks = list(value_effect.checks)
+        raise Uncertain("a generated column computes its values")
+    change = _by_kind(old, new, modes)
+    checks = list(change.checks)
     is_timestamp = new.column.kind is Kind.TIMESTAMP
     # Without explicit_defaults_for_timestamp a TIMESTAMP is NOT NULL by itself.
     may_be_not_null = (
@@ -86,16 +79,11 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
         checks.append(("{c} IS NOT NULL", "NULLs were replaced by another value"))
     if new.auto_increment:
         checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
-    return ValueChange(value_effect.effect, value_effect.value, tuple(checks))
+    return ValueChange(change.value, tuple(checks))
 
 
-def _unknown(reason: str) -> ValueChange:
-    return ValueChange(ValueEffect.UNKNOWN, reason=reason)
-
-
-def _same(old: Column, new: Column, *checks: tuple[str, str]) -> ValueChange:
-    effect = ValueEffect.SAME if delta_type(old) == delta_type(new) else ValueEffect.RETYPED
-    return ValueChange(effect, checks=checks)
+def _kept(*checks: _Check) -> ValueChange:
+    return ValueChange(checks=checks)
 
 
 def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
@@ -105,7 +93,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     pair = f"{old.kind} to {new.sql_type}"
     whole = whole_range(old)
     if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
-        return _unknown(f"{pair} reinterprets the bits of negative numbers")
+        raise Uncertain(f"{pair} reinterprets the bits of negative numbers")
     if whole is not None and whole_range(column) is not None:
         return _integers(old, column, strict=strict)
     if before.change == after.change == "decimal":
@@ -114,44 +102,34 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
         return _integer_to_decimal(column, whole, strict=strict)
     if before.change == "real" and column.kind in (Kind.DOUBLE, old.kind):
         if len(new.sizes) == 2:
-            return _unknown(f"{new.sql_type} rounds")
-        negative = (
-            (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
-        )
-        return _same(old, column, *negative)
+            raise Uncertain(f"{new.sql_type} rounds")
+        return _kept(*_not_negative(column, is_loose=not (old.unsigned or strict)))
     if (
         whole is not None
         and column.kind is Kind.DOUBLE
         and len(new.sizes) != 2
         and max(map(abs, whole)) < 2**53
+        and delta_type(old) != "boolean"
     ):
-        negative = (
-            (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
-        )
-        return (
-            ValueChange(ValueEffect.RETYPED, checks=negative)
-            if delta_type(old) != "boolean"
-            else _unknown(pair)
-        )
+        return _kept(*_not_negative(column, is_loose=whole[0] < 0 and not strict))
     if whole is not None and after.change == "text" and not old.unsigned and before.integer_bits:
-        return _fits_text(ValueChange(ValueEffect.REWRITTEN, "CAST({c} AS string)"), old, new)
+        return _fits_text("CAST({c} AS string)", old, new)
     if (
         before.change == "text"
         and not modes.trims_char
         and after.text_chars_max
         and not new.is_char
     ):
-        return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with trailing blanks")
+        raise Uncertain("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with trailing blanks")
     if before.text_chars_max and after.change == "text":
         return _texts(old, new, strict=strict)
     if after.has_labels and not _holds_labels(column, old):
-        return _unknown(f"labels that charset {column.charset or 'unknown'} may not hold")
+        raise Uncertain(f"labels that charset {column.charset or 'unknown'} may not hold")
+    if before.change == "text" and column.kind is Kind.ENUM:
+        listed = ", ".join(text_literal(label) for label in column.labels)
+        return _kept((f"{{c}} IN ({listed})", "values became other labels"))
     if before.change == "text" and after.has_labels:
-        return (
-            _same(old, column, _in_labels(column.labels))
-            if column.kind is Kind.ENUM
-            else _unknown(pair)
-        )
+        raise Uncertain(pair)
     if is_alike and before.change == "labels":
         return _labels(old, column)
     if is_alike and before.change == "bytes":
@@ -159,65 +137,62 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if is_alike and before.change == "fraction":
         return _fractions(old, column)
     if old.kind is Kind.DATE and column.kind is Kind.DATETIME:
-        return ValueChange(ValueEffect.RETYPED)
+        return _kept()
     if old.kind is Kind.DATETIME and column.kind is Kind.DATE and old.fraction_digits == 0:
-        return ValueChange(ValueEffect.REWRITTEN, "CAST({c} AS date)")
+        return ValueChange("CAST({c} AS date)")
     if is_alike and before.change == "fixed":
-        return ValueChange(ValueEffect.SAME)
-    return _unknown(f"{pair} converts every value")
+        return _kept()
+    raise Uncertain(f"{pair} converts every value")
 
 
 # -- numbers ---------------------------------------------------------------------------------------
+
+
+def _not_negative(new: Column, *, is_loose: bool) -> tuple[_Check, ...]:
+    return (("{c} >= 0", "negative values became 0"),) if new.unsigned and is_loose else ()
 
 
 def _integers(old: Column, new: Column, *, strict: bool) -> ValueChange:
     before, after = whole_range(old), whole_range(new)
     assert before is not None
     assert after is not None
-    checks: tuple[tuple[str, str], ...] = ()
+    checks: tuple[_Check, ...] = ()
     if not strict and not (after[0] <= before[0] and before[1] <= after[1]):
         checks = ((f"CAST({{c}} AS decimal(20,0)) BETWEEN {after[0]} AND {after[1]}", _CUT),)
     if (delta_type(old) == "boolean") != (delta_type(new) == "boolean"):
-        return ValueChange(ValueEffect.REWRITTEN, f"CAST({{c}} AS {delta_type(new)})", checks)
-    return _same(old, new, *checks)
+        return ValueChange(f"CAST({{c}} AS {delta_type(new)})", checks)
+    return _kept(*checks)
 
 
 def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
     if max(old.precision, new.precision) > DECIMAL_DIGITS_MAX:
         if min(old.precision, new.precision) <= DECIMAL_DIGITS_MAX or old.scale != new.scale:
-            return _unknown("DECIMAL beyond 38 digits is text in the lake")
-        return (
-            _same(old, new)
-            if strict or new.precision >= old.precision
-            else _unknown("digits may have been cut")
-        )
-    checks: list[tuple[str, str]] = []
-    if new.unsigned and not (old.unsigned or strict):
-        checks.append(("{c} >= 0", _NEGATIVE))
+            raise Uncertain(_AS_TEXT)
+        if not strict and new.precision < old.precision:
+            raise Uncertain("digits may have been cut")
+        return _kept()
+    checks = list(_not_negative(new, is_loose=not (old.unsigned or strict)))
     whole = new.precision - new.scale
+    limit = f"CAST('1{'0' * whole}' AS decimal(38,0))"
     if whole < old.precision - old.scale and not strict:
-        checks.append((f"abs({{c}}) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
-    if new.scale < old.scale:
-        if not strict:  # 9.99 becomes 10.0, which DECIMAL(2,1) does not hold
-            checks.append(
-                (f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT)
-            )
-        return ValueChange(ValueEffect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
-    return _same(old, new, *checks)
+        checks.append((f"abs({{c}}) < {limit}", _CUT))
+    if new.scale >= old.scale:
+        return _kept(*checks)
+    rounded = f"round({{c}}, {new.scale})"
+    if not strict:  # 9.99 becomes 10.0, which DECIMAL(2,1) does not hold
+        checks.append((f"abs({rounded}) < {limit}", _CUT))
+    return ValueChange(rounded, tuple(checks))
 
 
 def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) -> ValueChange:
     if new.precision > DECIMAL_DIGITS_MAX:
-        return ValueChange(
-            ValueEffect.UNKNOWN, reason="DECIMAL beyond 38 digits is text in the lake"
-        )
+        raise Uncertain(_AS_TEXT)
     limit = 10 ** (new.precision - new.scale)
     fits = max(map(abs, whole)) < limit and not (new.unsigned and whole[0] < 0)
     if fits or strict:
-        return ValueChange(ValueEffect.RETYPED)
+        return _kept()
     low = 0 if new.unsigned else 1 - limit
-    check = (f"CAST({{c}} AS decimal(38,0)) BETWEEN {low} AND {limit - 1}", _CUT)
-    return ValueChange(ValueEffect.RETYPED, checks=(check,))
+    return _kept((f"CAST({{c}} AS decimal(38,0)) BETWEEN {low} AND {limit - 1}", _CUT))
 
 
 # -- text, labels, bytes, times --------------------------------------------------------------------
@@ -242,36 +217,29 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     before = old.charset if old.type.has_charset else _UNICODE
     is_ascii = old.type.text_chars_max > 0
     if not is_ascii and not keeps_text(before, new.column.charset, strict=strict):
-        return _unknown(
+        raise Uncertain(
             f"charset {before or 'unknown'} to {new.column.charset or 'unknown'} "
             "may lose characters"
         )
-    return _fits_text(ValueChange(ValueEffect.SAME), old, new)
+    return _fits_text("", old, new)
 
 
-def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
+def _fits_text(value: str, old: Column, new: ColumnDefinition) -> ValueChange:
     """With checks that no text was cut: strict mode cuts trailing blanks in silence."""
-    checks = list(change.checks)
-    text = change.value or "{c}"
-    longest = _longest(old)
+    checks: list[_Check] = []
+    text, longest = value or "{c}", _longest(old)
     cut = "texts were cut to the new length"
     if new.declared in _TEXTS_BY_BYTES:
         size = _bytes_max(new)
         if new.declared != "LONGTEXT" and not 0 < 4 * longest <= size:
-            utf8 = new.column.charset in _AS_SHORT_AS_UTF8
-            checks.append(
-                (
-                    f"octet_length({text}) <= {size}"
-                    if utf8
-                    else f"char_length({text}) <= {size // 4}",
-                    cut,
-                )
-            )
+            is_short = new.column.charset in _AS_SHORT_AS_UTF8
+            length = f"octet_length({text})" if is_short else f"char_length({text})"
+            checks.append((f"{length} <= {size if is_short else size // 4}", cut))
     elif not 0 < longest <= new.column.char_length_max:
         checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
     if new.is_char and not old.type.integer_bits:
         checks.append(("{c} NOT LIKE '% '", "trailing blanks were dropped"))
-    return ValueChange(change.effect, change.value, tuple(checks))
+    return ValueChange(value, tuple(checks))
 
 
 def _longest(column: Column) -> int:
@@ -303,60 +271,43 @@ def _holds_labels(column: Column, old: Column) -> bool:
     )
 
 
-def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
-    listed = ", ".join(text_literal(label) for label in labels)
-    return f"{{c}} IN ({listed})", "values became other labels"
-
-
 def _labels(old: Column, new: Column) -> ValueChange:
     """By their text; a SET's labels follow the order of the definition."""
     removed = [label for label in old.labels if label not in new.labels]
     if old.kind is Kind.SET:
         kept = [label for label in new.labels if label in old.labels]
         if removed or kept != list(old.labels):
-            return _unknown("labels of a SET are removed or reordered")
-        return ValueChange(ValueEffect.SAME)
+            raise Uncertain("labels of a SET are removed or reordered")
     if not removed:
-        return ValueChange(ValueEffect.SAME)
+        return _kept()
     listed = ", ".join(text_literal(label) for label in removed)
-    return ValueChange(
-        ValueEffect.SAME,
-        checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),),
-    )
+    return _kept((f"{{c}} NOT IN ({listed})", "values with a removed label became others"))
 
 
 def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     pad = new.column.pad_bytes
     if pad and pad != old.pad_bytes:
         if old.pad_bytes > pad or (not old.pad_bytes and not strict):
-            return _unknown("bytes may have been cut")
-        return ValueChange(ValueEffect.REWRITTEN, f"rpad({{c}}, {pad}, X'00')")
+            raise Uncertain("bytes may have been cut")
+        return ValueChange(f"rpad({{c}}, {pad}, X'00')")
     if pad or strict or new.declared == "LONGBLOB":
-        return ValueChange(ValueEffect.SAME)
+        return _kept()
     size = new.column.char_length_max or (_bytes_max(new) if new.declared.endswith("BLOB") else 0)
     if 0 < (old.pad_bytes or old.char_length_max) <= size:
-        return ValueChange(ValueEffect.SAME)
-    return ValueChange(
-        ValueEffect.SAME,
-        checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),),
-    )
+        return _kept()
+    return _kept((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"))
 
 
 def _fractions(old: Column, new: Column) -> ValueChange:
     before, after = old.fraction_digits, new.fraction_digits
     if before < 0:
-        return _unknown("the former number of fraction digits is unknown")
+        raise Uncertain("the former number of fraction digits is unknown")
     if before == after or (old.kind is not Kind.TIME and before < after):
-        return ValueChange(ValueEffect.SAME)
+        return _kept()
     if old.kind is Kind.TIME:
         if before > after:
-            return _unknown("times are rounded")
+            raise Uncertain("times are rounded")
         point = "." if before == 0 else ""
-        return ValueChange(
-            ValueEffect.REWRITTEN, f"concat({{c}}, '{point}{'0' * (after - before)}')"
-        )
+        return ValueChange(f"concat({{c}}, '{point}{'0' * (after - before)}')")
     seconds = "date_part('SECOND', {c})"
-    return ValueChange(
-        ValueEffect.SAME,
-        checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),),
-    )
+    return _kept((f"{seconds} = round({seconds}, {after})", "fractions were rounded"))

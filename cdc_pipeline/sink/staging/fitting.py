@@ -3,7 +3,7 @@ differ.
 
 Rules:
 - A value never changes: the target's type holds every value of the source's type
-  (`schema/value_changes.common_type`).
+  (`schema/types.common_type`).
 - If nothing differs, the rows are passed on as they are.
 """
 

@@ -13,7 +13,8 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.schema.ddl.columns import DefaultKind
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.backfill import UncertainValue, backfill
+from cdc_pipeline.schema.evolution.backfill import backfill
+from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type
 
 # actions | what stands behind ALTER TABLE t
@@ -216,7 +217,7 @@ def test_k13_a_value_that_the_text_does_not_tell_is_refused(
 ) -> None:
     (action,) = parse_statement(f"ALTER TABLE t ADD c {definition}", "", modes=modes).actions
     assert action.column is not None
-    with pytest.raises(UncertainValue, match=re.escape(refused)):
+    with pytest.raises(Uncertain, match=re.escape(refused)):
         backfill(action.column, modes=modes)
 
 

@@ -13,7 +13,8 @@ import pytest
 from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.backfill import UncertainValue, backfill
+from cdc_pipeline.schema.evolution.backfill import backfill
+from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type
 from tests.servers import Server
 
@@ -358,7 +359,7 @@ def test_k13_added_column_has_the_servers_type_and_value(
     assert ours == _wanted_type(data_type, column_type, charset, precision or 0, scale or 0)
 
     if line.startswith("refused: "):
-        with pytest.raises(UncertainValue):
+        with pytest.raises(Uncertain):
             backfill(action.column, modes=MODES)
         return
     value = backfill(action.column, modes=MODES)
