@@ -403,20 +403,24 @@ class _Difference:
             return
         if setting := self._shape.reads(name):
             raise Misfit(setting, f"the type of `{name}` changes")
-        if TYPE_WIDENING in self._features:
+        if target in self._fills:  # renamed without column mapping: it is added with these values
+            self._adds = [step for step in self._adds if step.name != target]
+            self._add_to_target(target, wider, self._fills[target][1])
+        elif TYPE_WIDENING in self._features:
             self._step(WidenColumn(name=target, delta_type=wider))
             self._reasons.append(f"`{target}` is widened from {there} to {wider}")
-            return
-        self._reasons.append(
-            f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it"
-        )
-        self._rewrite(old_name, name, after.delta_type, f"CAST({{c}} AS {after.delta_type})")
+        else:
+            self._reasons.append(
+                f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it"
+            )
+            self._rewrite(old_name, name, after.delta_type, f"CAST({{c}} AS {after.delta_type})")
 
     def _rewrite(self, old_name: str, name: str, delta_type: str, value: str) -> None:
         """Convert existing values; `value` is an expression over ``{c}``, the previous column."""
         self._keep(name, f"`{name}` provides the values of another column")
         target, there = self._name(name), self._type(name)
-        expression = value.replace("{c}", quoted(target))
+        _, values = self._fills.get(target, ("", quoted(target)))
+        expression = value.replace("{c}", values)
         if common_type(there, delta_type) == there:
             self._fill(target, there, expression)
         elif not self._has_mapping:
