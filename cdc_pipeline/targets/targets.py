@@ -140,6 +140,7 @@ class Targets(FollowedTargets):
             others=tuple(other for name, other in spec.sources.items() if name != source),
             name=target.name,
             setting="" if route is None or route.number < 0 else route.setting,
+            policy=self._routes.policy if route is None else route.policy,
             by_key=_by_key(spec, of),
             follows=target.state.origin is not None,
         )

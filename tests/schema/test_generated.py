@@ -47,14 +47,15 @@ def state_after(*statements: str, is_mariadb: bool = False) -> SourceTable:
 
 def decided(sql: str, state: SourceTable, *, is_mariadb: bool = False, **policy: Any) -> Decision:
     known = KnownTable(
-        RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t"
+        RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names),
+        name="d.t",
+        policy=SchemaChangePolicy(**policy),
     )
     return decide(
         StatementContext(
             parse_statement(sql, "d", is_mariadb=is_mariadb, modes=MODES),
             captured=lambda _database, _table: True,
             known=lambda _database, _table: known,
-            policy=lambda _database, _table: SchemaChangePolicy(**policy),
             before=lambda _database, _table: state,
         )
     )

@@ -89,9 +89,8 @@ def _context(statement: ddl.Statement, known: KnownTable, table: SourceTable) ->
     return StatementContext(
         statement,
         captured=lambda *_: True,
-        known=lambda *_: known,
+        known=lambda *_: replace(known, policy=policy),
         before=lambda *_: table,
-        policy=lambda *_: policy,
     )
 
 

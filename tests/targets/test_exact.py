@@ -3,6 +3,7 @@ tests/sink/apply/test_append.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,7 @@ def said(targets: Targets, sql: str, **policies: Any) -> Decision:
         StatementContext(
             parse_statement(sql, "d"),
             captured=lambda *_: True,
-            known=targets.known,
-            policy=lambda *_: policy,
+            known=lambda *table: (known := targets.known(*table)) and replace(known, policy=policy),
         )
     )
     targets.decided(decision)

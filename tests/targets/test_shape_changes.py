@@ -60,7 +60,9 @@ def said(
     **policy: Any,
 ) -> TableChange:
     """What a statement does to the target of shop.person."""
-    of_target = known or known_before(rule, others or [])
+    of_target = replace(
+        known or known_before(rule, others or []), policy=SchemaChangePolicy(**policy)
+    )
     decision = decide(
         StatementContext(
             parse_statement(sql, "shop", is_mariadb=False),
@@ -68,7 +70,6 @@ def said(
             known=lambda _, table: of_target if table == "person" else None,
             before=lambda *_: SourceTable(before, "utf8mb4", "utf8mb4", ()),
             features=ALL_FEATURES,
-            policy=lambda *_: SchemaChangePolicy(**policy),
         )
     )
     (change,) = decision.changes

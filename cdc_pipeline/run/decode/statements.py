@@ -10,7 +10,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.config.schema_policy import ShadowNames
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.schema.ddl.ddl import parse_logged
@@ -59,7 +59,6 @@ class StatementRules:
         self._tables = tables
         self._is_mariadb = is_mariadb
         self._names = names
-        self._policy = config.schema_changes
         permitted = allowed(config.sink)
         self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
         self._shadows = ShadowNames(config.tables.shadow_tables, names)
@@ -112,7 +111,7 @@ class StatementRules:
                 with journal, offset and what to do.
         """
         statement = self.parse(query)
-        lookup = _Lookup(self._tables, self._policy, targets, statement.kind, as_before)
+        lookup = _Lookup(self._tables, targets, statement.kind, as_before)
         context = StatementContext(
             statement,
             captured=lookup.concerned,
@@ -120,7 +119,6 @@ class StatementRules:
             targets_in=targets.now.names_in,
             journal=journal,
             offset=offset,
-            policy=lookup.policy,
             shadow=targets.now.shadow,
             shadowed=self._shadows.table_of,
             masked=lookup.masked,
@@ -141,19 +139,7 @@ class StatementRules:
 
         def decide_for(number: int) -> Decision:
             of_target = replace(lookup, number=number)
-            decision = decide(
-                replace(
-                    context,
-                    known=of_target.known,
-                    policy=of_target.policy,
-                    masked=of_target.masked,
-                )
-            )
-            changes = [
-                replace(change, before=of_target.known(*change.table))
-                for change in decision.changes
-            ]
-            return replace(decision, changes=tuple(changes))
+            return decide(replace(context, known=of_target.known, masked=of_target.masked))
 
         decision = decide_for(0)
         tables = dict.fromkeys(
@@ -175,7 +161,6 @@ class StatementRules:
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     tables: TableFilter
-    default_policy: SchemaChangePolicy
     targets: Targets
     kind: StatementKind
     as_before: AsBefore | None
@@ -199,12 +184,6 @@ class _Lookup:
     def known(self, database: str, table: str) -> KnownTable | None:
         tables = self.known_all(database, table)
         return tables[min(self.number, len(tables) - 1)] if tables else None
-
-    def policy(self, database: str, table: str) -> SchemaChangePolicy:
-        known = self.known(database, table)
-        source = table_name(database, table)
-        route = None if known is None else self.targets.route_of(source, known.name)
-        return self.default_policy if route is None else route.policy
 
     def masked(self, database: str, table: str) -> set[str]:
         routes = (
@@ -260,7 +239,13 @@ def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
         columns = tuple(
             c for c in source.columns if c.name in source.key or c.name.lower() not in sql
         )
-        without.append(KnownTable(source.model_copy(update={"columns": columns}), name=now.name))
+        without.append(
+            KnownTable(
+                source.model_copy(update={"columns": columns}),
+                name=now.name,
+                policy=now.policy,
+            )
+        )
     return without
 
 

@@ -66,6 +66,21 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.PARTITION: "partitions, with every row kept",
     _A.VERSIONING: "periods and earlier versions of rows",
 }
+# Any other kind cannot be read.
+_APPLIED: Final = frozenset(
+    {
+        _A.ADD_COLUMN,
+        _A.DROP_COLUMN,
+        _A.MODIFY_COLUMN,
+        _A.CHANGE_COLUMN,
+        _A.RENAME_COLUMN,
+        _A.ADD_PRIMARY_KEY,
+        _A.DROP_PRIMARY_KEY,
+        _A.RENAME_TABLE,
+        _A.CONVERT_CHARSET,
+        _A.PARTITION_ROWS,
+    }
+)
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
 _OF_OLD_COLUMNS: Final = frozenset(
     {_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY}
@@ -104,7 +119,7 @@ class _Alter:
         self._known = known
         self._shadow = shadow
         self._table = statement.tables[0]
-        self._policy = context.policy_of(self._table)
+        self._policy = known.policy
         self._used: dict[str, None] = {}
         self._notes: dict[str, None] = {}
         self._not_null: list[str] = []  # columns where NULLs may have become another value
@@ -202,18 +217,15 @@ class _Alter:
                 self._notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
 
     def _check_recorded(self, action: Action) -> None:
-        if action.kind is _A.UNKNOWN:
-            raise Unreadable(
-                self._refused(
-                    action, "an ALTER TABLE of a captured table cannot be read with certainty"
-                )
-            )
         if action.kind is _A.TABLESPACE:
             raise self._refused(
                 action,
                 "importing or discarding a tablespace replaces all rows of a captured table "
                 "without row events",
             )
+        if action.kind not in _APPLIED and action.kind not in _RECORDED:
+            what = "an ALTER TABLE of a captured table cannot be read with certainty"
+            raise Unreadable(self._refused(action, what))
         if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
             raise self._refused(
                 action,

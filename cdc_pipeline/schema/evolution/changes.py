@@ -188,11 +188,7 @@ def _alter(context: StatementContext) -> Decision:
     try:
         change, altered = read_alteration(context, known)
     except (Unreadable, UnsupportedDdlError) as error:
-        if (
-            statement.renames
-            and not known.follows
-            and context.policy_of(table).rename_table == "by_name"
-        ):
+        if statement.renames and not known.follows and known.policy.rename_table == "by_name":
             # The effect on the rows concerns only the new name, whose target cannot take them over.
             left = renamed(context)
             return replace(

@@ -64,7 +64,7 @@ RELOAD: Final = (
 )
 
 
-DEFAULT_POLICY: Final = SchemaChangePolicy()
+_DEFAULT_POLICY: Final = SchemaChangePolicy()
 _SHADOW_NAMES: Final = ShadowNames()
 COLUMN_MAPPING: Final = "columnMapping"
 TYPE_WIDENING: Final = "typeWidening"
@@ -82,6 +82,7 @@ class KnownTable:
         others: source tables that have rows in the target, too.
         name: of the target, if the source table has several.
         setting: the path of its rule; "" without one.
+        policy: of its rule, or the pipeline's.
         by_key: the target finds its rows by the source's key.
         follows: an earlier RENAME separated the target's name from its table's, and the target
             still follows that table (K28: a name shows its table).
@@ -93,6 +94,7 @@ class KnownTable:
     others: tuple[RecordedSource, ...] = ()
     name: str = ""
     setting: str = ""
+    policy: SchemaChangePolicy = _DEFAULT_POLICY
     by_key: bool = True
     follows: bool = False
 
@@ -138,7 +140,7 @@ class TableChange:
         known: what is recorded of the target afterwards.
         name: the source table's name afterwards; `table` unless it was renamed.
         inexact: the target may hold rows that the source does not have (K12).
-        before: the recorded target before the statement; filled in by the pipeline's rules.
+        before: the recorded target before the statement (`StatementContext.decided`).
         replaces: another table has taken the name: the target is recreated empty.
         empties: the same, but only its first table map will define the columns; until then the
             target is just emptied.
@@ -221,7 +223,6 @@ class StatementContext:
         known: the recorded target of (database, table), or None.
         targets_in: names of a database's tables that have a target; without it DROP DATABASE always
             stops.
-        policy: of the target of (database, table).
         before: (database, table) in the schema history before the statement.
         catalog_after: (database, table) in the server's catalog right after the statement, or None.
         shadow: what is recorded of a shadow table.
@@ -243,7 +244,6 @@ class StatementContext:
     targets_in: Callable[[str], Collection[str]] | None = None
     journal: str = ""
     offset: int = -1
-    policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY
     before: Callable[[str, str], SourceTable | None] = lambda _database, _table: None
     catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
@@ -276,9 +276,6 @@ class StatementContext:
         """Whether a table of this name is captured, even if its targets are suspended."""
         return (self.is_name_captured or self.captured)(*table)
 
-    def policy_of(self, table: TableName) -> SchemaChangePolicy:
-        return self.policy(*table)
-
     def shadow_statement(self, table: TableName) -> ShadowStatement:
         """For the record, to be read again when the shadow replaces `table`."""
         statement = self.statement
@@ -303,7 +300,8 @@ class StatementContext:
         policy: Iterable[str] = (),
     ) -> Decision:
         """Recorded, unless a table of the lake changes: then applied."""
-        statement, changes = self.statement, tuple(changes)
+        statement = self.statement
+        changes = tuple(replace(change, before=self.recorded(change.table)) for change in changes)
         is_applied = creates or any(
             change.steps or change.name[1] or change.replaces for change in changes
         )

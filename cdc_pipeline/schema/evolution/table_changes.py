@@ -52,7 +52,7 @@ def create(context: StatementContext) -> Decision:
     if known is not None and not known.source.gone:
         if statement.if_not_exists:
             return context.decided("the target already exists")
-        policy = context.policy_of(table).drop_table
+        policy = known.policy.drop_table
         if not statement.or_replace or policy == "stop":
             raise context.unsupported(
                 "the table is recreated, but its target still has rows of the old one", table
@@ -111,7 +111,7 @@ def truncated(context: StatementContext) -> Decision:
     known = context.recorded(table)
     if known is None or known.source.gone:
         return context.decided("no target yet: nothing to remove")
-    policy = context.policy_of(table).truncate
+    policy = known.policy.truncate
     if policy == "stop":
         raise context.unsupported(
             "TRUNCATE of a captured table",
@@ -168,7 +168,7 @@ def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decisi
         known = context.recorded(table)
         if known is None or known.source.gone:
             continue
-        policy = context.policy_of(table).drop_table
+        policy = known.policy.drop_table
         used[f"drop_table={policy}"] = None
         if policy == "stop":
             raise context.unsupported(
@@ -212,7 +212,7 @@ def renamed(context: StatementContext) -> Decision:
             if change.steps or change.known != known:
                 changes.append(change)
             continue
-        policy = "follow" if known.follows else context.policy_of(table).rename_table
+        policy = "follow" if known.follows else known.policy.rename_table
         used[f"rename_table={policy}"] = None
         if policy == "stop":
             raise context.unsupported(
@@ -280,7 +280,7 @@ def _left(
     as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a RENAME.
     """
     gone = known.as_gone()
-    if context.policy_of(table).drop_table != "apply":
+    if known.policy.drop_table != "apply":
         return TableChange(table, gone)
     used["drop_table=apply"] = None
     return replace(_emptied(context, table, known, "drop_table"), known=gone)

@@ -438,6 +438,7 @@ class Pairs:
         known = KnownTable(
             RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names),
             name="d.t",
+            policy=_POLICY,
         )
         explicit = way.explicit if not self._is_mariadb else None
         modes = SqlModes(
@@ -458,7 +459,6 @@ class Pairs:
                     ),
                     captured=lambda _database, _table: True,
                     known=lambda _database, _table: known,
-                    policy=lambda _database, _table: _POLICY,
                     before=lambda _database, _table: state,
                 )
             )

@@ -67,6 +67,7 @@ def said(
     **policy: Any,
 ) -> Decision:
     """`t` and `v` are captured; only `t` has a target."""
+    known = known and replace(known, policy=SchemaChangePolicy(**policy))
     return decide(
         StatementContext(
             parse_statement(
@@ -80,7 +81,6 @@ def said(
             targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
             journal="binlog.000007",
             offset=offset,
-            policy=lambda _database, _table: SchemaChangePolicy(**policy),
             before=lambda database, table: state if (database, table) == ("d", "t") else None,
             catalog_after=lambda _database, _table: catalog,
             shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
