@@ -3,7 +3,6 @@ README.md has tests that exist."""
 
 from __future__ import annotations
 
-import ast
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, STOP_REASONS, EventType
+from tests.house.test_spec_map import symbols
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
@@ -24,15 +24,6 @@ FACTS = {
 }
 
 
-def _tests(path: str) -> set[str]:
-    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
-    return {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
-
-
 def test_facts_b_has_all_its_rows() -> None:
     assert list(FACTS) == [f"B{number:02d}" for number in range(1, 21)]
 
@@ -42,12 +33,12 @@ def test_facts_b_tests_exist(row: str) -> None:
     assert FACTS[row]
     for name in FACTS[row]:
         path, _, pattern = name.partition("::")
-        assert any(fnmatchcase(test, pattern) for test in _tests(path)), name
+        assert any(fnmatchcase(test, pattern) for test in symbols(ROOT / "tests" / path)), name
 
 
 def test_tests_that_cite_a_row_are_in_its_line() -> None:
     for file in (ROOT / "tests" / "campaigns" / "events").glob("test_*.py"):
-        for test in _tests(f"campaigns/events/{file.name}"):
+        for test in symbols(file):
             for row in re.findall(r"(?<=_)b\d\d(?=_)", test):
                 patterns = [name.partition("::") for name in FACTS[row.upper()]]
                 assert any(
