@@ -29,7 +29,7 @@ demo: setup ## set up, then run the main job on the recorded shop and verify eve
 dev: setup ## open Dagster's UI on this project, with the demo's assets
 	@$(BIN)/dagster dev -w workspace.yaml
 
-PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: test-machine ## fetch real servers and a browser, then run the tests: each part, and a story of each feature

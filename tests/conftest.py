@@ -7,7 +7,6 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,23 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=_start_cost, reverse=True)
-    if config.option.markexpr == "not whole":
-        for item in items:
-            if item.get_closest_marker("spark"):
-                item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By file, and those of a group together: in `make test` one JVM serves all that start Spark,
-    while the other workers do the rest."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByFileOrGroup(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.endswith("@spark") else str(super()._split_scope(nodeid))
-
-    return ByFileOrGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:

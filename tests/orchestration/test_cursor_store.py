@@ -38,19 +38,6 @@ def _log_cursor(instance: dg.DagsterInstance, value: CursorState, **more: object
     return _log(instance, {"cursor": dg.MetadataValue.json(value.model_dump(mode="json") | more)})
 
 
-def test_no_event_is_no_cursor(instance: dg.DagsterInstance) -> None:
-    store = _store(instance)
-    assert store.read() is None
-    assert store.skipped == ()
-
-
-def test_the_newest_cursor_is_read_whole(instance: dg.DagsterInstance) -> None:
-    newest = cursor(batch=2, tables={"shop.orders": 2})
-    _log_cursor(instance, cursor(batch=1))
-    _log_cursor(instance, newest)
-    assert _store(instance).read() == newest
-
-
 def test_a_cursor_as_text_is_read_too(instance: dg.DagsterInstance) -> None:
     _log(instance, {"cursor": dg.MetadataValue.text(cursor(batch=3).model_dump_json())})
     assert _store(instance).read() == cursor(batch=3)
