@@ -23,6 +23,7 @@ from cdc_pipeline.text.wording import size
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
 _PIN: Final = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)(?!.*extra)")
+_SPARK: Final = frozenset({"pyspark", "delta-spark"})
 _TEMPORARY_BYTES: Final = 1 << 30
 
 
@@ -58,7 +59,7 @@ def _packages(_context: Context) -> Iterator[Verdict]:
         if got == wanted:
             fine.append(f"{name} {got}")
             continue
-        verdict = error if name == "pyspark" or got == "not installed" else warning
+        verdict = error if name in _SPARK or got == "not installed" else warning
         yield verdict(
             f"the version of {name} is not the one that this program was tested with",
             expected=wanted,
