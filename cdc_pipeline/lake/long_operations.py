@@ -46,7 +46,7 @@ from cdc_pipeline.lake.paths import (
     replace_file,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
+from cdc_pipeline.lake.storage.lock import lock_holder, wait_for_lock, writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import CursorState, ResumePlace
 
@@ -282,12 +282,19 @@ def operation_ids(config: PipelineConfig) -> list[str]:
 
 
 @contextmanager
-def operations_lock(config: PipelineConfig) -> Iterator[None]:
+def operations_lock(
+    config: PipelineConfig, *, on_waiting: Callable[[str], None] = lambda _holder: None
+) -> Iterator[None]:
     """Lock the search for operations to begin or resume, for one process. Raises LockError: another
-    process holds it.
+    process holds it for longer than `snapshot.lock_wait_s`.
     """
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
-    with writer_lock(folder / "operations.lock"):
+    with ExitStack() as stack:
+        wait_for_lock(
+            lambda: stack.enter_context(writer_lock(folder / "operations.lock")),
+            wait_s=config.snapshot.lock_wait_s,
+            on_waiting=on_waiting,
+        )
         yield
 
 
@@ -465,9 +472,6 @@ def operations_of(config: PipelineConfig, cut: Cut | None) -> list[OperationStat
 
 
 def rows_time_us(cursor: CursorState, cut: Cut | None) -> int:
-    """The time of rows that are brought in at the cursor, in microseconds since 1970.
-
-    That is the latest time known of what was applied; now, if none is known.
-    """
-    known = max(cursor.timestamp_s * 1_000_000, cut.source_time_us if cut is not None else 0)
-    return known if known > 0 else now_us()
+    """Of rows that are brought in at the cursor: the latest known of what was applied, or now."""
+    latest = max(cursor.timestamp_s * 1_000_000, cut.source_time_us if cut is not None else 0)
+    return latest if latest > 0 else now_us()

@@ -11,14 +11,13 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Final, TypeVar
 
-from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
+from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.run.observer import RunObserver
@@ -177,31 +176,3 @@ def _nothing_captured(sink: Sink) -> LakeStateError:
     return LakeStateError(
         "there is no cut yet", next_step=f"run `cdc-pipeline run {sink.paths.source}`"
     )
-
-
-POLL_S: Final = 0.5
-_POLL_MAX_S: Final = 10.0
-
-T = TypeVar("T")
-
-
-def wait_for_lock(
-    act: Callable[[], T],
-    *,
-    wait_s: float,
-    on_waiting: Callable[[str], None] = lambda _holder: None,
-    poll_max_s: float = _POLL_MAX_S,
-) -> T:
-    """LockError if it takes longer than `wait_s`. `on_waiting` gets the holder, once."""
-    until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
-    while True:
-        try:
-            return act()
-        except LockError as error:
-            if time.monotonic() >= until_s:
-                raise
-            if not is_reported:
-                on_waiting(str(error.got or error.what))
-            is_reported = True
-        time.sleep(pause_s)
-        pause_s = min(poll_max_s, 1.5 * pause_s)

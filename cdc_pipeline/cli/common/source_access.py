@@ -141,7 +141,7 @@ class LakeAccess:
         on_waiting: Callable[[list[str]], None],
     ) -> CaptureReport:
         """In this process, as soon as nobody else holds the source's lock."""
-        from cdc_pipeline.run.admin_batch import wait_for_lock
+        from cdc_pipeline.lake.storage.lock import wait_for_lock
         from cdc_pipeline.run.capture.capture import capture
 
         return wait_for_lock(

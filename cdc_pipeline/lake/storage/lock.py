@@ -13,10 +13,12 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final, TypeVar
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.file_failures import cure_of
@@ -119,3 +121,31 @@ def _holder(descriptor: int) -> str:
         return f"held by process {note['pid']} on {note['host']} since {note['since']}"
     except (ValueError, KeyError, TypeError):
         return "held by a process that has not written its name yet"
+
+
+POLL_S: Final = 0.5
+_POLL_MAX_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+def wait_for_lock(
+    act: Callable[[], T],
+    *,
+    wait_s: float,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
+    poll_max_s: float = _POLL_MAX_S,
+) -> T:
+    """LockError if it takes longer than `wait_s`. `on_waiting` gets the holder, once."""
+    until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
+    while True:
+        try:
+            return act()
+        except LockError as error:
+            if time.monotonic() >= until_s:
+                raise
+            if not is_reported:
+                on_waiting(str(error.got or error.what))
+            is_reported = True
+        time.sleep(pause_s)
+        pause_s = min(poll_max_s, 1.5 * pause_s)

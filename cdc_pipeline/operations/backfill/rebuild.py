@@ -159,7 +159,7 @@ class _Rebuild:
         cursor, cut = self.main.state()
         assert cursor is not None  # a capture leaves one
         with ExitStack() as stack:
-            with operations_lock(self.config):
+            with operations_lock(self.config, on_waiting=self.main.waiting):
                 operations = claim(
                     self.config,
                     "rebuild",

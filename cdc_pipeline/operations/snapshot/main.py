@@ -22,10 +22,11 @@ from cdc_pipeline.errors import (
     TargetSuspendedError,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.operations.runs import Runs
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
-from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch, wait_for_lock
+from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import Publisher
@@ -82,7 +83,7 @@ class MainLake:
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
         """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
-        return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
+        return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self.waiting)
 
     def _set_aside(self, error: CdcError, snapshot_of: Collection[str]) -> bool:
         """Suspend the target that `error` names, if it gets a snapshot; return whether."""
@@ -151,9 +152,9 @@ class MainLake:
             observer=self.observer,
             run_id=run_id,
             wait_s=self.config.snapshot.lock_wait_s,
-            on_waiting=self._waiting,
+            on_waiting=self.waiting,
         ) as batch:
             return work(batch)
 
-    def _waiting(self, holder: str) -> None:
+    def waiting(self, holder: str) -> None:
         self.observer.step(f"waiting for another run of this source ({holder})")

@@ -18,8 +18,8 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -184,7 +184,7 @@ class _Snapshot:
         self.main.capture(snapshot_of=wanted.targets)
         targets = wanted.targets if tables is not None else None
         with ExitStack() as stack:
-            with self._claiming():
+            with operations_lock(self.config, on_waiting=self.main.waiting):
                 unfinished = self._unfinished(stack, targets, restart=restart)
             for folder, state in unfinished:
                 self._resume(folder, state)
@@ -216,13 +216,6 @@ class _Snapshot:
         targets = sorted(wanted & existing)
         return choose(self.config, cut, known, targets) if targets else TableChoice()
 
-    @contextmanager
-    def _claiming(self) -> Iterator[None]:
-        """The lock under which operations are searched for and begun."""
-        with ExitStack() as stack:
-            self.main.wait_for_lock(lambda: stack.enter_context(operations_lock(self.config)))
-            yield
-
     def _unfinished(
         self, stack: ExitStack, targets: Collection[str] | None, *, restart: bool = False
     ) -> list[tuple[OperationFolder, Operation]]:
@@ -243,7 +236,7 @@ class _Snapshot:
 
     def _begin_and_fill(self, chosen: TableChoice) -> None:
         with ExitStack() as stack:
-            with self._claiming():
+            with operations_lock(self.config, on_waiting=self.main.waiting):
                 if self._unfinished(stack, chosen.targets):
                     raise SnapshotError(
                         f"another snapshot of {', '.join(chosen.targets)} was started in the "

@@ -24,10 +24,10 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspendedError
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
+from cdc_pipeline.lake.storage.lock import POLL_S, wait_for_lock
 from cdc_pipeline.operations.runs import Runs
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.admin_batch import POLL_S, wait_for_lock
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.wiring import build_sink

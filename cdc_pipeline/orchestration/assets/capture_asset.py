@@ -39,6 +39,7 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
+from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
@@ -47,7 +48,6 @@ from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, 
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
-from cdc_pipeline.run.admin_batch import wait_for_lock
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
 from cdc_pipeline.run.report import CaptureReport
