@@ -26,8 +26,8 @@ from cdc_pipeline.text.wording import count_of
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from cdc_pipeline.operations.verify.read import VerifyOptions
     from cdc_pipeline.operations.verify.report import Difference, Step, TableVerified, VerifyReport
-    from cdc_pipeline.operations.verify.verify import VerifyOptions
 
 DIFFERENT: Final = 3
 UNPROVED: Final = 4
@@ -94,7 +94,7 @@ def command(
     something is not proved: keys that changed whenever they were read, or a table that could not be
     compared.
     """
-    from cdc_pipeline.operations.verify.verify import VerifyOptions
+    from cdc_pipeline.operations.verify.read import VerifyOptions
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     if repair:

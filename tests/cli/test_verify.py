@@ -179,9 +179,6 @@ def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
     )
     assert (lag.passed, kept.passed) == (True, True)
     assert kept.values["headroom_s"] > 24 * 3600  # type: ignore[operator]
-    assert {check.passed for check in checks.check_cuts_readable(sink)} == {True}
-    counts = {check.table: check.values["rows_lake"] for check in checks.check_row_counts(sink)}
-    assert counts == {f"{database}.typed": 1, f"{database}.orders": 4, f"{database}.people": 3}
     assert not sink.spark_started
     assert checks.check_key_uniqueness(sink, f"{database}.typed").passed
     assert not (paths.state / "verify").exists()

@@ -22,7 +22,8 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.lake import Parallel
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.maintain.maintenance import maintain

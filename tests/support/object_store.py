@@ -66,6 +66,10 @@ class Store:
         """The log's lines: method, path, conditional or plain, status."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def requests(self) -> list[str]:
+        """All requests so far: method, path, query."""
+        return self.log.with_suffix(".requests").read_text().splitlines()
+
 
 @contextmanager
 def running_store(folder: Path) -> Iterator[Store]:

@@ -51,6 +51,8 @@ class _Guarded:
             return start(line, headers, *rest)
 
         with self._one_at_a_time:
+            with self._log.with_suffix(".requests").open("a") as requests:
+                requests.write(f"{method} {path} {environ.get('QUERY_STRING', '')}\n")
             body = list(self._app(environ, told))
             if writes:
                 condition = (

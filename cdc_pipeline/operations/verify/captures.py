@@ -15,8 +15,8 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -26,6 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.lake.storage.lock import POLL_S, wait_for_lock
 from cdc_pipeline.operations.runs import Runs
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -124,9 +125,14 @@ class Captures:
             self._take, lambda number: read_record(self._sink.paths, number), observer
         )
 
-    def keep(self, take: Callable[[BatchRecord], None] | None) -> None:
-        """Pass the records of later batches to `take`."""
+    @contextmanager
+    def keeping(self, take: Callable[[BatchRecord], None]) -> Iterator[None]:
+        """Pass the records of batches to `take`, while their staged files exist."""
         self._taking = take
+        try:
+            yield
+        finally:
+            self._taking = None
 
     def run(self, upto: Position | None = None) -> SourceState:
         """To the end of the log or a place, as `capture`; suspended tables are no error.
@@ -147,6 +153,14 @@ class Captures:
         if self._captured_s is None or time.monotonic() - self._captured_s > _RECENT_S:
             return self.run()
         return self.source_state()
+
+    def run_behind(self, before: SourceState) -> SourceState:
+        """After a capture, unless the log still ends where the one before has ended."""
+        with SnapshotSource(self._config, role="verify") as source:
+            is_same = source.live.identity.same_server(before.cursor.identity)
+            if is_same and source.live.end_position().order == before.position.order:
+                return before
+        return self.run()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         return self._wait_for_lock(lambda: self._runs.change(work))

@@ -14,17 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.operations.verify.read import VerifyContext
 from cdc_pipeline.operations.verify.report import Difference, ExternalChange
 from cdc_pipeline.operations.verify.rows import recorded_of
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external_write
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_differences
-from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, compare, read_differences
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.targets.targets import Targets
 
@@ -43,22 +42,16 @@ def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, E
     return {name: write for name, write in writes.items() if write is not None}
 
 
-def describe(
-    config: PipelineConfig,
-    sink: DeltaSink,
-    write: ExternalWrite,
-    *,
-    scratch: Scratch,
-    keys_shown: int,
-) -> ExternalChange:
-    """Starts Spark to list keys if the rows of the cut still exist."""
+def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
+    """With keys, if the rows of the cut still exist."""
+    sink = context.sink
     change = ExternalChange(
         versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
     )
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
         return change
-    target = Targets(config, cut).now.targets[write.table]
+    target = Targets(context.config, cut).now.targets[write.table]
     recorded = recorded_of(target)
     sides = ComparisonSql(
         target=recorded,
@@ -68,21 +61,18 @@ def describe(
         version=write.newest,
         source_version=cut.tables[write.table].table_version,
     )
-    session = sink.spark.session()
     try:
         comparison = compare(
-            session,
+            sink.spark.session,
             sides,
-            source_files=(),
-            source_rows=0,
-            source_bytes=0,
-            folder=scratch.new_folder(),
-            changed=Changed(),
-            fixed=config.sink.spark.settings,
+            context.scratch.rows(),
+            folder=context.scratch.new_folder(),
+            fixed=context.config.sink.spark.settings,
         )
     except CdcError as error:  # columns were changed: the table can be restored all the same
         return change.model_copy(update={"what": f"{change.what}; {error.got}"})
     differences: tuple[Difference, ...] = ()
+    keys_shown = context.options.keys_shown
     if comparison.folder is not None and keys_shown:
         rows = read_differences(sides, comparison, DIFFERENCES, limit=keys_shown)
         differences = display(sides, rows)
@@ -99,13 +89,7 @@ def _in_words(write: ExternalWrite) -> str:
 
 
 def put_back(
-    config: PipelineConfig,
-    sink: DeltaSink,
-    tables: Sequence[str],
-    *,
-    cursors: CursorStore,
-    who: str,
-    run_id: str = "",
+    context: VerifyContext, tables: Sequence[str], cursors: CursorStore, run_id: str
 ) -> Cut:
     """Restore the last cut's rows of these tables in one batch.
 
@@ -114,9 +98,10 @@ def put_back(
         LakeStateError: a batch is unfinished, or a table can no longer be restored.
         SinkError: Spark failed; the record stays and the next run finishes it.
     """
+    sink, who = context.sink, context.options.who
     with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
         cut = batch.last_cut()
-        targets = Targets(config, cut, batch.cursor)
+        targets = Targets(context.config, cut, batch.cursor)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
             write = find_external_write(sink.paths, cut, name)

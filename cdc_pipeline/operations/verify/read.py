@@ -3,8 +3,8 @@
 Rules:
 - A full read goes range by range, each in a view of its own. A read at an exact place uses a single
   view (`view.py`).
-- Keys may change between the two cuts of a read: they are passed to the comparison (`Changed`) and
-  never compared.
+- Keys may change between the two cuts of a read: they are passed to the comparison and never
+  compared.
 - A table without a key at the source needs a view at an exact place.
 """
 
@@ -33,8 +33,10 @@ from cdc_pipeline.operations.verify.view import Exact, ProvenView, ViewLostError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
-from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
+from cdc_pipeline.sink.verify.in_memory import KeyUse
+from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
@@ -46,9 +48,9 @@ class Reading:
     """Result of one read for a comparison.
 
     Attributes:
-        sides: without the rows of the source.
+        rows: of the source.
         unreadable: rows that the policies keep out of the lake.
-        changed: keys that changed meanwhile.
+        keys, after_seq: what changed meanwhile and what is unread, as `compare` takes it.
         is_whole: every changed key is known, even one that appeared and disappeared between the
             cuts.
         exact: rows and cut are of the same moment.
@@ -60,10 +62,11 @@ class Reading:
     """
 
     sides: ComparisonSql
-    rows: int
+    rows: StoredRows
     ranges: int
     unreadable: int
-    changed: Changed
+    keys: dict[KeyUse, StoredRows]
+    after_seq: int | None
     is_whole: bool
     exact: bool
     unproved: bool
@@ -93,41 +96,82 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Source rows to read: `share` of the ranges, chosen by `seed`, or those with target `keys`
-    (n,) if their values can be mapped back to the source. `exact`: all in one view at an exact
-    place.
+    """All source rows, or those with target `keys` (n,) if their values can be mapped back to the
+    source. `exact`: all in one view at an exact place.
     """
 
-    rows_per_range: int = 200_000
+    exact: Exact = "no"
+    keys: Mapping[TargetColumn, pa.ChunkedArray] | None = None
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Options of a verification.
+
+    Attributes:
+        tables: targets or source tables; () for all that are not partial or suspended.
+        repair: make the lake equal to the source, and verify again.
+        share: of the key ranges to read, chosen at random by `seed`; a sample proves nothing about
+            rows that only the lake has.
+        rows_per_range: rows that one view reads.
+        keys_shown: differing keys that are named, of each table.
+        who: makes the repairs, for the record.
+    """
+
+    tables: tuple[str, ...] = ()
+    repair: bool = False
     share: float = 1.0
     seed: int = 0
-    keys: Mapping[TargetColumn, pa.ChunkedArray] | None = None
-    exact: Exact = "no"
+    rows_per_range: int = 200_000
+    keys_shown: int = 20
+    who: str = "verify"
+
+
+@dataclass(frozen=True)
+class VerifyContext:
+    config: PipelineConfig
+    options: VerifyOptions
+    sink: DeltaSink
+    scratch: Scratch
+    captures: Captures
+    on_step: Callable[[Step], None]
 
 
 class TableReading:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        captures: Captures,
-        scratch: Scratch,
-        name: str,
-        source_table: str,
-        on_step: Callable[[Step], None],
-    ) -> None:
-        self._config = config
-        self._captures = captures
-        self._scratch = scratch
+    def __init__(self, context: VerifyContext, name: str, source_table: str) -> None:
+        self._config = context.config
+        self._options = context.options
+        self._captures = context.captures
+        self._scratch = context.scratch
+        self._on_step = context.on_step
         self._name = name
         self._source_table = source_table
-        self._on_step = on_step
-        self._targets: Targets | None = None
+        self.rows = context.scratch.rows()
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
-        """Read between two captures; the rows are in the scratch folder under ``source``.
+        """Read between two captures of its own.
 
         `is_fresh`: ignore earlier captures, because a DDL may follow them.
+
+        Raises as `begin` and `finish`.
+        """
+        self._on_step(Step(self._name, "capturing"))
+        before = self._captures.run() if is_fresh else self._captures.recent()
+        with self._captures.keeping(self.keep):
+            self.begin(request, before)
+            self._on_step(Step(self._name, "capturing", self.rows.rows))
+            after, exact = self._view.end(self._place)
+        if request.exact == "always" and not exact:
+            raise ViewLostError(
+                "the table changed while it was being read, and no view was at an "
+                "exactly known position",
+                table=self._name,
+                next_step="verify again when fewer writes change it",
+            )
+        return self.finish(after, exact=exact)
+
+    def begin(self, request: ReadRequest, before: SourceState) -> None:
+        """Read the rows behind a capture; `keep` takes the batches that follow it.
 
         Raises:
             ViewLostError: a DDL came in between; read again.
@@ -135,46 +179,46 @@ class TableReading:
             TableReadInterruptedError, ServerSettingError: no view at an exact place
                 (`ReadRequest.exact` ``always``).
         """
-        self._scratch.drop("changed")
-        self._scratch.drop("unread")
-        self._on_step(Step(self._name, "capturing"))
-        before = self._captures.run() if is_fresh else self._captures.recent()
-        view = ProvenView(
+        self.rows.discard()
+        self.rows, self._unread, self._touched = (self._scratch.rows() for _ in range(3))
+        self._before, self._ranges = before, 0
+        self._place: Position | None = None
+        self._view = ProvenView(
             self._config, self._captures, self._source_table, targets=[self._name], before=before
         )
-        targets = Targets(self._config, before.cut, before.cursor)
-        self._targets = targets
-        rows = SourceRows(targets, self._name)
-        # From here on, everything that a batch stages counts as changed.
-        self._captures.keep(lambda record: self._keep(record, rows.target))
-        try:
-            with TableReader(view.server) as reader:
-                count, ranges, place = self._read_rows(reader, view, rows, request)
-            self._on_step(Step(self._name, "capturing", count))
-            after, exact = view.end(place)
-            self._on_step(Step(self._name, "comparing", count))
-            if request.exact == "always" and not exact:
-                raise ViewLostError(
-                    "the table changed while it was being read, and no view was at an "
-                    "exactly known position",
-                    table=self._name,
-                    next_step="verify again when fewer writes change it",
-                )
-        finally:
-            self._captures.keep(None)
-        view.check_undisturbed(after)
-        proved = view.is_proved
-        sides = self._sides(rows, after)
+        self._targets = Targets(self._config, before.cut, before.cursor)
+        self._shaper = SourceRows(self._targets, self._name)
+        with TableReader(self._view.server) as reader:
+            self._read_rows(reader, request)
+
+    def keep(self, record: BatchRecord) -> None:
+        """What a batch stages counts as changed."""
+        key = compared_key(self._shaper.target, self._source_table)
+        for recorded in record.targets:
+            if recorded.table == self._name and key:
+                self._touched.add_touched(recorded, key)
+
+    def is_exact(self, after: SourceState) -> bool:
+        """Whether the rows are of the moment of a cut behind them, by the log."""
+        return self._view.is_exact(after)
+
+    def finish(self, after: SourceState, *, exact: bool) -> Reading:
+        """With the cut behind the rows. Raises ViewLostError, NotFollowedError."""
+        before, rows = self._before, self._shaper
+        self._view.check_undisturbed(after)
+        proved = self._view.is_proved
         target = rows.target
-        unchanged = exact or after.cut.batch_number == before.cut.batch_number
+        is_still = exact or (after.cut.batch_number == before.cut.batch_number and proved)
+        keys: dict[KeyUse, StoredRows] = {"unread": self._unread} if self._unread.rows else {}
+        if self._touched.rows and not is_still:
+            keys["changed"] = self._touched
         return Reading(
-            sides=sides,
-            rows=count,
-            ranges=ranges,
+            sides=self._sides(rows, after),
+            rows=self.rows,
+            ranges=self._ranges,
             unreadable=rows.unreadable,
-            changed=Changed()
-            if exact
-            else self._changed(before, view.low, nothing=unchanged and proved),
+            keys=keys,
+            after_seq=None if is_still else self._after_seq(before),
             is_whole=exact
             or (
                 proved
@@ -194,52 +238,40 @@ class TableReading:
 
     # -- the rows ----------------------------------------------------------------------------------
 
-    def _read_rows(
-        self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
-    ) -> tuple[int, int, Position | None]:
-        schema = view.schema
-        count = ranges = 0
+    def _read_rows(self, reader: TableReader, request: ReadRequest) -> None:
+        view, rows = self._view, self._shaper
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
         at_us = now_us()
 
         def take(some: SelectedRows) -> None:
-            nonlocal count
             staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=at_us))
             if staged is not None:
-                count += staged.table.num_rows
-                writer.write(staged)
+                self.rows.add(staged.table)
             unread = (
                 rows.take_unread(compared_key(rows.target, self._source_table))
                 if rows.unreadable
                 else None
             )
             if unread is not None:
-                self._scratch.add_table("unread", unread)
+                self._unread.add(unread)
 
-        take_nothing = SelectedRows(schema, _empty(schema))
-        writer = self._scratch.rows("source", recorded_of(rows.target))
-        place = None
-        try:
-            with changes_void_it():
-                take(take_nothing)
-                place = view.begin(reader, request.exact)
-                whole = request.exact == "always"
-                if place is None and whole:
+        with changes_void_it():
+            take(SelectedRows(view.schema, _empty(view.schema)))
+            place = self._place = view.begin(reader, request.exact)
+            whole = request.exact == "always"
+            if place is None and whole:
+                reader.begin_view()
+            for bounds, where in self._selections(
+                reader, view.schema, request, in_view=whole or place is not None
+            ):
+                if place is None and not whole:
                     reader.begin_view()
-                for bounds, where in self._selections(
-                    reader, schema, request, in_view=whole or place is not None
-                ):
-                    if place is None and not whole:
-                        reader.begin_view()
-                    for batch in reader.select(schema, bounds=bounds, where=where):
-                        take(batch)
-                    ranges += 1
-                    self._on_step(Step(self._name, "reading", count))
-                    if place is None and not whole:
-                        reader.end_view()
-        finally:
-            writer.close()
-        return count, ranges, place
+                for batch in reader.select(view.schema, bounds=bounds, where=where):
+                    take(batch)
+                self._ranges += 1
+                self._on_step(Step(self._name, "reading", self.rows.rows))
+                if place is None and not whole:
+                    reader.end_view()
 
     def _selections(
         self, reader: TableReader, schema: TableSchema, request: ReadRequest, *, in_view: bool
@@ -252,17 +284,17 @@ class TableReading:
         if in_view or not schema.primary_key:
             yield None, ""
             return
-        chosen = random.Random(request.seed)  # noqa: S311 - a sample of ranges
-        for number, bounds in enumerate(plan_ranges(reader, schema, request.rows_per_range)):
+        options = self._options
+        chosen = random.Random(options.seed)  # noqa: S311 - a sample of ranges
+        for number, bounds in enumerate(plan_ranges(reader, schema, options.rows_per_range)):
             # A sample always includes the first range, so that it is never empty.
-            if request.share >= 1 or number == 0 or chosen.random() < request.share:
+            if options.share >= 1 or number == 0 or chosen.random() < options.share:
                 yield bounds, ""
 
     def _conditions(
         self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
     ) -> Iterator[str] | None:
         """None if none can be made."""
-        assert self._targets is not None
         masked = self._targets.masks.schema(schema)
         renamed = {
             there: here
@@ -277,23 +309,11 @@ class TableReading:
 
     # -- what is compared --------------------------------------------------------------------------
 
-    def _changed(self, before: SourceState, low: Position, *, nothing: bool) -> Changed:
-        if nothing:
-            return Changed()
-        at = before.position if low == before.position else low
-        seq = at.seq(before.cursor.epoch)
+    def _after_seq(self, before: SourceState) -> int:
+        at = before.position if self._view.is_proved else self._view.low
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
-        return Changed(
-            files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * SNAPSHOT_SEQS - 1
-        )
-
-    def _keep(self, record: BatchRecord, target: Target) -> None:
-        for recorded in record.targets:
-            if recorded.table == self._name and compared_key(target, self._source_table):
-                self._scratch.add_touched(
-                    "changed", recorded, compared_key(target, self._source_table)
-                )
+        return at.seq(before.cursor.epoch) + 2 * SNAPSHOT_SEQS - 1
 
     def _sides(self, rows: SourceRows, after: SourceState) -> ComparisonSql:
         target = rows.target
@@ -319,7 +339,6 @@ class TableReading:
         )
 
     def _shard(self, source_table: str, target: Target) -> str:
-        assert self._targets is not None
         if target.spec.shape is None or not target.spec.shape.shard_column:
             return ""
         routes = self._targets.routes_of(source_table)

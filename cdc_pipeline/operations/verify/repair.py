@@ -38,12 +38,11 @@ import pyarrow.compute as pc
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.long_operations import rows_time_us
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.verify.captures import SourceState
-from cdc_pipeline.operations.verify.read import Reading
+from cdc_pipeline.operations.verify.read import Reading, VerifyContext
 from cdc_pipeline.operations.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
@@ -137,14 +136,10 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
 
 
 def apply_repair(
-    config: PipelineConfig,
-    sink: DeltaSink,
+    context: VerifyContext,
     reading: Reading,
     found: ComparisonResult,
-    kinds: Sequence[Kind],
-    *,
     cursors: CursorStore,
-    who: str,
     run_id: str = "",
 ) -> tuple[int, Counter[str]] | None:
     """Apply differences proved at the second cut; return batch number and keys by action.
@@ -156,16 +151,15 @@ def apply_repair(
         LakeStateError: a batch is unfinished, or too many rows differ.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    sides, target = reading.sides, reading.target
-    rows = read_differences(sides, found, kinds, limit=_ROWS_MAX + 1)
+    sink, sides, target = context.sink, reading.sides, reading.target
+    rows = read_differences(sides, found, reading.proved, limit=_ROWS_MAX + 1)
     if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
             "too many rows differ for a repair by key",
             table=target.name,
             expected=f"at most {_ROWS_MAX:,}",
-            next_step=f"take a new snapshot of the table: `cdc-pipeline snapshot {config.name} "
-            "--table "
-            f"{quote(target.name)}`",
+            next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
+            f"{context.config.name} --table {quote(target.name)}`",
         )
     with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
         if batch is None:
@@ -178,7 +172,8 @@ def apply_repair(
         )
         done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
         cut = batch.publish(
-            f"rows that differed from the source were repaired by {who}: {done}", table=target.name
+            f"rows that differed from the source were repaired by {context.options.who}: {done}",
+            table=target.name,
         )
         return cut.batch_number, counts
 

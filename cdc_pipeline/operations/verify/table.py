@@ -16,20 +16,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
-from cdc_pipeline.operations.verify.read import Reading, ReadRequest, TableReading
+from cdc_pipeline.operations.verify.read import (
+    Reading,
+    ReadRequest,
+    TableReading,
+    VerifyContext,
+)
+from cdc_pipeline.operations.verify.report import Step
 from cdc_pipeline.operations.verify.view import ViewLostError
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
     Kind,
-    Wanted,
     compare,
+    keys_found,
     read_differences,
 )
-from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 ROUNDS_MAX: Final = 6
@@ -53,11 +59,6 @@ class KeySlice:
     @property
     def keys(self) -> int:
         return sum(self.found.counts.get(kind, 0) for kind in self.kinds)
-
-    @property
-    def wanted(self) -> Wanted:
-        assert self.found.folder is not None
-        return Wanted(self.found.folder, self.kinds)
 
 
 @dataclass
@@ -96,32 +97,43 @@ class RoundsResult:
 
 
 class TableComparison:
-    """`scratch` keeps the findings."""
+    """Of one source table and its target; the scratch folder keeps the findings."""
 
-    def __init__(
-        self, config: PipelineConfig, reading: TableReading, *, sink: DeltaSink, scratch: Scratch
-    ) -> None:
-        self._config = config
-        self._reading = reading
-        self._sink = sink
-        self._scratch = scratch
+    def __init__(self, context: VerifyContext, name: str, source_table: str) -> None:
+        self._context = context
+        self._reading = TableReading(context, name, source_table)
+        self._failure: CdcError | None = None
 
-    def settle(
-        self, request: ReadRequest, *, by_key: bool, wanted: KeySlice | None = None
-    ) -> RoundsResult:
-        """Compare all rows, or the keys of a piece; without `by_key` at an exact place.
+    def begin(self, before: SourceState) -> int:
+        """Read the rows of the first round behind a capture; return their size in bytes."""
+        try:
+            self._reading.begin(ReadRequest(), before)
+            self._failure = None
+        except CdcError as error:
+            if not is_of_one_table(error):
+                raise
+            self._failure = error
+        return 0 if self._failure else self._reading.rows.size_bytes
+
+    def keep(self, record: BatchRecord) -> None:
+        if self._failure is None:
+            self._reading.keep(record)
+
+    def settle(self, *, by_key: bool, after: SourceState | None = None) -> RoundsResult:
+        """Compare all rows; without `by_key` at an exact place. `after`: the cut behind the rows
+        that `begin` has read.
 
         Raises ViewLostError if every attempt met a DDL.
         """
         settled = RoundsResult()
-        if not by_key:
-            request, wanted = ReadRequest(exact="always"), None
-        pending = wanted
+        reading = None if after is None else self._begun(after, by_key=by_key)
+        request = ReadRequest(exact="no" if by_key else "always")
+        pending: KeySlice | None = None
         while settled.rounds < ROUNDS_MAX:
             settled.rounds += 1
             if pending is not None:
                 request = self.request_for(pending)
-            reading, found = self.round(request, pending)
+            reading, found = self.round(request, pending, reading)
             if settled.last is None:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
@@ -139,32 +151,46 @@ class TableComparison:
                 break
             if reading.unproved:  # another round would show no more
                 break
+            reading = None
         settled.unsettled = pending
         return settled
 
+    def _begun(self, after: SourceState, *, by_key: bool) -> Reading | None:
+        """None if the first round has to read again."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            exact = self._reading.is_exact(after)
+            return self._reading.finish(after, exact=exact) if exact or by_key else None
+        except ViewLostError:
+            return None
+
     def round(
-        self, request: ReadRequest, wanted: KeySlice | None
+        self, request: ReadRequest, wanted: KeySlice | None, reading: Reading | None = None
     ) -> tuple[Reading, ComparisonResult]:
         """Read once and compare; raises ViewLostError if every attempt met a DDL."""
         for attempt in range(_DISTURBED_MAX):
             try:
-                reading = self._reading.read(request, is_fresh=attempt > 0)
+                reading = reading or self._reading.read(request, is_fresh=attempt > 0)
                 break
             except ViewLostError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
+        assert reading is not None
+        step = Step(reading.target.name, "comparing", reading.rows.rows)
+        self._context.on_step(step)
+        scratch, keys = self._context.scratch, reading.keys
+        if wanted is not None:
+            keys = {**keys, "wanted": keys_found(scratch, wanted.sides, wanted.found, wanted.kinds)}
         comparison = compare(
-            self._sink.spark.session(),
+            self._context.sink.spark.session,
             reading.sides,
-            source_files=self._scratch.files("source"),
-            source_rows=reading.rows,
-            source_bytes=self._scratch.size_bytes("source"),
-            folder=self._scratch.new_folder(),
-            changed=reading.changed,
-            unread=self._scratch.files("unread"),
-            wanted=None if wanted is None else wanted.wanted,
-            sampled=request.share < 1,
-            fixed=self._config.sink.spark.settings,
+            reading.rows,
+            folder=scratch.new_folder(),
+            keys=keys,
+            after_seq=reading.after_seq,
+            sampled=self._context.options.share < 1 and request.exact == "no",
+            fixed=self._context.config.sink.spark.settings,
         )
         return reading, comparison
 

@@ -1,7 +1,8 @@
 """Prove that the lake's tables equal the source at an exact position; repair differences (K17).
 
-    for each target:   external writes?  ->  rounds of  cut C0 | views | cut C1 | compare
-                       ->  repair  ->  compare again
+    external writes?  ->  cut C0 | views of the next targets | cut C1
+                      ->  for each of them:  compare  ->  rounds of  cut | view | cut | compare
+                          ->  repair  ->  compare again
 
 Rules:
 - Nothing is locked and nothing is written at the source. In the lake, a verification captures like
@@ -12,7 +13,8 @@ Rules:
 - A table of the lake is compared with the source's table of the same name (K28). A target that
   follows a renamed table under its old name is compared only if the policy wants it to follow.
 - A table's own versions reveal writes by other programs; `repair` restores it before anything else.
-- Tables are compared one after the other: the scratch folder holds the rows of one.
+- Work is linear in tables: a capture checks every table of the source, so tables share captures,
+  as many as memory holds the rows of. A key that changed between the two has its own rounds.
 """
 
 from __future__ import annotations
@@ -20,29 +22,35 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from shlex import quote
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SinkError
-from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.errors import CdcError, ConfigError, SinkError
+from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
-from cdc_pipeline.operations.verify.checks import check_intervals
 from cdc_pipeline.operations.verify.external_writes import (
     describe,
     display,
     find_external_writes,
     put_back,
 )
-from cdc_pipeline.operations.verify.read import Reading, ReadRequest, TableReading, compared_key
+from cdc_pipeline.operations.verify.read import (
+    Reading,
+    ReadRequest,
+    VerifyContext,
+    VerifyOptions,
+    compared_key,
+)
 from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repairable
 from cdc_pipeline.operations.verify.report import (
     Difference,
     ExternalChange,
+    Intervals,
     Status,
     Step,
     TableVerified,
@@ -54,40 +62,23 @@ from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.rows import SMALL_BYTES
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
     count_strays,
+    history_intervals,
     read_differences,
 )
-from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
+from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.table_filter import tables_named
 
 _REPAIRS_MAX: Final = 5
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """Options of a verification.
-
-    Attributes:
-        tables: targets or source tables; () for all that are not partial or suspended.
-        repair: make the lake equal to the source, and verify again.
-        share: of the key ranges to read, chosen at random by `seed`; a sample proves nothing about
-            rows that only the lake has.
-        rows_per_range: rows that one view reads.
-        keys_shown: differing keys that are named, of each table.
-        who: makes the repairs, for the record.
-    """
-
-    tables: tuple[str, ...] = ()
-    repair: bool = False
-    share: float = 1.0
-    seed: int = 0
-    rows_per_range: int = 200_000
-    keys_shown: int = 20
-    who: str = "verify"
+# Figures of the source tables that add up to their target's.
+_SUMMED: Final = (
+    *("rows_source", "rows_lake", "rows_equal", "ranges", "rounds"),
+    *("parts", "parts_differing", "unreadable", "stale"),
+)
 
 
 def verify(
@@ -128,15 +119,8 @@ def verify(
     sink = build_sink(config)
     captures = Captures(config, runs, observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
-        run = _Verification(
-            config,
-            options,
-            sink=sink,
-            scratch=scratch,
-            captures=captures,
-            on_step=on_step or _nobody,
-        )
-        tables = run.tables()
+        context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
+        tables = _Verification(context).tables()
     return VerifyReport(
         source=config.name,
         tables=tables,
@@ -151,67 +135,73 @@ def _nobody(_step: Step) -> None:
 
 
 class _Verification:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        options: VerifyOptions,
-        *,
-        sink: DeltaSink,
-        scratch: Scratch,
-        captures: Captures,
-        on_step: Callable[[Step], None],
-    ) -> None:
-        self._config = config
-        self._options = options
-        self._sink = sink
-        self._scratch = scratch
-        self._captures = captures
-        self._on_step = on_step
+    def __init__(self, context: VerifyContext) -> None:
+        self._context = context
+        self._config = context.config
+        self._options = context.options
+        self._captures = context.captures
 
     def tables(self) -> dict[str, TableVerified]:
-        source_state = self._first_state()
-        external_writes = self._external_writes(source_state.cut)
-        if external_writes:
-            try:
-                source_state = self._captures.run()
-            except LakeStateError:
-                if not all(change.restored for change in external_writes.values()):
-                    return {
-                        name: self._not_compared(source_state.cut, name, external_writes)
-                        for name in external_writes
-                    }
-                raise
+        self._context.on_step(Step("the source", "capturing"))
+        cut = self._captures.run().cut
+        external_writes = self._external_writes(cut)
+        if any(change.restored for change in external_writes.values()):
+            cut = self._captures.run().cut
+        verified: dict[str, TableVerified] = {}
+        names = self._names(cut)
+        while len(verified) < len(names):
+            verified |= self._next(names[len(verified) :], external_writes)
+        return verified
+
+    def _next(
+        self, names: Sequence[str], external_writes: dict[str, ExternalChange]
+    ) -> dict[str, TableVerified]:
+        """The first of the tables, as many as memory holds: their rows are read between the same
+        two captures.
+        """
+        before = self._captures.recent()
+        reasons: dict[str, str] = {}
+        begun: dict[str, dict[str, TableComparison]] = {}
+        size_bytes = 0
+
+        def keep(record: BatchRecord) -> None:
+            for comparisons in begun.values():
+                for comparison in comparisons.values():
+                    comparison.keep(record)
+
+        with self._captures.keeping(keep):
+            for name in names:
+                reasons[name] = self._why_not(name, before.cut)
+                if reasons[name]:
+                    continue
+                begun[name] = self._comparisons(name, before.cut)
+                for comparison in begun[name].values():
+                    size_bytes += comparison.begin(before)
+                # A repair changes the cut for which the rows of other tables are proved.
+                if self._options.repair or size_bytes > SMALL_BYTES:
+                    break
+            after = self._captures.run_behind(before) if begun else before
         verified = {}
-        for name in self._names(source_state.cut):
+        for name, reason in reasons.items():
             started = time.monotonic()
-            try:
-                table_verified = self._table(name, source_state, external_writes)
-            except CdcError as error:
-                if not is_of_one_table(error):
-                    raise
-                reason = "; ".join(filter(None, (error.what, error.next_step)))
-                if isinstance(error, SinkError):
-                    reason += f"; {new_snapshot(self._config.name, name)} fills the table anew"
-                table_verified = self._not_compared(source_state.cut, name, external_writes, reason)
-            verified[name] = table_verified.model_copy(
-                update={"seconds": time.monotonic() - started}
-            )
-            source_state = self._captures.source_state()
+            if name not in begun:
+                table = self._not_compared(before.cut, name, external_writes, reason)
+            else:
+                try:
+                    table = self._table(name, begun[name], before.cut.tables[name], after)
+                except CdcError as error:
+                    if not is_of_one_table(error):
+                        raise
+                    why = "; ".join(filter(None, (error.what, error.next_step)))
+                    if isinstance(error, SinkError):
+                        why += f"; {new_snapshot(self._config.name, name)} fills the table anew"
+                    table = self._not_compared(before.cut, name, external_writes, why)
+            foreign, seconds = external_writes.get(name), time.monotonic() - started
+            verified[name] = table.model_copy(update={"foreign": foreign, "seconds": seconds})
+        self._context.scratch.clear()
         return verified
 
     # -- which tables ------------------------------------------------------------------------------
-
-    def _first_state(self) -> SourceState:
-        if self._sink.last_cut() is not None and self._sink.pending_record() is None:
-            names = self._names(self._captures_cut())
-            if find_external_writes(self._sink, names):
-                return self._captures.source_state()
-        return self._captures.run()
-
-    def _captures_cut(self) -> Cut:
-        cut = self._sink.last_cut()
-        assert cut is not None
-        return cut
 
     def _names(self, cut: Cut) -> list[str]:
         """Raises ConfigError if a requested target is not known."""
@@ -236,87 +226,54 @@ class _Verification:
         return sorted(set(chosen))
 
     def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
-        writes = find_external_writes(self._sink, self._names(cut))
-        kept = {
-            name: describe(
-                self._config,
-                self._sink,
-                one,
-                scratch=self._scratch,
-                keys_shown=self._options.keys_shown,
-            )
-            for name, one in writes.items()
-        }
-        back = (
-            [name for name, one in writes.items() if one.is_restorable]
-            if self._options.repair
-            else []
-        )
-        if back:
-            self._captures.change(
-                lambda cursors, run_id: put_back(
-                    self._config,
-                    self._sink,
-                    back,
-                    cursors=cursors,
-                    who=self._options.who,
-                    run_id=run_id,
-                )
-            )
-            kept.update({name: kept[name].model_copy(update={"restored": True}) for name in back})
+        """Of the tables that the capture has suspended: it compares each with its cut."""
+        suspended = [name for name in self._names(cut) if name in cut.cursor.suspended]
+        writes = find_external_writes(self._context.sink, suspended)
+        kept = {name: describe(self._context, write) for name, write in writes.items()}
+        if self._options.repair:
+            back = [name for name, write in writes.items() if write.is_restorable]
+            if back:
+                self._captures.change(partial(put_back, self._context, back))
+            restored = {"restored": True}
+            kept.update({name: kept[name].model_copy(update=restored) for name in back})
         return kept
 
     # -- one table ---------------------------------------------------------------------------------
 
+    def _comparisons(self, name: str, cut: Cut) -> dict[str, TableComparison]:
+        """By source table."""
+        return {
+            source: TableComparison(self._context, name, source)
+            for source, recorded in cut.tables[name].spec.sources_of(name).items()
+            if not recorded.gone
+        }
+
     def _table(
-        self, name: str, source_state: SourceState, external_writes: dict[str, ExternalChange]
+        self,
+        name: str,
+        comparisons: dict[str, TableComparison],
+        table: CutTable,
+        after: SourceState,
     ) -> TableVerified:
-        cut = source_state.cut
-        reason = self._why_not(name, cut)
-        if reason:
-            return self._not_compared(cut, name, external_writes, reason)
-        table = cut.tables[name]
-        spec = MODES[table.spec.mode]
         parts: list[RoundsResult] = []
         repaired = Repaired()
-        sources = [
-            source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone
-        ]
-        for source in sources:
-            reading = TableReading(
-                self._config,
-                captures=self._captures,
-                scratch=self._scratch,
-                name=name,
-                source_table=source,
-                on_step=self._on_step,
-            )
-            comparison = TableComparison(
-                self._config, reading, sink=self._sink, scratch=self._scratch
-            )
-            by_key = bool(
-                table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key)
-            )
-            parts.append(
-                self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired)
-            )
-        joined = self._joined(name, table, sources, parts, repaired)
-        return (
-            joined.model_copy(update={"foreign": external_writes.get(name)})
-            if name in external_writes
-            else joined
-        )
+        for source, comparison in comparisons.items():
+            of_source = table.spec.sources_of(name)[source]
+            by_key = bool(table.spec.key or (not MODES[table.spec.mode].has_key and of_source.key))
+            settled = comparison.settle(by_key=by_key, after=after)
+            if self._options.repair and settled.different and (by_key or not settled.unreadable):
+                settled = self._repaired(table, by_key, comparison, settled, repaired)
+            parts.append(settled)
+        return self._joined(name, table, list(comparisons), parts, repaired)
 
-    def _source_table(
-        self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
+    def _repaired(
+        self,
+        table: CutTable,
+        by_key: bool,
+        comparison: TableComparison,
+        settled: RoundsResult,
+        repaired: Repaired,
     ) -> RoundsResult:
-        options = self._options
-        request = ReadRequest(
-            rows_per_range=options.rows_per_range, share=options.share, seed=options.seed
-        )
-        settled = comparison.settle(request, by_key=by_key)
-        if not options.repair or not settled.different or (settled.unreadable and not by_key):
-            return settled
         first = settled
         for piece in settled.different:
             repaired.keys += self._displayed(piece, len(repaired.keys))
@@ -326,7 +283,7 @@ class _Verification:
             ):
                 break
             self._repair(comparison, settled.different, by_key, repaired)
-            settled = comparison.settle(request, by_key=by_key)
+            settled = comparison.settle(by_key=by_key)
             if not settled.different:
                 break
         settled.rounds += first.rounds
@@ -356,19 +313,8 @@ class _Verification:
     def _applied(
         self, reading: Reading, found: ComparisonResult
     ) -> tuple[int, Counter[str]] | None:
-        self._on_step(Step(reading.target.name, "repairing", found.differences))
-        return self._captures.change(
-            lambda cursors, run_id: apply_repair(
-                self._config,
-                self._sink,
-                reading,
-                found,
-                reading.proved,
-                cursors=cursors,
-                who=self._options.who,
-                run_id=run_id,
-            )
-        )
+        self._context.on_step(Step(reading.target.name, "repairing", found.differences))
+        return self._captures.change(partial(apply_repair, self._context, reading, found))
 
     # -- in words ----------------------------------------------------------------------------------
 
@@ -444,7 +390,7 @@ class _Verification:
         strays = 0
         if sides.shard is not None and self._options.share >= 1:
             strays = count_strays(
-                self._sink.spark.session(),
+                self._context.sink.spark.session,
                 sides.path,
                 sides.version,
                 sides.shard[0],
@@ -452,7 +398,9 @@ class _Verification:
             )
         intervals = None
         if MODES[table.spec.mode].keeps_versions:
-            intervals = check_intervals(self._sink, name, version=sides.version).found
+            start = self._context.sink.spark.session
+            figures = history_intervals(start, sides.path, sides.version, key=table.spec.key)
+            intervals = Intervals(**figures)
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
         stale = sum(part.stale for part in parts)
         wrong = bool(
@@ -479,20 +427,12 @@ class _Verification:
             ),
             cut=reading.after.cut.batch_number,
             place=reading.after.position,
-            rows_source=sum(part.rows_source for part in parts),
-            rows_lake=sum(part.rows_lake for part in parts),
-            rows_equal=sum(part.rows_equal for part in parts),
-            ranges=sum(part.ranges for part in parts),
-            parts=sum(part.parts for part in parts),
-            parts_differing=sum(part.parts_differing for part in parts),
             counts={kind: counts[kind] for kind in DIFFERENCES if counts[kind]},
             differences=tuple(differences),
             unsettled=open_keys,
             unsettled_keys=tuple(unsettled),
             strays=strays,
-            unreadable=sum(part.unreadable for part in parts),
-            stale=stale,
-            rounds=sum(part.rounds for part in parts),
+            **{name: sum(getattr(part, name) for part in parts) for name in _SUMMED},
             partial=reading.after.cut.cursor.targets[name].partial,
             sampled=self._options.share < 1,
             intervals=intervals,

@@ -111,7 +111,7 @@ class ProvenView:
     def end(self, place: Position | None) -> tuple[SourceState, bool]:
         """The cut behind the views, and whether the rows are exactly of its moment."""
         after, exact = self._bracket(place)
-        return after, exact or (self.is_proved and self._is_quiet(after))
+        return after, exact or self.is_exact(after)
 
     def check_undisturbed(self, after: SourceState) -> None:
         """Only rows changed between the cuts: else ViewLostError (a DDL), or NotFollowedError."""
@@ -135,11 +135,13 @@ class ProvenView:
         # Another run may have captured further.
         return after, after.position.order == place.order
 
-    def _is_quiet(self, after: SourceState) -> bool:
+    def is_exact(self, after: SourceState) -> bool:
         """Whether the log shows no change of the table between the two cuts."""
         first, last = self.before.cut.batch_number, after.cut.batch_number
         changes = self._captures.changes
-        return all(changes.is_quiet(name, after=first, upto=last) for name in self._targets)
+        return self.is_proved and all(
+            changes.is_quiet(name, after=first, upto=last) for name in self._targets
+        )
 
     def _check_follows(self, at: SourceState) -> None:
         for name in self._targets:

@@ -165,7 +165,8 @@ def _table_results(
         check_key_uniqueness,
         checks_of,
     )
-    from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+    from cdc_pipeline.operations.verify.read import VerifyOptions
+    from cdc_pipeline.operations.verify.verify import verify
     from cdc_pipeline.run.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})

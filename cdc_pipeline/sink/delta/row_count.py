@@ -108,8 +108,8 @@ def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
     newest = -1
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
-    for file in log.iterdir() if log.is_dir() else ():
-        name_match = _LOG_NAME.fullmatch(file.name)
+    for name in storage_of(log).names(log):
+        name_match, file = _LOG_NAME.fullmatch(name), log / name
         if name_match is None:
             continue
         version = int(name_match["version"])

@@ -5,8 +5,8 @@ Rules:
 - Rows are first partitioned by a hash of the key, the same on both sides: no order and no collation
   is involved, and the parts have similar sizes. Each part has a count and two independent
   order-free checksums; only parts that differ are joined key by key.
-- Keys that changed between the two cuts that bracket the views (`Changed`) are left out, and named,
-  so that the caller checks them again. The batches of that time and the seq of the lake's rows
+- Keys that changed between the two cuts that bracket the views are left out, and named, so that the
+  caller checks them again. The batches of that time and the seq of the lake's rows
   identify them.
 - Differences are written as Parquet (`ComparisonResult`), so that memory does not grow with them.
 - Each row of the lake is compared once: a key that the lake has twice is a separate difference.
@@ -18,24 +18,32 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cdc_pipeline.config.modes import MODES, Mode
+from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.lake.paths import remove_tree
+from cdc_pipeline.lake.staged_file import CountingFile
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.failures import reading_failed
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.read.rows import small_rows
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
+from cdc_pipeline.sink.verify import in_memory
+from cdc_pipeline.sink.verify.in_memory import KeyUse
+from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql, checksums, make_sides
 
 if TYPE_CHECKING:
@@ -47,28 +55,6 @@ Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_
 DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplicate", "ambiguous")
 _ROWS_PER_BUCKET: Final = 50_000
 _BUCKETS_MAX: Final = 4096
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Keys that changed while the source was read: those in Parquet files (``k0 ...``), and
-    those of the lake's rows with a seq after `after_seq`.
-    """
-
-    files: tuple[Path, ...] = ()
-    after_seq: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.files and self.after_seq is None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The keys that a comparison covers: those of some kinds in a folder of found keys."""
-
-    folder: Path
-    kinds: tuple[Kind, ...]
 
 
 @dataclass(frozen=True)
@@ -103,23 +89,23 @@ class ComparisonResult:
 
 
 def compare(
-    spark: SparkSession,
+    start: Callable[[], SparkSession],
     sides: ComparisonSql,
+    source: StoredRows,
     *,
-    source_files: Sequence[Path],
-    source_rows: int,
-    source_bytes: int,
     folder: Path,
-    changed: Changed,
-    unread: Sequence[Path] = (),
-    wanted: Wanted | None = None,
+    keys: Mapping[KeyUse, StoredRows] = MappingProxyType({}),
+    after_seq: int | None = None,
     sampled: bool = False,
     fixed: Mapping[str, str] | None = None,
 ) -> ComparisonResult:
     """Compare, and write what differs and what is left out to `folder`, which is new.
 
     Args:
-        unread: Parquet files of keys (``k0 ...``) of rows of the source that cannot be compared.
+        start: Spark, which compares what `in_memory` does not.
+        keys: keys (``k0 ...``) that changed while the source was read; of `unread` rows of the
+            source, which cannot be compared; and the `wanted` ones, if only these are compared.
+        after_seq: rows of the lake with a later seq changed meanwhile too.
         sampled: the source's rows are some of the table's: rows of the lake count only if they have
             these keys.
         fixed: settings that the configuration names, which stay as they are.
@@ -127,231 +113,177 @@ def compare(
     Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
     otherwise; IncompleteChangelogError: images of a changelog without a key lack columns.
     """
-    session = new_session(spark)
-    MergeSettings(session, fixed or {}).large_batch(source_bytes)
+    result = _in_memory(sides, source, folder, keys, after_seq, sampled=sampled)
+    if result is not None:
+        return result
+    session = new_session(start())
+    files = source.files()
+    MergeSettings(session, fixed or {}).large_batch(source.size_bytes)
     # The result is read without Spark: there Spark's own form of a timestamp holds no year before
     # 1678.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    buckets = min(_BUCKETS_MAX, max(1, source_rows // _ROWS_PER_BUCKET))
+    # Of a key of many columns Spark would infer more predicates than memory holds.
+    session.conf.set("spark.sql.constraintPropagation.enabled", "false")
+    buckets = min(_BUCKETS_MAX, max(1, source.rows // _ROWS_PER_BUCKET))
     try:
-        make_sides(session, sides, source_files, buckets=buckets)
-        stale = _without_unread(session, sides, unread) if unread else 0
-        result = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
-        return replace(result, stale=stale)
+        make_sides(session, sides, files, buckets=buckets)
+        return _by_spark(session, sides, folder, keys, after_seq, buckets, sampled=sampled)
     except Exception as error:
         what = "Spark could not compare the table with its source"
         raise reading_failed(error, table=sides.target.table, what=what) from None
 
 
-def _without_unread(session: SparkSession, sides: ComparisonSql, unread: Sequence[Path]) -> int:
-    """Leave rows with these keys out of the lake's side; return how many they are."""
-    session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView(
-        "unread"
+def _in_memory(
+    sides: ComparisonSql,
+    stored: StoredRows,
+    folder: Path,
+    keys: Mapping[KeyUse, StoredRows],
+    after_seq: int | None,
+    *,
+    sampled: bool,
+) -> ComparisonResult | None:
+    """None if Spark must compare."""
+    if stored.tables is None or any(of_use.tables is None for of_use in keys.values()):
+        return None
+    source = (
+        in_memory.source_side(sides, stored.tables)
+        if sides.source_version is None
+        else in_memory.lake_side(sides, sides.source_version)
     )
-    rows: Any = session.sql(
-        f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}"
+    lake = None if source is None else in_memory.lake_side(sides, sides.version)
+    tables = {use: in_memory.keys_of(sides, of_use.tables or ()) for use, of_use in keys.items()}
+    if source is None or lake is None:
+        return None
+    rows = pa.concat_tables(
+        side.append_column("_in_source", pa.array(np.full(len(side), side is source)))
+        for side in (source, lake)
     )
-    others = session.sql(
-        f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}"
+    rows, stale = in_memory.mark_keys(sides, rows, tables, after_seq, sampled=sampled)
+    counts = _store(folder, 0, in_memory.differences(sides, rows))
+    rows = rows.filter(pc.invert(rows.column("_changed")))
+    weights, of_source = (rows.column(name).to_numpy() for name in ("_weight", "_in_source"))
+    return ComparisonResult(
+        folder if counts else None,
+        rows_source=int(weights[of_source].sum()),
+        rows_lake=int(weights[~of_source].sum()),
+        buckets=1,
+        buckets_differing=int(any(kind in DIFFERENCES for kind in counts)),
+        counts=counts,
+        stale=stale,
     )
-    others.createOrReplaceTempView("side_lake")
-    return int(rows.collect()[0][0])
 
 
-def _exact_keys(
-    session: SparkSession, sides: ComparisonSql, files: Sequence[Path], view: str
-) -> str:
-    """The keys of some files (``k0 ...``) as they are compared."""
-    schema = ", ".join(
-        f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True)
-    )
-    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(
-        view
-    )
-    exact = [
-        f"{sides.exact(k, at)} AS {k}"
-        for k, at in zip(sides.keys, sides.key_positions, strict=True)
-    ]
-    return f"SELECT {', '.join(exact)} FROM {view}"
+def _store(folder: Path, number: int, rows: pa.Table) -> Counter[Kind]:
+    if rows.num_rows:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = CountingFile(folder / f"{number:06d}.parquet")
+        with pq.ParquetWriter(pa.PythonFile(file, mode="w"), rows.schema) as writer:
+            writer.write_table(rows)
+        file.finish()
+    return Counter(rows.column("_kind").to_pylist())
 
 
-def _compare(
+def _by_spark(
     session: SparkSession,
     sides: ComparisonSql,
     folder: Path,
-    changed: Changed,
-    wanted: Wanted | None,
+    stored: Mapping[KeyUse, StoredRows],
+    after_seq: int | None,
     buckets: int,
     *,
     sampled: bool,
 ) -> ComparisonResult:
-    sides_in = {"side_source": "side_source", "side_lake": "side_lake"}
-    if wanted is not None:
-        raw = [
-            f"{sides.exact(f'c{at}', at)} AS {k}"
-            for k, at in zip(sides.keys, sides.key_positions, strict=True)
-        ]
-        kinds = ", ".join(text_literal(kind) for kind in wanted.kinds)
-        session.read.parquet(str(wanted.folder)).createOrReplaceTempView("wanted_rows")
-        session.sql(f"SELECT DISTINCT {', '.join(raw)} FROM wanted_rows WHERE _kind IN ({kinds})"
-                    ).createOrReplaceTempView("wanted")  # fmt: skip
-        for side in sides_in:
-            session.sql(f"SELECT s.* FROM {side} AS s LEFT SEMI JOIN wanted AS o ON {_same(sides)}"
-                        ).createOrReplaceTempView(f"{side}_wanted")  # fmt: skip
-            sides_in[side] = f"{side}_wanted"
+    """Spark finds the keys whose rows may differ; what their rows say is told in memory, bucket by
+    bucket.
+    """
+    same, keys = " AND ".join(f"s.{key} <=> o.{key}" for key in sides.keys), ", ".join(sides.keys)
+    others = {use: _exact_keys(session, sides, of_use, use) for use, of_use in stored.items()}
+    rows, stale = "sides", 0
+
+    def select(join: str, keys_of: str, name: str, condition: str = "true") -> str:
+        session.sql(
+            f"SELECT s.* FROM {rows} AS s LEFT {join} JOIN ({keys_of}) AS o ON {same} "
+            f"AND {condition}"
+        ).createOrReplaceTempView(name)
+        return name
+
+    if "unread" in others:
+        of_lake = "NOT s._in_source"
+        stale = session.table(select("SEMI", others["unread"], "rows_stale", of_lake)).count()
+        rows = select("ANTI", others["unread"], "rows_read", of_lake)
+    if "wanted" in others:
+        rows = select("SEMI", others["wanted"], "rows_wanted")
     if sampled:
-        session.sql(
-            f"SELECT s.* FROM {sides_in['side_lake']} AS s LEFT SEMI JOIN "
-            f"{sides_in['side_source']} AS o ON {_same(sides)}"
-        ).createOrReplaceTempView("side_lake_sampled")
-        sides_in["side_lake"] = "side_lake_sampled"
-    all_sides = dict(sides_in)
-    if not changed.is_empty:
-        session.sql(
-            _changed_sql(session, sides, changed, all_sides["side_lake"])
-        ).createOrReplaceTempView("changed")
-        for side, rows in all_sides.items():
-            session.sql(
-                f"SELECT s.* FROM {rows} AS s LEFT ANTI JOIN changed AS o ON {_same(sides)}"
-            ).createOrReplaceTempView(f"{side}_still")
-            sides_in[side] = f"{side}_still"
-    rows_source = rows_lake = 0
-    parts: list[int] = []
-    differing: list[int] = []
-    for row in session.sql(
-        _buckets_sql(sides, sides_in["side_source"], sides_in["side_lake"])
-    ).collect():
-        rows_source += row["_source"]
-        rows_lake += row["_lake"]
-        parts.append(row["_bucket"])
-        if not row["_same"]:
-            differing.append(row["_bucket"])
-    # A column that a changelog's image lacks cannot be in a checksum.
-    if MODES[sides.target.spec.mode].rows_are_changes and not sides.is_sum:
-        differing = parts
+        rows = select("SEMI", f"SELECT {keys} FROM {rows} WHERE _in_source", "rows_sampled")
+    shown = ", ".join([*(f"c{at}" for at in sides.positions), "_seq", "_absent", "_weight",
+                       "_bucket", "_in_source"])  # fmt: skip
     queries = []
+    changed = [others["changed"]] if "changed" in others else []
+    if after_seq is not None:
+        changed.append(f"SELECT {keys} FROM {rows} WHERE _seq > {seq_literal(after_seq)}")
+    if changed:
+        moved = select("SEMI", " UNION ALL ".join(changed), "rows_moved")
+        queries.append(f"SELECT {shown}, true AS _changed FROM {moved}")
+        rows = select("ANTI", " UNION ALL ".join(changed), "rows_still")
+    sums = [
+        f"sum(CAST({value} AS decimal(20,0)) * _weight * IF(_in_source, 1, -1)) <> 0"
+        for value in ("1", *checksums(sides))
+    ]
+    unlike = " OR ".join(sums)
+    found = session.sql(
+        "SELECT _bucket, sum(IF(_in_source, _weight, 0)) AS _source, sum(IF(_in_source, 0, "
+        f"_weight)) AS _lake, {unlike} AS _unlike FROM {rows} GROUP BY _bucket"
+    ).collect()
+    differing = [row["_bucket"] for row in found if row["_unlike"]]
     if differing:
-        queries.append(
-            _differences_sql(sides, sides_in["side_source"], sides_in["side_lake"], differing)
-        )
-    if not changed.is_empty:
-        queries.append(_left_out_sql(sides, all_sides))
-    if not queries:
-        return ComparisonResult(None, rows_source, rows_lake, buckets, 0, {})
-    differences: Any = session.sql(" UNION ALL ".join(queries))
-    differences.write.parquet(str(folder))
-    counts: dict[Kind, int] = Counter()
-    for part in _parts(folder, ["_kind"]):
-        counts.update(part.column(0).to_pylist())
-    return ComparisonResult(folder, rows_source, rows_lake, buckets, len(differing), counts)
-
-
-def _same(sides: ComparisonSql) -> str:
-    return " AND ".join(f"s.{key} <=> o.{key}" for key in sides.keys)
-
-
-def _changed_sql(session: SparkSession, sides: ComparisonSql, changed: Changed, lake: str) -> str:
-    queries = []
-    if changed.files:
-        queries.append(_exact_keys(session, sides, changed.files, "changed_keys"))
-    if changed.after_seq is not None:
-        later = f"_seq > {seq_literal(changed.after_seq)}"
-        queries.append(f"SELECT {', '.join(sides.keys)} FROM {lake} WHERE {later}")
-    return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
-
-
-def _count(sides: ComparisonSql) -> str:
-    return "sum(_weight)" if sides.is_sum else "count(*)"
-
-
-def _buckets_sql(sides: ComparisonSql, source: str, lake: str) -> str:
-    first, second = checksums(sides)
-
-    def side(view: str) -> str:
-        weight = " * _weight" if sides.is_sum else ""
-        sums = ", ".join(
-            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}"
-            for name, value in (("_a", first), ("_b", second))
-        )
-        return f"(SELECT _bucket, {_count(sides)} AS _rows, {sums} FROM {view} GROUP BY _bucket)"
-
-    return f"""
-        SELECT coalesce(s._bucket, l._bucket) AS _bucket, coalesce(s._rows, 0) AS _source,
-            coalesce(l._rows, 0) AS _lake, s._rows <=> l._rows AND s._a <=> l._a AND s._b <=> l._b
-                AS _same
-        FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS l ON s._bucket = l._bucket"""
-
-
-def _differences_sql(sides: ComparisonSql, source: str, lake: str, buckets: Collection[int]) -> str:
-    keys, values = ", ".join(sides.keys), sides.value_positions
-    row = ", ".join(f"'c{at}', c{at}" for at in sides.positions)
-    compared = ", ".join(f"'v{at}', v{at}" for at in values) or "'nothing', true"
-
-    def side(view: str) -> str:
-        listed = ", ".join(map(str, buckets))
-        return (
-            f"(SELECT {keys}, {_count(sides)} AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
-            f"first(named_struct({row})) AS _row, first(named_struct({compared})) AS _values "
-            f"FROM {view} WHERE _bucket IN ({listed}) GROUP BY {keys})"
-        )
-
-    differing = []
-    for at in values:
-        name = text_literal(sides.target.spec.columns[at].name)
-        test = f"NOT (s._values.v{at} <=> o._values.v{at})"
-        if MODES[sides.target.spec.mode].rows_are_changes:
-            test = f"({test} AND NOT coalesce(array_contains(o._absent, {name}), false))"
-        differing.append(f"IF({test}, {name}, NULL)")
-    columns = (
-        f"array_compact(array({', '.join(differing)}))"
-        if differing
-        else "CAST(array() AS array<string>)"
-    )
-    more = "coalesce(s._n, 0) - coalesce(o._n, 0)"
-    if sides.key:
-        kind = (
-            "CASE WHEN o._n IS NULL THEN 'missing' WHEN s._n IS NULL THEN 'extra' WHEN s._n > 1 "
-            "THEN 'ambiguous' WHEN o._n > 1 THEN 'duplicate' WHEN size(_columns) > 0 "
-            "THEN 'different' END"
-        )
-    else:
-        kind = f"CASE WHEN {more} > 0 THEN 'missing' WHEN {more} < 0 THEN 'extra' END"
-    both = f"IF(s._n IS NULL OR o._n IS NULL, CAST(array() AS array<string>), {columns})"
-    chosen = ", ".join(
-        f"IF(_in_source, _source_row.c{at}, _lake_row.c{at}) AS c{at}" for at in sides.positions
-    )
-    joined = f"""
-        SELECT *, {kind.replace("o._n", "_on").replace("s._n", "_sn")} AS _kind FROM (
-            SELECT s._n AS _sn, o._n AS _on, s._n IS NOT NULL AS _in_source, s._row AS _source_row,
-                o._row AS _lake_row, {both} AS _columns, CAST({more} AS bigint) AS _more, o._seq AS
-                    _lake_seq
-            FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS o ON {_same(sides)})"""
-    joined = joined.replace("coalesce(_sn, 0) - coalesce(_on, 0)", "_more")
-    return (
-        f"SELECT _kind, _columns, _more, _lake_seq, {chosen} FROM ({joined}) WHERE "
-        "_kind IS NOT NULL"
+        listed = ", ".join(map(str, differing))
+        differs = f"WHERE _bucket IN ({listed}) GROUP BY {keys} HAVING {unlike}"
+        rows = select("SEMI", f"SELECT {keys} FROM {rows} {differs}", "rows_unlike")
+        queries.append(f"SELECT {shown}, false AS _changed FROM {rows}")
+    counts: Counter[Kind] = Counter()
+    if queries:
+        written = folder.with_name(f"{folder.name}-rows")
+        frame: Any = session.sql(" UNION ALL ".join(queries))
+        frame.write.partitionBy("_bucket").parquet(str(written))
+        for number, name in enumerate(storage_of(written).names(written)):
+            if name.startswith("_bucket="):
+                of_bucket = pa.concat_tables(_parts(written / name))
+                counts += _store(folder, number, in_memory.differences(sides, of_bucket))
+        remove_tree(written)
+    return ComparisonResult(
+        folder if counts else None,
+        rows_source=sum(row["_source"] for row in found),
+        rows_lake=sum(row["_lake"] for row in found),
+        buckets=buckets,
+        buckets_differing=len(differing),
+        counts=counts,
+        stale=stale,
     )
 
 
-def _left_out_sql(sides: ComparisonSql, views: Mapping[str, str]) -> str:
-    positions = sides.key_positions
-    listed = ", ".join([*sides.keys, *(f"c{at}" for at in positions)])
-    union = " UNION ALL ".join(
-        f"SELECT {', '.join(f's.{name}' for name in listed.split(', '))} FROM {view} AS s "
-        f"LEFT SEMI JOIN changed AS o ON {_same(sides)}"
-        for view in views.values()
+def _exact_keys(session: SparkSession, sides: ComparisonSql, stored: StoredRows, view: str) -> str:
+    """Stored keys as they are compared."""
+    keys = list(zip(sides.keys, sides.key_positions, strict=True))
+    schema = ", ".join(f"{key} {sides.type_of(at)}" for key, at in keys)
+    files = [str(file) for file in stored.files()]
+    frame: Any = (
+        session.read.schema(schema).parquet(*files)
+        if files
+        else session.createDataFrame([], schema)
     )
-    values = ", ".join(
-        f"first(c{at}) AS c{at}"
-        if at in positions
-        else f"CAST(NULL AS {sides.type_of(at)}) AS c{at}"
-        for at in sides.positions
-    )
-    return (
-        "SELECT 'left_out' AS _kind, CAST(array() AS array<string>) AS _columns, CAST(0 AS bigint) "
-        f"AS _more, CAST(NULL AS decimal(38,0)) AS _lake_seq, {values} FROM ({union}) GROUP BY "
-        f"{', '.join(sides.keys)}"
-    )
+    frame.createOrReplaceTempView(view)
+    return f"SELECT {', '.join(f'{sides.exact(key, at)} AS {key}' for key, at in keys)} FROM {view}"
+
+
+def keys_found(
+    scratch: Scratch, sides: ComparisonSql, found: ComparisonResult, kinds: Collection[Kind]
+) -> StoredRows:
+    """The keys of some kinds (``k0 ...``)."""
+    assert found.folder is not None
+    keys, columns = scratch.rows(), [f"c{at}" for at in sides.key_positions]
+    for part in _of_kinds(found.folder, kinds, columns):
+        keys.add(part.select(columns).rename_columns(sides.keys))
+    return keys
 
 
 def read_differences(
@@ -369,12 +301,9 @@ def read_differences(
     listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
     parts: list[pa.Table] = []
     room = limit
-    for part in _parts(found.folder, ["_kind", "_columns", "_more", "_lake_seq", *listed]):
-        wanted = part.filter(
-            pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds)))
-        ).slice(0, room)
-        parts.append(wanted)
-        room -= len(wanted)
+    for part in _of_kinds(found.folder, kinds, ["_columns", "_more", "_lake_seq", *listed]):
+        parts.append(part.slice(0, room))
+        room -= len(parts[-1])
         if not room:
             break
     rows = pa.concat_tables(parts)
@@ -392,35 +321,43 @@ def read_differences(
     return rows.sort_by([(name, "ascending") for name in sortable])
 
 
-def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _of_kinds(folder: Path, kinds: Collection[Kind], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """With ``_kind`` as their first column."""
+    for part in _parts(folder, ["_kind", *columns]):
+        yield part.filter(pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds))))
+
+
+def _parts(folder: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     for name in sorted(storage_of(folder).names(folder)):
         if name.endswith(".parquet") and not name.startswith((".", "_")):
             with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
-                yield file.schema_arrow.empty_table().select(columns)
+                listed = list(columns or file.schema_arrow.names)
+                yield file.schema_arrow.empty_table().select(listed)
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, columns=list(columns)).select(columns)
+                    yield file.read_row_group(group, columns=listed).select(listed)
 
 
 def count_strays(
-    spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]
+    start: Callable[[], SparkSession],
+    path: Path,
+    version: int,
+    column: str,
+    values: Collection[str],
 ) -> int:
     """How many rows of a merged table have a shard column with none of `values`."""
-    session = new_session(spark)
-    with old_commits_readable(session):
-        table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
+    rows = small_rows(path, version, columns=[column])
+    if rows is not None:
+        is_known = pc.is_in(rows.column(column), value_set=pa.array(sorted(values), pa.string()))
+        return len(rows) - int(np.count_nonzero(is_known.to_numpy()))
     listed = ", ".join(text_literal(value) for value in sorted(values))
     name = quoted(column)
-    rows = session.sql(
-        f"SELECT count(*) FROM lake_rows WHERE {name} IS NULL OR {name} NOT IN ({listed})"
-    ).collect()
-    return int(rows[0][0])
+    of_others = f"{name} IS NULL OR {name} NOT IN ({listed})"
+    return _session(start(), path, version).table("lake_rows").where(of_others).count()
 
 
 def highest_seq(spark: SparkSession, sides: ComparisonSql, *, low: int, high: int) -> int | None:
     """The highest place within [low, high] at which a row was written, or a version ended."""
-    session = new_session(spark)
-    with old_commits_readable(session):
-        table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
+    session = _session(spark, sides.path, sides.version)
     ends = SINK_MODES[sides.target.spec.mode].seq_columns
     within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
@@ -448,17 +385,20 @@ def duplicate_keys(
 
 
 def history_intervals(
-    spark: SparkSession, path: Path, version: int, *, key: Sequence[str]
+    start: Callable[[], SparkSession], path: Path, version: int, *, key: Sequence[str]
 ) -> dict[str, int]:
     """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
     begin), not_ended (current versions that another follows), gaps (versions that end before the
     next begins).
     """
+    rows = small_rows(path, version, columns=[*key, START_COLUMN, END_COLUMN])
+    if rows is not None:
+        return in_memory.history_intervals(rows, key)
     partition = ", ".join(map(quoted, key))
     # Of two that begin at the same place the current one comes last.
     order = f"PARTITION BY {partition} ORDER BY {START_COLUMN}, {END_COLUMN} NULLS LAST"
     row = (
-        _session(spark, path, version)
+        _session(start(), path, version)
         .sql(f"""
         SELECT count(*) AS versions, count_if(_first = 1) AS keys,
             count_if({END_COLUMN} > _next OR {END_COLUMN} < {START_COLUMN} OR {START_COLUMN} IS NULL

@@ -7,7 +7,7 @@ Rules:
 - Rows are shaped and masked here like those of a snapshot: what masks hide is never written (K14).
 - Files have the layout of staged inserts (`sink/modes/expand.py`), so that the comparison reads
   what a batch reads.
-- Memory is bounded: a file's rows are written group by group.
+- Memory is bounded: rows that are too many for a comparison in memory are written, group by group.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.modes.expand import StagedRows
-from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.read.rows import SMALL_BYTES, SMALL_ROWS
 
 
 def _nobody() -> None:
@@ -50,102 +50,90 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
             raise
         remove_tree(root)
         stack.callback(remove_tree, root)
-        scratch = Scratch(
-            root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}",
-            paths.lake,
-        )
-        scratch.folder.mkdir(parents=True)
-        yield scratch
+        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+        yield Scratch(root / name, paths.lake)
 
 
 @dataclass
 class Scratch:
     folder: Path
     lake: Path
-    _files: dict[str, list[Path]] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
-    _folders: int = 0
+    _numbers: Iterator[int] = field(default_factory=count)
 
-    def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
-        """Drops earlier files of this name."""
-        self.drop(name)
-        return ScratchRows(self, name, target)
+    def rows(self) -> StoredRows:
+        return StoredRows(self.new_folder(), self.lake)
 
-    def files(self, name: str) -> list[Path]:
-        return list(self._files.get(name, ()))
-
-    def size_bytes(self, name: str) -> int:
-        return self._sizes.get(name, 0)
-
-    def count(self, name: str, size_bytes: int) -> None:
-        self._sizes[name] = self._sizes.get(name, 0) + size_bytes
-
-    def new_file(self, name: str) -> Path:
-        """One more under a name."""
-        files = self._files.setdefault(name, [])
-        folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / storage_of(folder).unique(f"{len(files):06d}.parquet")
-        files.append(path)
-        return path
+    def clear(self) -> None:
+        remove_tree(self.folder)
 
     def new_folder(self) -> Path:
-        self._folders += 1
-        return self.folder / f"found-{self._folders}"
+        return self.folder / str(next(self._numbers))
 
-    def drop(self, name: str) -> None:
-        self._files.pop(name, None)
-        self._sizes.pop(name, None)
-        if (self.folder / name).is_dir():
-            remove_tree(self.folder / name)
 
-    def add_table(self, name: str, table: pa.Table) -> None:
-        """A table of moderate size."""
-        writer = StagedFileWriter(self.new_file(name), table.schema, key_columns=[])
-        writer.write(table)
-        writer.close(lake=self.lake)
+class StoredRows:
+    """Rows, in memory (`tables`) while they are few, else in files."""
 
-    def add_touched(self, name: str, target: RecordedTarget, key: Sequence[str]) -> None:
-        """Keep the keys (``k0 ...``) of every change that a recorded batch has staged; `key`
-        names the columns that identify rows in the comparison.
+    def __init__(self, folder: Path, lake: Path) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self._folder = folder
+        self._lake = lake
+        self._tables: list[pa.Table] = []
+        self._files: list[Path] = []
+        self._writer: StagedFileWriter | None = None
+
+    @property
+    def tables(self) -> list[pa.Table] | None:
+        return None if self._files else self._tables
+
+    def add(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        self.size_bytes += table.nbytes
+        self._tables.append(table)
+        if self._files or self.rows > SMALL_ROWS or self.size_bytes > SMALL_BYTES:
+            self._write()
+
+    def files(self) -> list[Path]:
+        """All rows are in files from then on."""
+        self._write()
+        self._close()
+        return self._files
+
+    def discard(self) -> None:
+        if self._files:
+            self._close()
+            remove_tree(self._folder)
+
+    def add_touched(self, target: RecordedTarget, key: Sequence[str]) -> None:
+        """The keys (``k0 ...``) of every change that a recorded batch has staged; `key` names the
+        columns that identify rows in the comparison.
         """
-        positions = [
-            [column.name for column in target.spec.columns].index(column) for column in key
-        ]
-        images = SINK_MODES[target.spec.mode].staged_images
+        names = [column.name for column in target.spec.columns]
         for staged in target.files:
-            path = self.lake / staged.path
+            path = self._lake / staged.path
             with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
                 there = set(file.schema_arrow.names)
-                for image in images:
-                    columns = [f"{image}{position}" for position in positions]
+                for image in SINK_MODES[target.spec.mode].staged_images:
+                    columns = [f"{image}{names.index(name)}" for name in key]
                     if not there.issuperset(columns):
                         continue
                     for group in range(file.num_row_groups):
                         keys: Any = file.read_row_group(group, columns=columns).select(columns)
-                        self.add_table(
-                            name, keys.rename_columns([f"k{at}" for at in range(len(key))])
-                        )
+                        self.add(keys.rename_columns([f"k{at}" for at in range(len(key))]))
 
+    def _write(self) -> None:
+        for table in self._tables:
+            if self._writer is not None and self._writer.schema != table.schema:
+                self._close()
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                name = storage_of(self._folder).unique(f"{len(self._files):06d}.parquet")
+                self._files.append(self._folder / name)
+                self._writer = StagedFileWriter(self._files[-1], table.schema, key_columns=[])
+            self._writer.write(table)
+        self._tables = []
 
-class ScratchRows:
-    def __init__(self, scratch: Scratch, name: str, target: RecordedTarget) -> None:
-        self.rows = 0
-        self._scratch = scratch
-        self._name = name
-        self._keys = Layout(target).keys
-        self._writer: StagedFileWriter | None = None
-
-    def write(self, staged: StagedRows) -> None:
-        self.rows += staged.table.num_rows
-        if self._writer is not None and self._writer.schema != staged.table.schema:
-            self.close()
-        if self._writer is None:
-            path = self._scratch.new_file(self._name)
-            self._writer = StagedFileWriter(path, staged.table.schema, key_columns=self._keys)
-        self._writer.write(staged.table)
-
-    def close(self) -> None:
+    def _close(self) -> None:
         if self._writer is not None:
-            self._scratch.count(self._name, self._writer.close(lake=self._scratch.lake).size_bytes)
+            self._writer.close(lake=self._lake)
             self._writer = None

@@ -4,7 +4,7 @@ lake that represent it.
 A side has the columns ``k0 ...`` (what identifies a row), ``c0 ...`` (values as the target has
 them, by the column's position in the target), ``v0 ...`` (the same in the form that is compared),
 ``_seq`` and ``_absent`` (NULL at the source), ``_weight`` (rows that it represents: -1 if a change
-removes one) and ``_bucket``.
+removes one) and ``_bucket``; both are one view, with ``_in_source``.
 
 Rules:
 - Both sides pass the same types and expressions: the statements that a batch uses apply the rule's
@@ -131,8 +131,10 @@ def make_sides(
     else:
         source = _from_table(session, sides, sides.source_version, "source_rows")
     lake = _from_table(session, sides, sides.version, "lake_rows")
-    for name, rows in (("side_source", source), ("side_lake", lake)):
-        session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
+    session.sql(
+        f"SELECT *, true AS _in_source FROM ({_side(sides, source, buckets)}) UNION ALL "
+        f"SELECT *, false AS _in_source FROM ({_side(sides, lake, buckets)})"
+    ).createOrReplaceTempView("sides")
 
 
 def _from_files(session: SparkSession, sides: ComparisonSql, files: Sequence[Path]) -> str:

@@ -25,7 +25,8 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfi
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.run.wiring import build_lake_cursors
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.read.cuts import paths_of

@@ -16,7 +16,8 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfi
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.maintain.materialize import materialize

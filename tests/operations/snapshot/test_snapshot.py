@@ -19,8 +19,9 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
+from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.reread import repair
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver

@@ -13,8 +13,9 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.report import Difference, TableVerified, VerifyReport
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server

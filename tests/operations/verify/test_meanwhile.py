@@ -12,8 +12,9 @@ import pytest
 from pydantic import SecretStr
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.report import Step
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.run.capture.capture import capture
 from tests.operations.verify.test_end_to_end import Verified, keys
 from tests.servers import Server

@@ -23,6 +23,7 @@ from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
 from cdc_pipeline.operations.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
+from cdc_pipeline.operations.verify.read import VerifyContext, VerifyOptions
 from cdc_pipeline.operations.verify.repair import _staged, repairable
 from cdc_pipeline.operations.verify.report import (
     Difference,
@@ -32,7 +33,7 @@ from cdc_pipeline.operations.verify.report import (
     VerifyReport,
 )
 from cdc_pipeline.operations.verify.reread import RepairReport, _Reread
-from cdc_pipeline.operations.verify.verify import VerifyOptions, _Verification
+from cdc_pipeline.operations.verify.verify import _Verification
 from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.schema.evolution.steps import (
@@ -250,10 +251,8 @@ def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compar
             )},
         )  # fmt: skip
         unused: Any = None
-        verification = _Verification(
-            config, VerifyOptions(), sink=unused, scratch=unused, captures=unused, on_step=unused
-        )
-        return verification._why_not("d.t", cut)
+        context = VerifyContext(config, VerifyOptions(), *[unused] * 4)
+        return _Verification(context)._why_not("d.t", cut)
 
     assert why_not("by_name") == (
         "it follows d.moved, which was once named d.t, and not the table that has this name now: "

@@ -13,7 +13,8 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
-from cdc_pipeline.operations.verify.verify import VerifyOptions, verify
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server

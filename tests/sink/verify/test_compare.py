@@ -4,29 +4,35 @@ equal."""
 from __future__ import annotations
 
 import datetime as dt
+import math
+import random
+import struct
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE, StagedRows
+from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE
+from cdc_pipeline.sink.verify import compare as comparing
+from cdc_pipeline.sink.verify import in_memory
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
-    Changed,
     ComparisonResult,
-    Wanted,
     compare,
     duplicate_keys,
     highest_seq,
     history_intervals,
+    keys_found,
     read_differences,
 )
-from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 pytestmark = pytest.mark.spark
@@ -35,8 +41,23 @@ COLUMNS = (("id", "int"), ("a", "int"), ("b", "int"))
 Row = tuple[int | None, int | None, int | None]
 
 
-def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Path]:
-    made = scratch.rows("source", target)
+def no_jvm() -> Any:
+    raise AssertionError("a small table needs no JVM")
+
+
+@pytest.fixture(params=["in memory", "by Spark"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What starts Spark, for the comparison by one engine."""
+    if request.param == "in memory":
+        return no_jvm
+    monkeypatch.setattr(comparing, "_in_memory", lambda *_, **__: None)
+    monkeypatch.setattr(comparing, "small_rows", lambda *_, **__: None)
+    spark = request.getfixturevalue("spark")
+    return lambda: spark
+
+
+def source(scratch: Scratch, rows: list[Row]) -> StoredRows:
+    stored = scratch.rows()
     count = len(rows)
     arrays: dict[str, Any] = {
         "_op": pa.array([INSERT] * count, pa.int8()),
@@ -44,17 +65,24 @@ def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Pa
         "_ts": pa.array([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)] * count, TS_TYPE),
     }
     arrays |= {f"c{at}": pa.array([row[at] for row in rows], pa.int32()) for at in range(3)}
-    made.write(StagedRows(pa.table(arrays), False, 0, count, 0, 0))
-    made.close()
-    return scratch.files("source")
+    stored.add(pa.table(arrays))
+    return stored
 
 
-def told(sides: ComparisonSql, found: ComparisonResult) -> list[tuple[Any, ...]]:
+def stored_keys(scratch: Scratch, keys: list[int | None]) -> StoredRows:
+    stored = scratch.rows()
+    stored.add(pa.table({"k0": pa.array(keys, pa.int32())}))
+    return stored
+
+
+def told(
+    sides: ComparisonSql, found: ComparisonResult, *, limit: int = 100
+) -> list[tuple[Any, ...]]:
     if found.folder is None:
         return []
     kinds = (*DIFFERENCES, "left_out")
     keys = [f"c{at}" for at in sides.key_positions]
-    rows = read_differences(sides, found, kinds, limit=100).to_pylist()
+    rows = read_differences(sides, found, kinds, limit=limit).to_pylist()
     return [
         (row["_kind"], tuple(row[key] for key in keys), tuple(row["_columns"]), row["_more"])
         for row in rows
@@ -63,7 +91,7 @@ def told(sides: ComparisonSql, found: ComparisonResult) -> list[tuple[Any, ...]]
 
 @pytest.mark.whole
 def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
-    spark: Any, tmp_path: Path
+    engine: Any, spark: Any, tmp_path: Path
 ) -> None:
     lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
     spark.sql(
@@ -89,17 +117,12 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
         (None, 8, 8),
         (9, 9, 9),
     ]
-    files = source(scratch, target, rows)
+    stored = source(scratch, rows)
 
-    def compared(sides: ComparisonSql, changed: Changed, **more: Any) -> ComparisonResult:
-        return compare(
-            spark, sides, source_files=files, source_rows=len(rows), source_bytes=1000,
-            folder=scratch.new_folder(),
-            changed=changed, **more,
-        )  # fmt: skip
+    def compared(sides: ComparisonSql, **more: Any) -> ComparisonResult:
+        return compare(engine, sides, stored, folder=scratch.new_folder(), **more)
 
-    scratch.add_table("changed", pa.table({"k0": pa.array([9, None], pa.int32())}))
-    first = compared(by_key, Changed(tuple(scratch.files("changed")), after_seq=98))
+    first = compared(by_key, keys={"changed": stored_keys(scratch, [9, None])}, after_seq=98)
     assert told(by_key, first) == [
         ("different", (1,), ("a", "b"), 0), ("duplicate", (6,), (), -1), ("extra", (5,), (), -1),
         ("left_out", (7,), (), 0), ("left_out", (9,), (), 0), ("left_out", (None,), (), 0),
@@ -107,18 +130,17 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     ]  # fmt: skip
     assert (first.rows_source, first.rows_lake, first.differences, first.left_out) == (5, 6, 4, 3)
 
-    assert first.folder is not None
-    again = compared(by_key, Changed(), wanted=Wanted(first.folder, ("left_out",)))
+    left_out = keys_found(scratch, by_key, first, ["left_out"])
+    again = compared(by_key, keys={"wanted": left_out})
     assert told(by_key, again) == [("different", (7,), ("a",), 0), ("missing", (9,), (), 1)]
-    scratch.add_table("unread", pa.table({"k0": pa.array([5, 8], pa.int32())}))
-    without = compared(by_key, Changed(), unread=scratch.files("unread"))
+    without = compared(by_key, keys={"unread": stored_keys(scratch, [5, 8])})
     assert without.stale == 1
     assert "extra" not in without.counts
     assert highest_seq(spark, by_key, low=5, high=98) == 6
     assert highest_seq(spark, by_key, low=100, high=200) is None
 
     by_values = ComparisonSql(target=target, columns=("id", "a"), key=(), path=lake, version=1)
-    assert told(by_values, compared(by_values, Changed())) == [
+    assert told(by_values, compared(by_values)) == [
         ("extra", (1, None), (), -1), ("extra", (5, 5), (), -1), ("extra", (6, 6), (), -1),
         ("extra", (7, 7), (), -1),
         ("missing", (1, 1), (), 1), ("missing", (4, 4), (), 1), ("missing", (7, 70), (), 1),
@@ -128,7 +150,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
 
 @pytest.mark.whole
 def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_differ(
-    spark: Any, tmp_path: Path
+    engine: Any, spark: Any, tmp_path: Path
 ) -> None:
     lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
     before = "struct<id: int, a: int, b: int>"
@@ -152,22 +174,14 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
     sides = ComparisonSql(
         target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1
     )
-    files = source(scratch, target, [(1, 1, 77), (4, 2, 3)])
-    found = compare(
-        spark,
-        sides,
-        source_files=files,
-        source_rows=2,
-        source_bytes=100,
-        folder=scratch.new_folder(),
-        changed=Changed(),
-    )
+    stored = source(scratch, [(1, 1, 77), (4, 2, 3)])
+    found = compare(engine, sides, stored, folder=scratch.new_folder())
     assert told(sides, found) == [("different", (4,), ("b",), 0)]
     assert (found.rows_source, found.rows_lake) == (2, 2)
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
-    spark: Any, tmp_path: Path
+    engine: Any, spark: Any, tmp_path: Path
 ) -> None:
     lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
     spark.sql(
@@ -180,7 +194,7 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
         INSERT INTO delta.`{lake}` VALUES (1,0,0,1,1,5),(1,1,1,5,5,NULL),
             (2,0,0,1,1,6),(2,2,2,4,4,NULL),
             (3,3,3,1,1,NULL),(3,3,3,3,3,NULL), (4,0,0,1,1,2),(4,9,4,5,5,NULL)""")
-    assert history_intervals(spark, lake, 1, key=("id",)) == {
+    assert history_intervals(engine, lake, 1, key=("id",)) == {
         "versions": 8, "keys": 4, "overlaps": 1, "not_ended": 1, "gaps": 1
     }  # fmt: skip
     assert duplicate_keys(spark, lake, 1, mode="history", key=("id",)) == 1
@@ -192,8 +206,103 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
         target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1
     )
     rows: list[Row] = [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)]
-    found = compare(
-        spark, sides, source_files=source(scratch, target, rows), source_rows=4, source_bytes=100,
-        folder=scratch.new_folder(), changed=Changed(),
-    )  # fmt: skip
+    stored = source(scratch, rows)
+    found = compare(engine, sides, stored, folder=scratch.new_folder())
     assert told(sides, found) == [("different", (4,), ("a",), 0), ("duplicate", (3,), (), -1)]
+
+
+_AT = dt.datetime
+VALUES: dict[str, list[Any]] = {
+    "string": ["", "a", "A", "a ", "\u00e4", "a\u0308", "NULL", "0", "\x00"],
+    "int": [0, -1, 2**31 - 1, -(2**31)],
+    "bigint": [0, 2**63 - 1, -(2**63)],
+    "boolean": [True, False],
+    "float": [0.0, -0.0, math.nan, math.inf, 1.5, 2.0**-149],
+    "double": [0.0, -0.0, math.nan, -math.inf, 0.1, 0.1 + 2.0**-55, 5e-324, 1.7e308],
+    "decimal(38,9)": [Decimal(0), Decimal("1E-9"), Decimal("-99999999999999999999999999999.5")],
+    "binary": [b"", b"\x00", b"a"],
+    "date": [dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(9999, 12, 31)],
+    "timestamp_ntz": [_AT(1, 1, 1), _AT(1969, 12, 31, 23, 59, 59, 999999), _AT(9999, 12, 31)],
+    "timestamp": [_AT(1970, 1, 1, tzinfo=dt.UTC), _AT(2038, 1, 19, 3, 14, 7, 1, tzinfo=dt.UTC)],
+    "array<float>": [[], [0.0], [-0.0], [math.nan, None], [1.0, 2.0]],
+    "struct<srid:int,wkb:binary>": [{"srid": 0, "wkb": b""}, {"srid": None, "wkb": b"x"}],
+    "map<string,string>": [[], [("a", "x"), ("b", None)], [("a", "x")], [("a", "y")]],
+}
+
+
+def bits(value: Any) -> str:
+    """The same for values that are equal: floats by their bits, every NaN alike."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
+    if isinstance(value, dict):
+        return bits(sorted(value.items()))
+    return f"[{','.join(map(bits, value))}]" if isinstance(value, list) else repr(value)
+
+
+@pytest.mark.whole
+def test_both_engines_tell_the_same_of_generated_values(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = random.Random(7)
+    kinds = [[None, *of_type] for of_type in VALUES.values()]
+    rows = [[number, *map(choose.choice, kinds)] for number in range(400)]
+    there = [list(row) for row in rows if choose.random() < 0.9]
+    for row in choose.sample(there, 200):
+        at = choose.randrange(len(kinds))
+        row[1 + at] = choose.choice(kinds[at])
+    there += [list(choose.choice(rows)) for _ in range(20)]
+    types = ["int", *VALUES]
+    columns = tuple(TargetColumn(name=f"n{at}", delta_type=kind) for at, kind in enumerate(types))
+    arrow = [in_memory.arrow_of(kind) for kind in types]
+    by_column = [
+        [pa.array([row[at] for row in side], arrow[at]) for at in range(len(types))]
+        for side in (rows, there)
+    ]
+    pq.write_table(
+        pa.table(
+            [*by_column[1], pa.array([Decimal(1)] * len(there), pa.decimal128(38, 0))],
+            names=[*(column.name for column in columns), "_cdc_seq"],
+        ),
+        tmp_path / "rows.parquet",
+    )
+    lake = tmp_path / "t"
+    spark.read.parquet(str(tmp_path / "rows.parquet")).write.format("delta").save(str(lake))
+    scratch = Scratch(tmp_path / "scratch", tmp_path)
+    count = len(rows)
+    staged = {f"c{at}": array for at, array in enumerate(by_column[0])}
+    staged["_op"] = pa.array([INSERT] * count, pa.int8())
+
+    def found_by(start: Any, key: tuple[str, ...]) -> Counter[tuple[str, ...]]:
+        spec = TargetSpec(columns=columns, key=key)
+        names = tuple(column.name for column in columns)
+        target = RecordedTarget(table="d.t", app_id="x", spec=spec)
+        sides = ComparisonSql(target=target, columns=names, key=key, path=lake, version=0)
+        stored = scratch.rows()
+        stored.add(pa.table(staged))
+        found = compare(start, sides, stored, folder=scratch.new_folder())
+        assert (found.rows_source, found.rows_lake) == (count, len(there))
+        return Counter(
+            (kind, bits(list(values)), " ".join(columns), str(more))
+            for kind, values, columns, more in told(sides, found, limit=10_000)
+        )
+
+    for key in (("n0",), (), ("n1", "n6", "n14")):
+        in_arrow = found_by(no_jvm, key)
+        with monkeypatch.context() as patch:
+            patch.setattr(comparing, "_in_memory", lambda *_, **__: None)
+            assert found_by(lambda: spark, key) == in_arrow
+        if not key:
+            more = Counter(bits(row) for row in rows)
+            more.subtract(bits(row) for row in there)
+            counts = Counter(int(text) for *_, text in in_arrow.elements())
+            assert counts == Counter(filter(None, more.values()))
+    there_by_key: dict[int, list[list[Any]]] = {}
+    for row in there:
+        there_by_key.setdefault(row[0], []).append(row)
+    expected = Counter(
+        "missing" if not same else "duplicate" if len(same) > 1 else "different"
+        for row in rows
+        for same in [there_by_key.get(row[0], [])]
+        if list(map(bits, same)) != [bits(row)]
+    )
+    assert Counter(kind for kind, *_ in found_by(no_jvm, ("n0",)).elements()) == expected

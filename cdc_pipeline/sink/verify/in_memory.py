@@ -1,0 +1,358 @@
+"""Compare small tables in Arrow, without a JVM, by the rules of `sides.py` and `compare.py`.
+
+Rules:
+- None instead of a side means that Spark must compare: `read/rows.py` does not read the table, rows
+  pass expressions of Spark's SQL (filters, computed columns), a changelog spans DDL that changed
+  its layout or defaults, or its images lack columns.
+- Values are numbered by what `exact` calls equal (`rescue.py`): floats by their text, so that -0.0
+  is not 0.0; maps without their order; all else by value; NULL equals NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_of_delta
+from cdc_pipeline.binlog.column_types import DELTA_TYPES_COMPARED_AS_TEXT
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.sink.modes.mode_columns import (
+    ABSENT_COLUMN,
+    BEFORE_ABSENT_COLUMN,
+    BEFORE_COLUMN,
+    DELETED_COLUMN,
+    END_COLUMN,
+    OP_COLUMN,
+    SEQ_COLUMN,
+    START_COLUMN,
+)
+from cdc_pipeline.sink.modes.rescue import RESCUED
+from cdc_pipeline.sink.modes.shape import needs_shaping
+from cdc_pipeline.sink.read.rows import small_rows
+from cdc_pipeline.sink.verify.sides import ComparisonSql
+
+_NAMES: Final = pa.list_(pa.string())
+_RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
+_OWN: Final = (
+    ABSENT_COLUMN,
+    BEFORE_ABSENT_COLUMN,
+    BEFORE_COLUMN,
+    DELETED_COLUMN,
+    END_COLUMN,
+    OP_COLUMN,
+    SEQ_COLUMN,
+)
+
+
+Numbers = NDArray[np.int64]
+KeyUse = Literal["changed", "unread", "wanted"]
+
+
+def source_side(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table | None:
+    """Of staged inserts: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``."""
+    if needs_shaping(sides.target) or not _are_known(sides):
+        return None
+    return _joined(
+        [
+            _side(sides, {at: _column(rows, f"c{at}") for at in sides.positions}, len(rows))
+            for rows in [pa.table({}), *tables]
+        ]
+    )
+
+
+def keys_of(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table:
+    """Of keys ``k0 ...``: their columns as a side has them."""
+    schema = pa.schema([(f"c{at}", arrow_of(sides.type_of(at))) for at in sides.key_positions])
+    named = [table.select(sides.keys).rename_columns(schema.names) for table in tables]
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in named)])
+
+
+def _joined(parts: Sequence[pa.Table | None]) -> pa.Table | None:
+    known = [part for part in parts if part is not None]
+    return pa.concat_tables(known) if len(known) == len(parts) else None
+
+
+def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
+    """Of a version of the table, the rows that represent rows of the source."""
+    spec = sides.target.spec
+    columns = {spec.columns[at].name for at in sides.positions}
+    if not _are_known(sides):
+        return None
+    shard = set() if sides.shard is None else {sides.shard[0]}
+    rows = small_rows(sides.path, version, columns=columns | shard | set(_OWN))
+    if rows is None or not columns - {RESCUED.name} <= set(rows.column_names):
+        return None
+    if sides.shard is not None:
+        rows = _where(rows, pc.equal(rows.column(sides.shard[0]), sides.shard[1]))
+    mode = MODES[spec.mode]
+    if mode.rows_are_changes:
+        return _rows_left(sides, rows)
+    if mode.marks_deleted_rows:
+        rows = _where(rows, pc.invert(rows.column(DELETED_COLUMN)))
+    if mode.keeps_versions:
+        rows = _where(rows, pc.is_null(rows.column(END_COLUMN)))
+    values = {at: _column(rows, spec.columns[at].name) for at in sides.positions}
+    return _side(sides, values, len(rows), seq=rows.column(SEQ_COLUMN))
+
+
+def _are_known(sides: ComparisonSql) -> bool:
+    return all(arrow_of(sides.type_of(at)) is not None for at in sides.positions)
+
+
+def arrow_of(delta_type: str) -> pa.DataType | None:
+    return _RESCUED_TYPE if delta_type == RESCUED.delta_type else arrow_of_delta(delta_type)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return table.column(name) if name in table.column_names else None
+
+
+def _where(rows: pa.Table, condition: Any) -> pa.Table:
+    return rows.filter(condition, null_selection_behavior="drop")
+
+
+def _side(
+    sides: ComparisonSql,
+    values: Mapping[int, Any],
+    count: int,
+    *,
+    seq: Any = None,
+    absent: Any = None,
+    weight: NDArray[np.int64] | None = None,
+) -> pa.Table | None:
+    """None if a value does not fit the type that it is recorded with."""
+    arrays: dict[str, Any] = {}
+    try:
+        for at, given in values.items():
+            kind = arrow_of(sides.type_of(at))
+            arrays[f"c{at}"] = pa.nulls(count, kind) if given is None else given.cast(kind)
+    except pa.ArrowException:
+        return None
+    arrays["_seq"] = pa.nulls(count, SEQ_TYPE) if seq is None else seq
+    arrays["_absent"] = pa.nulls(count, _NAMES) if absent is None else absent
+    arrays["_weight"] = np.ones(count, np.int64) if weight is None else weight
+    return pa.table(arrays)
+
+
+def _rows_left(sides: ComparisonSql, rows: pa.Table) -> pa.Table | None:
+    """The rows that the changes of a changelog leave."""
+    if sides.layouts or sides.column_defaults or rows.column(SEQ_COLUMN).null_count:
+        return None
+    truncated = pc.equal(rows.column(OP_COLUMN), "truncate")
+    since = pc.max(rows.column(SEQ_COLUMN).filter(truncated))
+    rows = _where(rows, pc.invert(truncated))
+    if since.is_valid:
+        rows = _where(rows, pc.greater(rows.column(SEQ_COLUMN), since))
+    op, seq = rows.column(OP_COLUMN), rows.column(SEQ_COLUMN)
+    before = rows.column(BEFORE_COLUMN)
+    fields = {before.type.field(at).name for at in range(before.type.num_fields)}
+    names = {at: sides.target.spec.columns[at].name for at in sides.positions}
+    after_values = {at: _column(rows, name) for at, name in names.items()}
+    before_values = {
+        at: pc.struct_field(before, name) if name in fields else None for at, name in names.items()
+    }
+    after = _side(sides, after_values, len(rows), seq=seq, absent=rows.column(ABSENT_COLUMN))
+    old = _side(sides, before_values, len(rows), seq=seq)
+    if after is None or old is None:
+        return None
+    gone = pc.equal(op, "delete").to_numpy()
+    updated = pc.equal(op, "update").to_numpy()
+    if sides.is_sum:
+        lists = (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)
+        if any(name in rows.column_names and _any_names(rows.column(name)) for name in lists):
+            return None
+        weight = np.where(gone, -1, 1).astype(np.int64)
+        removed = old.filter(pa.array(updated))
+        added = after.set_column(after.num_columns - 1, "_weight", [weight])
+        lost = np.full(len(removed), -1, np.int64)
+        return pa.concat_tables(
+            [added, removed.set_column(removed.num_columns - 1, "_weight", [lost])]
+        )
+    if any(sides.type_of(at) in DELTA_TYPES_COMPARED_AS_TEXT for at in sides.key_positions):
+        return None  # Spark groups these by `=`
+    # An update that moves a key removes the row with the old one, just before.
+    new_keys, old_keys = _identities(sides, [after, old])
+    moved = np.flatnonzero(updated & (new_keys != old_keys))
+    order = np.empty(len(rows), np.int64)
+    order[pc.sort_indices(seq.combine_chunks()).to_numpy()] = np.arange(len(rows))
+    keys = np.concatenate([new_keys, old_keys[moved]])
+    places = np.concatenate([2 * order + 1, 2 * order[moved]])
+    last = np.full(keys.max(initial=-1) + 1, -1, np.int64)
+    in_order = np.argsort(places)
+    last[keys[in_order]] = in_order
+    last = last[(last >= 0) & (last < len(rows))]
+    return after.take(pa.array(last[~gone[last]]))
+
+
+def _any_names(lists: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.greater(pc.list_value_length(lists), 0)).as_py())
+
+
+# -- what differs ----------------------------------------------------------------------------------
+
+
+def mark_keys(
+    sides: ComparisonSql,
+    rows: pa.Table,
+    keys: Mapping[KeyUse, pa.Table],
+    after_seq: int | None,
+    *,
+    sampled: bool,
+) -> tuple[pa.Table, int]:
+    """Rows of both sides with ``_changed``, and how many the lake has of `unread` keys: left out.
+    The rest is as in `compare`.
+    """
+    of_rows, *others = _identities(sides, [rows, *keys.values()])
+    numbers = dict(zip(keys, others, strict=True))
+    none = np.zeros(0, np.int64)
+    in_source = rows.column("_in_source").to_numpy()
+    kept = in_source | ~np.isin(of_rows, numbers.get("unread", none))
+    stale = int((~kept).sum())
+    if "wanted" in numbers:
+        kept &= np.isin(of_rows, numbers["wanted"])
+    if sampled:
+        kept &= np.isin(of_rows, of_rows[kept & in_source])
+    changed = numbers.get("changed", none)
+    if after_seq is not None:
+        later = pc.greater(rows.column("_seq"), pa.scalar(Decimal(after_seq), SEQ_TYPE))
+        changed = np.concatenate([changed, of_rows[kept & pc.fill_null(later, False).to_numpy()]])
+    marked = rows.append_column("_changed", pa.array(np.isin(of_rows, changed)))
+    return marked.filter(pa.array(kept)), stale
+
+
+def differences(sides: ComparisonSql, rows: pa.Table) -> pa.Table:
+    """The keys that differ, and those that changed, as `ComparisonResult.folder` has them. Of each
+    key that there is, `rows` has every row of both sides.
+    """
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[("_seq", "ascending", "at_start")]))
+    in_source = rows.column("_in_source").to_numpy()
+    weights = rows.column("_weight").to_numpy()
+    (keys,) = _identities(sides, [rows])
+    (values,) = _identities(sides, [rows], sides.positions)
+    size = int(keys.max(initial=-1)) + 1
+
+    def of_side(mask: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
+        """By key: how many rows, and the last of them (-1: there is none)."""
+        last, at = np.full(size, -1, np.int64), np.flatnonzero(mask)
+        last[keys[at]] = at
+        return np.bincount(keys[at], weights[at], size).astype(np.int64), last
+
+    def any_of(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        by_key = np.zeros(size, np.bool_)
+        by_key[keys[mask]] = True
+        return by_key
+
+    source_count, source_row = of_side(in_source)
+    lake_count, lake_row = of_side(~in_source)
+    of_source, of_lake, more = source_row >= 0, lake_row >= 0, source_count - lake_count
+    changed = any_of(rows.column("_changed").to_numpy())
+    # Not the same rows, each as many times, on both sides.
+    signed = np.bincount(values, np.where(in_source, weights, -weights))
+    unlike = any_of(signed[values] != 0) & ~changed
+    both = np.flatnonzero(unlike & of_source & of_lake)
+    names = _differing(sides, rows.take(source_row[both]), rows.take(lake_row[both]))
+    differs = np.zeros(size, np.bool_)
+    differs[both] = [bool(columns) for columns in names]
+    if sides.key:
+        tests = {
+            "missing": of_source & ~of_lake,
+            "extra": of_lake & ~of_source,
+            "ambiguous": unlike & (source_count > 1),
+            "duplicate": unlike & (lake_count > 1),
+            "different": differs,
+        }
+    else:
+        tests = {"missing": more > 0, "extra": more < 0}
+    kinds = np.select([changed, *tests.values()], ["left_out", *tests], default="")
+    at = np.flatnonzero(kinds != "")
+    names_of = dict(zip(both.tolist(), names, strict=True))
+    shown = rows.select([f"c{position}" for position in sides.positions]).take(
+        pa.array(np.where(of_source, source_row, lake_row)[at])
+    )
+    found = {
+        "_kind": pa.array(kinds[at].tolist(), pa.string()),
+        "_columns": pa.array([names_of.get(key, []) for key in at.tolist()], _NAMES),
+        "_more": np.where(changed, 0, more)[at],
+        "_lake_seq": rows.column("_seq").take(pa.array(lake_row[at], mask=~of_lake[at])),
+    }
+    return pa.table(found | dict(zip(shown.column_names, shown.columns, strict=True)))
+
+
+def _differing(sides: ComparisonSql, source: pa.Table, lake: pa.Table) -> list[list[str]]:
+    """The names of the columns that differ, of n pairs of rows."""
+    names: list[list[str]] = [[] for _ in range(len(source))]
+    for at in sides.value_positions:
+        here, there = _identities(sides, [source, lake], [at])
+        name = sides.target.spec.columns[at].name
+        for row in np.flatnonzero(here != there).tolist():
+            if name not in (lake.column("_absent")[row].as_py() or ()):
+                names[row].append(name)
+    return names
+
+
+def _identities(
+    sides: ComparisonSql, tables: Sequence[pa.Table], positions: Sequence[int] | None = None
+) -> list[Numbers]:
+    """Numbers of each table's rows, equal where the values at `positions` (the key) are equal."""
+    positions = sides.key_positions if positions is None else positions
+    rows = pa.concat_tables([table.select([f"c{at}" for at in positions]) for table in tables])
+    numbers = _combined(rows, [sides.type_of(at) for at in positions])
+    return np.split(numbers, np.cumsum([len(table) for table in tables])[:-1])
+
+
+def _combined(rows: pa.Table, delta_types: Sequence[str]) -> Numbers:
+    combined = np.zeros(len(rows), np.int64)
+    for column, delta_type in zip(rows.columns, delta_types, strict=True):
+        numbers = combined * (len(rows) + 1) + _numbers(column, delta_type)
+        combined = np.unique(numbers, return_inverse=True)[1]
+    return combined
+
+
+def _numbers(column: pa.ChunkedArray, delta_type: str) -> Numbers:
+    if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
+        column = column.cast(_NAMES if pa.types.is_list(column.type) else pa.string())
+    if pa.types.is_nested(column.type):
+        values = column.to_pylist()
+        if pa.types.is_map(column.type):
+            values = [None if entries is None else sorted(entries) for entries in values]
+        texts = [None if value is None else repr(value) for value in values]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
+    numbers: Numbers = encoded.indices.to_numpy().astype(np.int64)
+    return numbers
+
+
+def history_intervals(rows: pa.Table, key: Sequence[str]) -> dict[str, int]:
+    """As `compare.history_intervals`."""
+    both = [rows.column(name) for name in (START_COLUMN, END_COLUMN)]
+    places = pa.concat_arrays([column.combine_chunks() for column in both]).drop_null().unique()
+    places = places.take(pc.sort_indices(places))
+    start, end = (
+        pc.fill_null(pc.index_in(column, value_set=places), -1).to_numpy() for column in both
+    )
+    keys = _combined(rows.select(list(key)), [""] * len(key))
+    # Of two that begin at the same place the current one comes last.
+    order = np.lexsort((np.where(end < 0, len(places), end), start, keys))
+    keys, start, end = keys[order], start[order], end[order]
+    following = np.full(len(rows), -1, np.int64)  # where the next version of the key begins
+    following[:-1] = np.where(keys[1:] == keys[:-1], start[1:], -1)
+    ended, followed = end >= 0, following >= 0
+    overlaps = (
+        (ended & ((followed & (end > following)) | (end < start)))
+        | (start < 0)
+        | (followed & (following == start))
+    )
+    return {
+        "versions": len(rows),
+        "keys": len(np.unique(keys)),
+        "overlaps": int(overlaps.sum()),
+        "not_ended": int((~ended & followed).sum()),
+        "gaps": int((ended & followed & (end < following)).sum()),
+    }
