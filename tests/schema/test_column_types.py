@@ -25,7 +25,7 @@ from cdc_pipeline.binlog.rows.text_jsonl import json_texts
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WIRE_TYPES, WireType
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.operations.verify.keys import leads_back
+from cdc_pipeline.operations.verify.read import leads_back
 from cdc_pipeline.schema.ddl import columns as ddl
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import SYNTAXES

@@ -3,8 +3,6 @@ however many there are (K17)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig

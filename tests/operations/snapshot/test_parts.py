@@ -23,7 +23,7 @@ from cdc_pipeline.lake.records import Cut, CutTable, Interval
 from cdc_pipeline.operations.snapshot.side import side_config
 from cdc_pipeline.operations.snapshot.swap import given_up
 from cdc_pipeline.operations.status import _need
-from cdc_pipeline.operations.verify.keys import conditions
+from cdc_pipeline.operations.verify.read import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.needs_snapshot import choose, needing, suspended_still

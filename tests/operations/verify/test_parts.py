@@ -22,8 +22,13 @@ from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedCont
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
-from cdc_pipeline.operations.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
-from cdc_pipeline.operations.verify.read import VerifyContext, VerifyOptions
+from cdc_pipeline.operations.verify.read import (
+    KEYS_PER_STATEMENT,
+    VerifyContext,
+    VerifyOptions,
+    conditions,
+    leads_back,
+)
 from cdc_pipeline.operations.verify.repair import _staged, repairable
 from cdc_pipeline.operations.verify.report import (
     Difference,
