@@ -4,7 +4,7 @@ differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -24,8 +24,6 @@ from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from cdc_pipeline.operations.verify.read import VerifyOptions
     from cdc_pipeline.operations.verify.report import Difference, Step, TableVerified, VerifyReport
 
@@ -123,6 +121,8 @@ def exit_code(report: VerifyReport) -> int:
 
 
 def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
+    from rich.text import Text
+
     from cdc_pipeline.operations.verify.verify import verify
 
     config = settings.config_of(source)
@@ -134,20 +134,14 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
             if console.is_terminal and not console.quiet and not settings.as_json
             else None
         )
-        if status is None:
-            return verify(config, runs=runs, options=options)
-        with status:
-            return verify(config, runs=runs, options=options, on_step=_shows(status))
 
+        def show(step: Step) -> None:
+            if status is not None:
+                rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
+                status.update(Text(f"{step.target}: {step.what}{rows}"))
 
-def _shows(status: Status) -> Callable[[Step], None]:
-    from rich.text import Text
-
-    def show(step: Step) -> None:
-        rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
-        status.update(Text(f"{step.target}: {step.what}{rows}"))
-
-    return show
+        with status or nullcontext():
+            return verify(config, runs=runs, options=options, on_step=show)
 
 
 def _show(report: VerifyReport) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
@@ -53,23 +54,18 @@ class SourceState:
 
 
 class ChangeLog(RelayObserver):
-    """Observer of batches; `on_batch` receives each record while its staged files exist.
+    """Observer of batches; `take` receives each record while its staged files exist.
 
     By batch number, `touched` targets, and those whose changes are `not_whole`: not all staged
     rows.
     """
 
-    def __init__(
-        self,
-        on_batch: Callable[[BatchRecord], None],
-        read: Callable[[int], BatchRecord],
-        observer: RunObserver,
-    ) -> None:
+    def __init__(self, read: Callable[[int], BatchRecord], observer: RunObserver) -> None:
         super().__init__(observer)
+        self.take: Callable[[BatchRecord], None] | None = None
         self.seen: set[int] = set()
         self.not_whole: dict[int, set[str]] = {}
         self.touched: dict[int, set[str]] = {}
-        self._on_batch = on_batch
         self._read = read
 
     def published(self, cut: Cut) -> None:
@@ -86,7 +82,8 @@ class ChangeLog(RelayObserver):
         if odd:
             self.not_whole[cut.batch_number] = odd
         self.touched[cut.batch_number] = {target.table for target in record.targets}
-        self._on_batch(record)
+        if self.take is not None:
+            self.take(record)
         self.seen.add(cut.batch_number)
 
     def is_whole(self, table: str, *, after: int, upto: int) -> bool:
@@ -119,20 +116,17 @@ class Captures:
         self._lock_wait_s = lock_wait_s
         self._on_waiting = on_waiting
         self._sink = build_sink(config)
-        self._taking: Callable[[BatchRecord], None] | None = None
         self._captured_s: float | None = None
-        self.changes = ChangeLog(
-            self._take, lambda number: read_record(self._sink.paths, number), observer
-        )
+        self.changes = ChangeLog(partial(read_record, self._sink.paths), observer)
 
     @contextmanager
     def keeping(self, take: Callable[[BatchRecord], None]) -> Iterator[None]:
         """Pass the records of batches to `take`, while their staged files exist."""
-        self._taking = take
+        self.changes.take = take
         try:
             yield
         finally:
-            self._taking = None
+            self.changes.take = None
 
     def run(self, upto: Position | None = None) -> SourceState:
         """To the end of the log or a place, as `capture`; suspended tables are no error.
@@ -176,10 +170,6 @@ class Captures:
                 next_step=f"run `cdc-pipeline run {self._config.name}` first",
             )
         return SourceState(cut, cursor)
-
-    def _take(self, record: BatchRecord) -> None:
-        if self._taking is not None:
-            self._taking(record)
 
     def _wait_for_lock(self, work: Callable[[], T]) -> T:
         return wait_for_lock(

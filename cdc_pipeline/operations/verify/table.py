@@ -14,18 +14,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
+from cdc_pipeline.operations.verify.external_writes import display
 from cdc_pipeline.operations.verify.read import (
     Reading,
     ReadRequest,
     TableReading,
     VerifyContext,
 )
-from cdc_pipeline.operations.verify.report import Step
+from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repairable
+from cdc_pipeline.operations.verify.report import Difference, Step
 from cdc_pipeline.operations.verify.view import ViewLostError
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.verify.compare import (
@@ -41,6 +45,7 @@ from cdc_pipeline.sink.verify.sides import ComparisonSql
 ROUNDS_MAX: Final = 6
 _KEYS_MAX: Final = 20_000  # with more keys than these, the whole table is read again
 _DISTURBED_MAX: Final = 5
+_REPAIRS_MAX: Final = 5
 _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
 
@@ -100,12 +105,21 @@ class TableComparison:
     """Of one source table and its target; the scratch folder keeps the findings."""
 
     def __init__(self, context: VerifyContext, name: str, source_table: str) -> None:
+        self.repaired: Final = Repaired()
         self._context = context
+        self._name = name
+        self._source_table = source_table
         self._reading = TableReading(context, name, source_table)
         self._failure: CdcError | None = None
 
     def begin(self, before: SourceState) -> int:
         """Read the rows of the first round behind a capture; return their size in bytes."""
+        spec = before.cut.tables[self._name].spec
+        key = spec.sources_of(self._name)[self._source_table].key
+        self._mode, self._by_key = (
+            spec.mode,
+            bool(spec.key or (not MODES[spec.mode].has_key and key)),
+        )
         try:
             self._reading.begin(ReadRequest(), before)
             self._failure = None
@@ -119,21 +133,56 @@ class TableComparison:
         if self._failure is None:
             self._reading.keep(record)
 
-    def settle(self, *, by_key: bool, after: SourceState | None = None) -> RoundsResult:
-        """Compare all rows; without `by_key` at an exact place. `after`: the cut behind the rows
+    def verify(self, after: SourceState) -> RoundsResult:
+        """Compare all rows, and repair what differs if requested. `after`: the cut behind the rows
         that `begin` has read.
 
         Raises ViewLostError if every attempt met a DDL.
         """
+        first = settled = self._settle(after)
+        is_repairable = self._by_key or not settled.unreadable
+        if not (self._context.options.repair and settled.different and is_repairable):
+            return settled
+        for piece in settled.different:
+            self.repaired.keys += displayed(self._context, piece, len(self.repaired.keys))
+        for _ in range(_REPAIRS_MAX):
+            if repairable(self._mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
+                break
+            for piece in settled.different if self._by_key else settled.different[-1:]:
+                self._repair(piece)
+            settled = self._settle()
+            if not settled.different:
+                break
+        settled.rounds += first.rounds
+        return settled
+
+    def _repair(self, piece: KeySlice) -> None:
+        """What is proved of these keys, if the source has not moved on; else read them again."""
+        reading, found = piece.reading, piece.found
+        for _ in range(_REPAIRS_MAX):
+            if not any(found.counts.get(kind) for kind in reading.proved):
+                break
+            self._context.on_step(Step(self._name, "repairing", found.differences))
+            apply = partial(apply_repair, self._context, reading, found)
+            done = self._context.captures.change(apply)
+            if done is not None:
+                self.repaired.batches.append(done[0])
+                self.repaired.counts.update(done[1])
+                break
+            request = self._request_for(piece) if self._by_key else ReadRequest(exact="always")
+            reading, found = self._round(request, piece if self._by_key else None)
+
+    def _settle(self, after: SourceState | None = None) -> RoundsResult:
+        """Compare all rows; without a key at an exact place."""
         settled = RoundsResult()
-        reading = None if after is None else self._begun(after, by_key=by_key)
-        request = ReadRequest(exact="no" if by_key else "always")
+        reading = None if after is None else self._begun(after)
+        request = ReadRequest(exact="no" if self._by_key else "always")
         pending: KeySlice | None = None
         while settled.rounds < ROUNDS_MAX:
             settled.rounds += 1
             if pending is not None:
-                request = self.request_for(pending)
-            reading, found = self.round(request, pending, reading)
+                request = self._request_for(pending)
+            reading, found = self._round(request, pending, reading)
             if settled.last is None:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
@@ -155,17 +204,17 @@ class TableComparison:
         settled.unsettled = pending
         return settled
 
-    def _begun(self, after: SourceState, *, by_key: bool) -> Reading | None:
+    def _begun(self, after: SourceState) -> Reading | None:
         """None if the first round has to read again."""
         try:
             if self._failure is not None:
                 raise self._failure
             exact = self._reading.is_exact(after)
-            return self._reading.finish(after, exact=exact) if exact or by_key else None
+            return self._reading.finish(after, exact=exact) if exact or self._by_key else None
         except ViewLostError:
             return None
 
-    def round(
+    def _round(
         self, request: ReadRequest, wanted: KeySlice | None, reading: Reading | None = None
     ) -> tuple[Reading, ComparisonResult]:
         """Read once and compare; raises ViewLostError if every attempt met a DDL."""
@@ -177,8 +226,7 @@ class TableComparison:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
         assert reading is not None
-        step = Step(reading.target.name, "comparing", reading.rows.rows)
-        self._context.on_step(step)
+        self._context.on_step(Step(self._name, "comparing", reading.rows.rows))
         scratch, keys = self._context.scratch, reading.keys
         if wanted is not None:
             keys = {**keys, "wanted": keys_found(scratch, wanted.sides, wanted.found, wanted.kinds)}
@@ -194,7 +242,7 @@ class TableComparison:
         )
         return reading, comparison
 
-    def request_for(self, piece: KeySlice) -> ReadRequest:
+    def _request_for(self, piece: KeySlice) -> ReadRequest:
         """By the keys' values, if that is worth it."""
         sides = piece.sides
         if not sides.key or piece.keys > _KEYS_MAX:
@@ -204,3 +252,10 @@ class TableComparison:
         values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return ReadRequest(exact="if possible", keys=columns)
+
+
+def displayed(context: VerifyContext, piece: KeySlice, already: int) -> tuple[Difference, ...]:
+    room = context.options.keys_shown - already
+    if room <= 0 or piece.found.folder is None:
+        return ()
+    return display(piece.sides, read_differences(piece.sides, piece.found, piece.kinds, limit=room))

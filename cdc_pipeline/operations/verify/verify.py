@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from shlex import quote
 from typing import Final
@@ -32,21 +32,18 @@ from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.runs import DirectRuns, Runs
-from cdc_pipeline.operations.verify.captures import Captures, SourceState
+from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.external_writes import (
     describe,
-    display,
     find_external_writes,
     put_back,
 )
 from cdc_pipeline.operations.verify.read import (
-    Reading,
-    ReadRequest,
     VerifyContext,
     VerifyOptions,
     compared_key,
 )
-from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repairable
+from cdc_pipeline.operations.verify.repair import Repaired, repairable
 from cdc_pipeline.operations.verify.report import (
     Difference,
     ExternalChange,
@@ -56,7 +53,7 @@ from cdc_pipeline.operations.verify.report import (
     TableVerified,
     VerifyReport,
 )
-from cdc_pipeline.operations.verify.table import KeySlice, RoundsResult, TableComparison
+from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison, displayed
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
@@ -65,15 +62,12 @@ from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.read.rows import SMALL_BYTES
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
-    ComparisonResult,
     count_strays,
     history_intervals,
-    read_differences,
 )
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.table_filter import tables_named
 
-_REPAIRS_MAX: Final = 5
 # Figures of the source tables that add up to their target's.
 _SUMMED: Final = (
     *("rows_source", "rows_lake", "rows_equal", "ranges", "rounds"),
@@ -188,7 +182,8 @@ class _Verification:
                 table = self._not_compared(before.cut, name, external_writes, reason)
             else:
                 try:
-                    table = self._table(name, begun[name], before.cut.tables[name], after)
+                    parts = [comparison.verify(after) for comparison in begun[name].values()]
+                    table = self._joined(name, before.cut.tables[name], begun[name], parts)
                 except CdcError as error:
                     if not is_of_one_table(error):
                         raise
@@ -248,74 +243,6 @@ class _Verification:
             if not recorded.gone
         }
 
-    def _table(
-        self,
-        name: str,
-        comparisons: dict[str, TableComparison],
-        table: CutTable,
-        after: SourceState,
-    ) -> TableVerified:
-        parts: list[RoundsResult] = []
-        repaired = Repaired()
-        for source, comparison in comparisons.items():
-            of_source = table.spec.sources_of(name)[source]
-            by_key = bool(table.spec.key or (not MODES[table.spec.mode].has_key and of_source.key))
-            settled = comparison.settle(by_key=by_key, after=after)
-            if self._options.repair and settled.different and (by_key or not settled.unreadable):
-                settled = self._repaired(table, by_key, comparison, settled, repaired)
-            parts.append(settled)
-        return self._joined(name, table, list(comparisons), parts, repaired)
-
-    def _repaired(
-        self,
-        table: CutTable,
-        by_key: bool,
-        comparison: TableComparison,
-        settled: RoundsResult,
-        repaired: Repaired,
-    ) -> RoundsResult:
-        first = settled
-        for piece in settled.different:
-            repaired.keys += self._displayed(piece, len(repaired.keys))
-        for _ in range(_REPAIRS_MAX):
-            if repairable(
-                table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]
-            ):
-                break
-            self._repair(comparison, settled.different, by_key, repaired)
-            settled = comparison.settle(by_key=by_key)
-            if not settled.different:
-                break
-        settled.rounds += first.rounds
-        return settled
-
-    def _repair(
-        self,
-        comparison: TableComparison,
-        pieces: Sequence[KeySlice],
-        by_key: bool,
-        repaired: Repaired,
-    ) -> None:
-        """What is proved of these keys, if the source has not moved on; else read them again."""
-        for piece in pieces[-1:] if not by_key else pieces:
-            reading, found = piece.reading, piece.found
-            for _ in range(_REPAIRS_MAX):
-                if not any(found.counts.get(kind) for kind in reading.proved):
-                    break
-                done = self._applied(reading, found)
-                if done is not None:
-                    repaired.batches.append(done[0])
-                    repaired.counts.update(done[1])
-                    break
-                request = comparison.request_for(piece) if by_key else ReadRequest(exact="always")
-                reading, found = comparison.round(request, piece if by_key else None)
-
-    def _applied(
-        self, reading: Reading, found: ComparisonResult
-    ) -> tuple[int, Counter[str]] | None:
-        self._context.on_step(Step(reading.target.name, "repairing", found.differences))
-        return self._captures.change(partial(apply_repair, self._context, reading, found))
-
     # -- in words ----------------------------------------------------------------------------------
 
     def _why_not(self, name: str, cut: Cut) -> str:
@@ -370,9 +297,8 @@ class _Verification:
         self,
         name: str,
         table: CutTable,
-        sources: Sequence[str],
+        comparisons: Mapping[str, TableComparison],
         parts: Sequence[RoundsResult],
-        repaired: Repaired,
     ) -> TableVerified:
         counts: Counter[str] = Counter()
         differences: list[Difference] = []
@@ -383,9 +309,15 @@ class _Verification:
         for part in parts:
             counts.update(part.counts)
             for piece in part.different:
-                differences += self._displayed(piece, len(differences))
+                differences += displayed(self._context, piece, len(differences))
             if part.unsettled is not None:
-                unsettled += self._displayed(part.unsettled, len(unsettled))
+                unsettled += displayed(self._context, part.unsettled, len(unsettled))
+        sources = tuple(comparisons)
+        repaired = Repaired()
+        for comparison in comparisons.values():
+            repaired.counts += comparison.repaired.counts
+            repaired.batches += comparison.repaired.batches
+            repaired.keys += comparison.repaired.keys
         sides = reading.sides
         strays = 0
         if sides.shard is not None and self._options.share >= 1:
@@ -410,7 +342,7 @@ class _Verification:
         keyless = not compared_key(reading.target, sources[-1])
         return TableVerified(
             target=name,
-            sources=tuple(sources),
+            sources=sources,
             mode=table.spec.mode,
             key=sides.key,
             status=status,
@@ -437,16 +369,11 @@ class _Verification:
             sampled=self._options.share < 1,
             intervals=intervals,
             repaired=dict(repaired.counts),
-            repaired_keys=tuple(repaired.keys) if repaired.batches else (),
+            repaired_keys=tuple(repaired.keys[: self._options.keys_shown])
+            if repaired.batches
+            else (),
             repair_batches=tuple(repaired.batches),
         )
-
-    def _displayed(self, piece: KeySlice, already: int) -> tuple[Difference, ...]:
-        room = self._options.keys_shown - already
-        if room <= 0 or piece.found.folder is None:
-            return ()
-        rows = read_differences(piece.sides, piece.found, piece.kinds, limit=room)
-        return display(piece.sides, rows)
 
     def _reason(
         self,
