@@ -164,7 +164,8 @@ class TableReading:
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if is_fresh else self._captures.recent()
         with self._captures.keeping(self.keep):
-            self.begin(request, before)
+            targets = Targets(self._config, before.cut, before.cursor)
+            self.begin(request, before, targets)
             self._on_step(Step(self._name, "capturing", self.rows.rows))
             after, exact = self._view.end(self._place)
         if request.exact == "always" and not exact:
@@ -176,8 +177,8 @@ class TableReading:
             )
         return self.finish(after, exact=exact)
 
-    def begin(self, request: ReadRequest, before: SourceState) -> None:
-        """Read the rows behind a capture; `keep` takes the batches that follow it.
+    def begin(self, request: ReadRequest, before: SourceState, targets: Targets) -> None:
+        """Read the rows behind a capture, by its targets; `keep` takes the batches that follow it.
 
         Raises:
             ViewLostError: a DDL came in between; read again.
@@ -192,8 +193,8 @@ class TableReading:
         self._view = ProvenView(
             self._config, self._captures, self._source_table, targets=[self._name], before=before
         )
-        self._targets = Targets(self._config, before.cut, before.cursor)
-        self._shaper = SourceRows(self._targets, self._name)
+        self._targets = targets
+        self._shaper = SourceRows(targets, self._name)
         with TableReader(self._view.server) as reader:
             self._read_rows(reader, request)
 

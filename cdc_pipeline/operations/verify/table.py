@@ -41,6 +41,7 @@ from cdc_pipeline.sink.verify.compare import (
     read_differences,
 )
 from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.targets.targets import Targets
 
 ROUNDS_MAX: Final = 6
 _KEYS_MAX: Final = 20_000  # with more keys than these, the whole table is read again
@@ -112,7 +113,7 @@ class TableComparison:
         self._reading = TableReading(context, name, source_table)
         self._failure: CdcError | None = None
 
-    def begin(self, before: SourceState) -> int:
+    def begin(self, before: SourceState, targets: Targets) -> int:
         """Read the rows of the first round behind a capture; return their size in bytes."""
         spec = before.cut.tables[self._name].spec
         key = spec.sources_of(self._name)[self._source_table].key
@@ -121,7 +122,7 @@ class TableComparison:
             bool(spec.key or (not MODES[spec.mode].has_key and key)),
         )
         try:
-            self._reading.begin(ReadRequest(), before)
+            self._reading.begin(ReadRequest(), before, targets)
             self._failure = None
         except CdcError as error:
             if not is_of_one_table(error):

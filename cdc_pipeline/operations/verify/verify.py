@@ -67,6 +67,7 @@ from cdc_pipeline.sink.verify.compare import (
 )
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.table_filter import tables_named
+from cdc_pipeline.targets.targets import Targets
 
 # Figures of the source tables that add up to their target's.
 _SUMMED: Final = (
@@ -154,6 +155,7 @@ class _Verification:
         two captures.
         """
         before = self._captures.recent()
+        targets = Targets(self._config, before.cut, before.cursor)
         reasons: dict[str, str] = {}
         begun: dict[str, dict[str, TableComparison]] = {}
         size_bytes = 0
@@ -170,7 +172,7 @@ class _Verification:
                     continue
                 begun[name] = self._comparisons(name, before.cut)
                 for comparison in begun[name].values():
-                    size_bytes += comparison.begin(before)
+                    size_bytes += comparison.begin(before, targets)
                 # A repair changes the cut for which the rows of other tables are proved.
                 if self._options.repair or size_bytes > SMALL_BYTES:
                     break
