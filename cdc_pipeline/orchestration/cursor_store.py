@@ -22,6 +22,7 @@ import dagster as dg
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
+from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import (
     CursorEntry,
     CursorGuard,
@@ -158,6 +159,17 @@ class DagsterCursorStore:
             if cursor.source == self._source
             else f"cursor of another source, {cursor.source}"
         )
+
+
+def cursors_of(
+    instance: dg.DagsterInstance,
+    source: str,
+    translator: CdcTranslator,
+    *,
+    writer: CursorWriter | None = None,
+) -> DagsterCursorStore:
+    key = translator.cursor_key(source)
+    return DagsterCursorStore(instance, asset_key=key, source=source, writer=writer)
 
 
 def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:

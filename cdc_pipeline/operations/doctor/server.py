@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,7 @@ from cdc_pipeline.source.live.server_checks import (
 )
 from cdc_pipeline.text.server_messages import without_quoted
 from cdc_pipeline.text.table_names import NameRule
-from cdc_pipeline.text.wording import duration, size
+from cdc_pipeline.text.wording import duration
 
 # Versions that the tests run on. Older ones are read by feature, which is not tested for all of
 # them.
@@ -33,8 +33,6 @@ TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
 _NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
 _CLOCK_WARNING_S: Final = 5.0
 _LAG_WARNING_S: Final = 600.0
-_ROW_BYTES: Final = 16 << 20
-_WRITE_TIMEOUT_S: Final = 30
 _VERIFY: Final = "source: {tls: {mode: verify, ca_file: ...}}"
 
 
@@ -247,10 +245,10 @@ def _row_metadata(context: Context) -> Iterator[Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """A server without the variable is accepted."""
+    """A server without the variable is accepted; `good`: values, or the least."""
 
     variable: str
-    good: tuple[str, ...]
+    good: tuple[str, ...] | int
     severity: Severity
     what: str
     value: str
@@ -275,37 +273,53 @@ _ADVICE: Final = (
 )  # fmt: skip
 
 
-def _advised_settings(context: Context) -> Iterator[Verdict]:
-    for advice in _ADVICE:
-        value = context.variables.get(advice.variable)
+_PATIENCE: Final = (
+    _Advice("net_write_timeout", 30, "warning",
+            "the server soon ends a dump that is not read: a merge that takes longer may "
+            "lose the connection", "60"),
+    _Advice("max_allowed_packet", 16 << 20, "note",
+            "a snapshot cannot read rows larger than max_allowed_packet", str(64 << 20)),
+)  # fmt: skip
+
+
+def _advised(context: Context, every: Sequence[_Advice]) -> Iterator[Verdict]:
+    for advice in every:
+        name, value = advice.variable, context.variables.get(advice.variable)
         if value is None:
             continue
-        if value.upper() in advice.good:
-            yield ok(f"{advice.variable} is {value}")
-            continue
-        yield Verdict(
-            severity=advice.severity,
-            what=advice.what,
-            expected=f"{advice.variable} = {advice.good[0]}",
-            got=value,
-            next_step=set_statement(context, advice.variable, advice.value),
-        )
+        if isinstance(advice.good, int):
+            is_good = number_of(value, address=context.server.address, asked=name) >= advice.good
+            expected = f"{name} of {advice.good:,} or more"
+        else:
+            is_good = value.upper() in advice.good
+            expected = f"{name} = {advice.good[0]}"
+        if is_good:
+            yield ok(f"{name} is {value}")
+        else:
+            step = set_statement(context, name, advice.value)
+            parts = {"expected": expected, "got": value, "next_step": step}
+            yield Verdict(severity=advice.severity, what=advice.what, **parts)
+
+
+def _advised_settings(context: Context) -> Iterator[Verdict]:
+    return _advised(context, _ADVICE)
+
+
+def _patience(context: Context) -> Iterator[Verdict]:
+    return _advised(context, _PATIENCE)
 
 
 def _gtids(context: Context) -> Iterator[Verdict]:
     with_standby = context.live_config.standby is not None
     verdict = warning if with_standby else note
     if context.server.flavor == "mariadb":
-        if context.variables.get("gtid_strict_mode", "ON").upper() == "ON":
-            yield ok("gtid_strict_mode is ON")
-        else:
-            yield verdict(
-                "a replica may log transactions with GTIDs out of order: a failover "
-                "by GTID would stop",
-                expected="gtid_strict_mode = ON",
-                got="OFF",
-                next_step=set_statement(context, "gtid_strict_mode", "ON"),
-            )
+        what = (
+            "a replica may log transactions with GTIDs out of order: a failover by GTID would stop"
+        )
+        severity: Severity = "warning" if with_standby else "note"
+        yield from _advised(
+            context, [_Advice("gtid_strict_mode", ("ON", "1"), severity, what, "ON")]
+        )
         return
     mode = context.variables.get("gtid_mode", "OFF").upper()
     if mode == "ON":
@@ -323,33 +337,6 @@ def _gtids(context: Context) -> Iterator[Verdict]:
             # Transactions without a GTID that are not captured yet cannot be read under ON.
             + f"cdc-pipeline run {context.config.name}; SET PERSIST gtid_mode = '{left[-1]}';",
         )
-
-
-def _patience(context: Context) -> Iterator[Verdict]:
-    variables = context.variables
-    timeout_s, packet_bytes = (
-        number_of(variables.get(name, 0), address=context.server.address, asked=name)
-        for name in ("net_write_timeout", "max_allowed_packet")
-    )
-    if timeout_s < _WRITE_TIMEOUT_S:
-        yield warning(
-            "the server soon ends a dump that is not read: a merge that takes longer may "
-            "lose the connection",
-            expected=f"net_write_timeout of {_WRITE_TIMEOUT_S} s or more",
-            got=f"{timeout_s} s",
-            next_step=set_statement(context, "net_write_timeout", "60"),
-        )
-    else:
-        yield ok(f"net_write_timeout is {timeout_s} s")
-    if packet_bytes < _ROW_BYTES:
-        yield note(
-            "a snapshot cannot read rows larger than max_allowed_packet",
-            expected=f"{size(_ROW_BYTES)} or more",
-            got=size(packet_bytes),
-            next_step=set_statement(context, "max_allowed_packet", str(64 << 20)),
-        )
-    else:
-        yield ok(f"max_allowed_packet is {size(packet_bytes)}")
 
 
 def _zone_and_modes(context: Context) -> Iterator[Verdict]:

@@ -23,7 +23,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
@@ -177,7 +177,9 @@ def _table_results(
         )
         report = verify(
             pipeline,
-            cursors=_cursors(context, pipeline, translator, recorder),
+            cursors=cursors_of(
+                context.instance, pipeline.name, translator, writer=recorder.write_cursor
+            ),
             options=VerifyOptions(tables=tuple(compared), who="Dagster's asset check"),
             observer=recorder,
             on_step=lambda step: context.log.info(
@@ -219,7 +221,7 @@ def _cursor_checks(
         sink = build_sink(config)
 
         def cursor() -> CursorState | None:
-            stored = _cursors(context, pipeline, translator, None).read()
+            stored = cursors_of(context.instance, pipeline.name, translator).read()
             return reconcile(stored, sink.last_cut()).cursor
 
         checks: dict[str, Callable[[], Any]] = {
@@ -234,20 +236,6 @@ def _cursor_checks(
                 yield _result(name, key, passed=result.passed, text=result.text, values=values)
 
     return _checks(cursor_step, specs)
-
-
-def _cursors(
-    context: dg.AssetCheckExecutionContext,
-    pipeline: PipelineConfig,
-    translator: CdcTranslator,
-    recorder: MaterializationRecorder | None,
-) -> DagsterCursorStore:
-    return DagsterCursorStore(
-        context.instance,
-        asset_key=translator.cursor_key(pipeline.name),
-        source=pipeline.name,
-        writer=None if recorder is None else recorder.write_cursor,
-    )
 
 
 def _result(

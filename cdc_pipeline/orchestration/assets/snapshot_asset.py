@@ -27,7 +27,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
@@ -168,11 +168,8 @@ def _run(
     with failing_step(pipeline.sink.lake_path):
         report = take_snapshot(
             pipeline,
-            cursors=DagsterCursorStore(
-                context.instance,
-                asset_key=translator.cursor_key(pipeline.name),
-                source=pipeline.name,
-                writer=recorder.write_cursor,
+            cursors=cursors_of(
+                context.instance, pipeline.name, translator, writer=recorder.write_cursor
             ),
             tables=tables,
             restart=restart,

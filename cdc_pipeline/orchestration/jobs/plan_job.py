@@ -14,7 +14,7 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.operations.plan_text import plan_rows, target_rows
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
@@ -34,9 +34,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
         from cdc_pipeline.run.plan.planning import plan
 
         config = resolved(pipeline)
-        cursors = DagsterCursorStore(
-            context.instance, asset_key=translator.cursor_key(pipeline.name), source=pipeline.name
-        )
+        cursors = cursors_of(context.instance, pipeline.name, translator)
         with failing_step(config.sink.lake_path):
             made = plan(config, cursors=cursors)
         context.add_output_metadata(
