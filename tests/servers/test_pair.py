@@ -7,6 +7,8 @@ import pytest
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.servers import ReplicaPair
 
+pytestmark = pytest.mark.whole  # the failover tests would show a defect too
+
 
 def test_a_broken_replica_is_told_at_once() -> None:
     with ReplicaPair("mariadb") as pair:

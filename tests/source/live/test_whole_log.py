@@ -20,7 +20,10 @@ from tests.support.waits import wait_until
 UPDATES = {"mysql": "log_replica_updates", "mariadb": "log_slave_updates"}
 BOTH = pytest.mark.parametrize(
     "flavor",
-    [pytest.param(flavor, marks=getattr(pytest.mark, flavor)) for flavor in ("mysql", "mariadb")],
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
 )
 
 
