@@ -77,7 +77,8 @@ def test_more_tables_than_the_setting_leave_the_cursor_alone(
 
 
 def test_the_age_of_a_table_is_that_of_the_plan_if_the_log_was_read_to_its_end() -> None:
-    found = RunObservation(cursor(), 3.25, 7200.0).metadata()
+    found = RunObservation(cursor(), 3.25, 7200.0, "the driver").metadata()
+    assert found["decoded_by"].value == "the driver"
     assert found["lag_seconds"].value == 3.25
     assert found["retention_headroom_seconds"].value == 7200.0
     unknown = RunObservation(cursor(), None, None).metadata()
