@@ -18,6 +18,7 @@ def connect_server(folder: Path) -> tuple[Daemon, str]:
     port, home = free_port(), Path(pyspark.__file__).parent
     own: dict[str, str] = SPARK["settings"]
     settings = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
         "spark.driver.extraClassPath": ":".join(map(str, jar_paths())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
