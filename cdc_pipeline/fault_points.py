@@ -42,7 +42,7 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "begins.",
         "snapshot_created": "The side lake's empty tables.",
         "snapshot_view_part": "A part of a table read in one view; not counted as read yet.",
-        "snapshot_chunks": "A batch of rows in the side lake, and the progress up to it.",
+        "snapshot_chunks": "A batch of rows (in the side lake, or read again), and the progress.",
         "snapshot_passed_ddl": "Main and side lake, both captured past a DDL of one of its tables.",
         "snapshot_read": "All rows of the snapshot, in the side lake.",
         "snapshot_caught_up": "The side lake, captured to the main lake's cursor.",
