@@ -20,7 +20,7 @@ from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.section import Section, Takes
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
-from cdc_pipeline.config.target_config import RowPolicies
+from cdc_pipeline.config.target_config import RowPolicies, TableProperties
 from cdc_pipeline.config.units import Bytes, Days, Duration, Hours, Seconds
 
 # Features of the Delta protocol that a reader must support to read a table at all.
@@ -96,6 +96,7 @@ class SinkConfig(RowPolicies):
     batch_timeout_s: Seconds = Field(default=24 * 3600, gt=0)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
     cut_retention: Duration = timedelta(days=7)
+    properties: TableProperties = Field(default_factory=dict)
     catalog: CatalogConfig | None = None
     spark: SparkConfig = SparkConfig()
 

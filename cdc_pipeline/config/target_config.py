@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -21,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -86,6 +88,48 @@ def _checked_type(text: str) -> str:
     return name
 
 
+# Of Delta's properties, by the beginnings of their names: why a user sets none of them.
+_OWN_PROPERTIES: Final = {
+    "cdc.": "it shows which tables are the pipeline's",
+    "delta.appendOnly": "rows are changed",
+    "delta.logRetentionDuration": "sink.cut_retention sets it",
+    "delta.deletedFileRetentionDuration": "sink.cut_retention sets it",
+    "delta.enableExpiredLogCleanup": "old log files go once the checkpoint over them is durable",
+    "delta.constraints.": "the source decides which rows there are",
+    "delta.coordinatedCommits": "commits are found in the table's own log",
+    "delta.min": "sink.reader_features decides which features tables have",
+    "delta.feature.": "sink.reader_features decides which features tables have",
+    "delta.columnMapping.": "sink.reader_features decides whether tables have it",
+    "delta.enableDeletionVectors": "sink.reader_features decides whether tables have them",
+    "delta.enableTypeWidening": "sink.reader_features decides whether tables have it",
+    "delta.checkpointPolicy": "sink.reader_features decides which features tables have",
+    "delta.checkpoint.": "the statistics in checkpoints are read",
+}
+
+
+_OF_SPARK: Final = {"comment", "external", "location", "owner", "provider", "collation"}
+
+
+def _property_texts(value: object) -> object:
+    """YAML's booleans and numbers as Delta writes them. Raises ValueError: a reserved name."""
+    if not isinstance(value, dict):
+        return value
+    for name in map(str, value):
+        if name.lower() in _OF_SPARK:
+            raise ValueError(f"{name!r} cannot be set: Spark keeps it itself")
+        for own, why in _OWN_PROPERTIES.items():
+            if name.lower().startswith(own.lower()):
+                raise ValueError(f"{name!r} cannot be set: {why}")
+    return {
+        name: json.dumps(text) if isinstance(text, bool | int | float) else text
+        for name, text in value.items()
+    }
+
+
+TableProperties = Annotated[
+    dict[str, str],
+    BeforeValidator(_property_texts, json_schema_input_type=dict[str, str | bool | int | float]),
+]
 Patterns = Annotated[tuple[str, ...], AfterValidator(_checked_patterns)]
 _NewColumn = Annotated[str, AfterValidator(_checked_column)]
 _SparkType = Annotated[str, AfterValidator(_checked_type)]
@@ -217,6 +261,7 @@ class TargetRule(RowPolicies):
     types: dict[str, _SparkType] = Field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
+    properties: TableProperties = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits_mode(self) -> TargetRule:

@@ -210,6 +210,7 @@ class TargetSpec(FrozenModel):
         key: () if rows are found by all of their values, or not at all.
         key_reason: why it has this mode and key.
         track: of a history, the columns whose changes begin a version; () for all.
+        properties: of the Delta table, besides those that the sink sets itself.
         sources: its source tables by name, each with columns and key as they are at the source.
         shape: how its columns come from theirs; None if they are the same.
     """
@@ -219,6 +220,7 @@ class TargetSpec(FrozenModel):
     key: tuple[str, ...] = ()
     key_reason: str = ""
     track: tuple[str, ...] = ()
+    properties: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
     shape: RecordedShape | None = None
 

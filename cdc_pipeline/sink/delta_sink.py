@@ -28,7 +28,6 @@ from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.active_files import data_files
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
-from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.row_count import log_files
@@ -37,7 +36,6 @@ from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import (
     over_maintenance,
     remove_old_log_files,
-    retention_properties,
 )
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
@@ -112,14 +110,12 @@ class _DeltaTables:
         if not open_targets:
             return Applied(logs, failures)
         merged = False
-        properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
             ThreadPoolExecutor(
                 min(self._config.merge_threads, len(open_targets)), "merge"
             ) as threads,
         ):
-            fixed = self._config.spark.settings
             running = {
                 threads.submit(
                     again_on_conflict,
@@ -128,9 +124,7 @@ class _DeltaTables:
                     record,
                     t,
                     paths=self._paths,
-                    properties=properties,
-                    fixed=fixed,
-                    engine=self._config.engine,
+                    config=self._config,
                     check_lock=check_lock,
                     run=self.run_tasks if self._has_executors else None,
                 ): t

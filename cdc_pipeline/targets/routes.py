@@ -52,11 +52,16 @@ class Routes:
 
     def __init__(self, config: PipelineConfig) -> None:
         self._captured = TableFilter(config).captured
-        self._default = TargetRule(mode=config.sink.mode)
+        properties = config.sink.properties
+        self._default = TargetRule(mode=config.sink.mode, properties=properties)
         self.policy = config.schema_changes
         names = pattern_names(config)
         self._rules = [
-            (_patterns(rule.tables, names), _patterns(rule.except_, names), rule)
+            (
+                _patterns(rule.tables, names),
+                _patterns(rule.except_, names),
+                rule.model_copy(update={"properties": {**properties, **rule.properties}}),
+            )
             for rule in config.targets
         ]
         self.of_table = lru_cache(maxsize=65536)(self._of_table)

@@ -353,6 +353,7 @@ class Targets(FollowedTargets):
                 key=self._key_after(origin, change),
                 sources={name: known.source.model_copy(update={"gone": False})},
                 track=route.rule.track,
+                properties=route.rule.properties,
             )
         )
 
@@ -478,8 +479,9 @@ class Targets(FollowedTargets):
                 # Only a target that finds its rows by the source's own key depends on it.
                 by_its_key = _by_key(target.spec, recorded)
                 confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
-                if target.spec.track != route.rule.track:
-                    target = self._put(target.with_spec(track=route.rule.track))
+                said = {"track": route.rule.track, "properties": route.rule.properties}
+                if any(getattr(target.spec, name) != value for name, value in said.items()):
+                    target = self._put(target.with_spec(**said))
             self._confirmed[target.name, source] = target, schema
             confirmed.append(target)
         return confirmed
@@ -598,6 +600,7 @@ def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
         key=shaped.key if identity.key else (),
         key_reason=identity.why,
         track=route.rule.track,
+        properties=route.rule.properties,
         sources={route.source: source},
         shape=recorded_shape(route.rule),
     )
@@ -610,5 +613,5 @@ def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
 
 
 def _is_plain(rule: TargetRule) -> bool:
-    naming = {"tables", "except_", "name"}
+    naming = {"tables", "except_", "name", "properties"}
     return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

@@ -153,14 +153,16 @@ def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> Ba
 
 
 def record_batch(
-    sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]
+    sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int], **spec: object
 ) -> BatchRecord:
-    """A piece is (schema, changes, first place). Tables not in the last cut are created."""
+    """A piece is (schema, changes, first place). Tables not in the last cut are created; `spec`
+    has fields of every target's.
+    """
     cut = sink.last_cut()
     known = set(cut.tables) if cut is not None else set()
     batch = sink.begin(number)
     for schema, changes, first_place in pieces:
-        target = target_of(schema)
+        target = target_of(schema).with_spec(**spec)
         if schema.full_name not in known:
             batch.create(target)
             known.add(schema.full_name)
@@ -205,8 +207,10 @@ def check_targets(sink: Sink, cut: Cut) -> None:
         sink.check_target(cut, name)
 
 
-def applied(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> Cut:
-    return sink.finish(record_batch(sink, number, *pieces))
+def applied(
+    sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int], **spec: object
+) -> Cut:
+    return sink.finish(record_batch(sink, number, *pieces, **spec))
 
 
 def record_steps(

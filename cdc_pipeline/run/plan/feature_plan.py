@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
@@ -27,7 +27,7 @@ from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.run.report import CapturePlan, PlannedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.delta.engine import EngineSetting, engine_name, spark_reason
+from cdc_pipeline.sink.delta.engine import engine_of
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.source.protocol import Source
@@ -61,13 +61,12 @@ def with_features(
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     features: dict[str, tuple[str, ...]] = {}
     engines: dict[str, str] = {}
-    setting = config.sink.engine
     warnings = []
     for name, table in cut.tables.items() if cut is not None else ():
         try:
             log = read_table_log(paths.table(name))
             features[name] = () if log is None else log.reader_features
-            engines[name] = engine_name(spark_reason(table.spec, log, setting=setting))
+            engines[name] = str(engine_of(table.spec, log, config.sink))
             if log is None:
                 warnings.append(f"{name} will be suspended: its Delta table is gone from the lake")
         except LakeStateError as error:
@@ -99,7 +98,7 @@ def with_features(
         plan = plan.model_copy(update={"targets": planned})
         for target in planned:
             if target.target not in engines and target.key is not None:
-                engines[target.target] = _engine_of_new(routes, target, known, setting=setting)
+                engines[target.target] = _engine_of_new(routes, target, known, config.sink)
     return plan.model_copy(
         update={
             "features": dict(sorted(features.items())),
@@ -110,7 +109,7 @@ def with_features(
 
 
 def _engine_of_new(
-    routes: Routes, target: PlannedTarget, known: Columns, *, setting: EngineSetting
+    routes: Routes, target: PlannedTarget, known: Columns, config: SinkConfig
 ) -> str:
     source = target.sources[0]
     route = next(r for r in routes.of_table(source) if r.target == target.target)
@@ -120,8 +119,9 @@ def _engine_of_new(
         columns=shape_table(route, columns, key).columns if columns else (),
         key=target.key or (),
         shape=recorded_shape(route.rule),
+        properties=route.rule.properties,
     )
-    return engine_name(spark_reason(spec, None, setting=setting))
+    return str(engine_of(spec, None, config))
 
 
 def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

@@ -66,12 +66,12 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
         return True
-    return (
-        target.exact
-        and record.kind in ("batch", "snapshot")
-        and not target.rows_updated
-        and not target.rows_deleted
-    )
+    return target.exact and record.kind in ("batch", "snapshot") and inserts_only(target)
+
+
+def inserts_only(target: RecordedTarget) -> bool:
+    """No key occurs twice then: a primary key is not inserted twice without a delete."""
+    return not target.rows_updated and not target.rows_deleted
 
 
 def append_sql(
@@ -112,11 +112,10 @@ def add_appended(
     """Write the staged rows of a plain table with Arrow and add their files to the commit.
     False, with nothing written, if Spark must do it.
     """
-    types = plain_types(target, there, codec=codec)
+    types = plain_types(target, there)
     if types is None or needs_shaping(target):
         return False
-    # a primary key is not inserted twice without a delete
-    is_reduced = not target.rows_updated and not target.rows_deleted
+    is_reduced = inserts_only(target)
     if not is_reduced and not may_reduce_in_memory(target):
         return False
     files = MirrorFiles(

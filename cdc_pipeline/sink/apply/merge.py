@@ -18,18 +18,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.sink.apply.append import add_appended, append_sql, may_append
+from cdc_pipeline.sink.apply.append import add_appended, append_sql, inserts_only, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
@@ -42,8 +42,7 @@ from cdc_pipeline.sink.delta.commit import (
     run_once,
     transaction_version,
 )
-from cdc_pipeline.sink.delta.data_file import CODEC
-from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, EngineSetting, spark_reason
+from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, codec_of, engine_of
 from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.delta.log import (
     TableLog,
@@ -53,6 +52,7 @@ from cdc_pipeline.sink.delta.log import (
     read_table_log,
 )
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit, write_due_checkpoint
+from cdc_pipeline.sink.durable.retention import new_properties
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -60,8 +60,9 @@ from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_colu
 from cdc_pipeline.sink.modes.sink_mode import StagedFiles
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
 from cdc_pipeline.sink.replace.replace import adopt, is_replaced, replace_by_spark, replacing
-from cdc_pipeline.sink.spark.merge_settings import CODEC_SETTING, MergeSettings
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,16 +137,13 @@ def apply_target(
     target: RecordedTarget,
     *,
     paths: LakePaths,
-    properties: Mapping[str, str] = MappingProxyType({}),
-    fixed: Mapping[str, str] = MappingProxyType({}),
-    engine: EngineSetting = "auto",
+    config: SinkConfig,
     check_lock: Callable[[], None] = lambda: None,
     run: RunTasks | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. A new table gets `properties`; `engine` and the
-    settings in `fixed` are the configuration's own. For `check_lock` see `adopt`. `run` computes
-    tasks on executors.
+    from several threads for different targets. For `check_lock` see `adopt`. `run` computes tasks
+    on executors.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -156,7 +154,7 @@ def apply_target(
     path, target = paths.table(target.table), with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     check_taken_back(paths, record, target)
-    has_rows = bool(files)
+    has_rows, properties, fixed = bool(files), new_properties(config), config.spark.settings
     try:
         done = _without_spark(
             path,
@@ -164,9 +162,7 @@ def apply_target(
             target,
             files,
             paths=paths,
-            properties=properties,
-            fixed=fixed,
-            engine=engine,
+            config=config,
             check_lock=check_lock,
             run=run,
         )
@@ -193,6 +189,10 @@ def apply_target(
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
+        missing = properties_sql(_missing_properties(target, there))
+        if missing:
+            session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({missing})")
+            there = _table(path, target)
         if target.restores >= 0:
             restore(session, path, record, target, there)
             return replace(_table(path, target), engine=engine_used)
@@ -214,7 +214,7 @@ def apply_target(
                 there,
                 files,
                 settings=MergeSettings(session, fixed),
-                engine=engine,
+                config=config,
                 note=note,
             )
     except CdcError:
@@ -231,17 +231,16 @@ def _without_spark(
     files: list[Path],
     *,
     paths: LakePaths,
-    properties: Mapping[str, str],
-    fixed: Mapping[str, str],
-    engine: EngineSetting,
+    config: SinkConfig,
     check_lock: Callable[[], None],
     run: RunTasks | None,
 ) -> TableLog | None:
     """Create a target, if the batch does, and apply its staged rows, or take over its content,
     with commits that are made here. None if what is left to do is Spark's.
     """
-    if engine == SPARK:
+    if config.engine == SPARK:
         return None
+    properties, fixed = new_properties(config), config.spark.settings
     note = commit_note(target.app_id, record.batch_number)
     if target.content is not None:
         content = replacing(path, record, target, paths=paths, properties=properties)
@@ -260,9 +259,14 @@ def _without_spark(
         if not is_created:
             return None
     there = _table(path, target)
+    if _missing_properties(target, there):
+        return None
     if not files:
         return there
-    if spark_reason(target.spec, there, setting=engine) or not can_commit(path, there):
+    engine = engine_of(target.spec, there, config)
+    if engine.rows or not can_commit(path, there):
+        return None
+    if engine.changes and not inserts_only(target):
         return None
     if KeyFacts(target, files).has_null:
         return None
@@ -270,15 +274,22 @@ def _without_spark(
     if there.transaction_version >= version:
         return there
     commit = PlainCommit(path, there, note=note)
-    codec = fixed.get(CODEC_SETTING) or CODEC
+    codec = codec_of(config)
     if may_append(record, target, there):
         is_done = add_appended(commit, path, target, there, lake=paths.lake, codec=codec, run=run)
-    elif suits_upsert(target, there):
+    elif not engine.changes and suits_upsert(target):
         rows = last_rows(read_staged(files), Layout(target))
         is_done = add_upserted(commit, path, rows, target, there, codec=codec)
     else:
         is_done = False
     return commit.commit(app_id=there.app_id, version=version) if is_done else None
+
+
+def _missing_properties(target: RecordedTarget, there: TableLog) -> dict[str, str]:
+    """Delta knows its own names in any case, and keeps them as it writes them."""
+    present = {name.lower(): value for name, value in there.properties.items()}
+    wanted = target.spec.properties.items()
+    return {name: value for name, value in wanted if present.get(name.lower()) != value}
 
 
 def _apply_rows(
@@ -290,7 +301,7 @@ def _apply_rows(
     files: list[Path],
     *,
     settings: MergeSettings,
-    engine: EngineSetting,
+    config: SinkConfig,
     note: str,
 ) -> str:
     """The engine that committed them."""
@@ -302,8 +313,8 @@ def _apply_rows(
             statement = append_sql(session, path, target, files, settings=settings)
             run_once(session, statement, there, record, step=MERGE_STEP)
             return SPARK
-        is_plain = not spark_reason(target.spec, there, setting=engine)
-        if is_plain and can_commit(path, there) and suits_upsert(target, there):
+        is_plain = not engine_of(target.spec, there, config).changes
+        if is_plain and can_commit(path, there) and suits_upsert(target):
             commit = PlainCommit(path, there, note=note)
             rows = last_rows(read_staged(files), Layout(target))
             if add_located(
@@ -315,6 +326,7 @@ def _apply_rows(
                 there,
                 predicate=facts.predicate,
                 settings=settings,
+                codec=codec_of(config),
             ):
                 commit.commit(app_id=there.app_id, version=version)
                 return PLAIN

@@ -3,7 +3,6 @@ if Spark is not needed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.data_file import CODECS, plain_type
+from cdc_pipeline.sink.delta.data_file import plain_type
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
@@ -25,28 +24,16 @@ from cdc_pipeline.sink.modes.reduce import Layout
 ROWS_MAX: Final = 500_000
 _BYTES_MAX: Final = 64 << 20
 
-# Types whose values are equal as bytes exactly if Spark calls them equal.
-_KEY_TYPES: Final = re.compile(
-    r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
-)
-
 
 def may_reduce_in_memory(target: RecordedTarget) -> bool:
-    """Whether `last_rows` yields what Spark would, within the memory that a batch may use."""
-    types = {column.name: column.delta_type for column in target.spec.columns}
     return (
         sum(file.rows for file in target.files) <= ROWS_MAX
         and sum(file.size_bytes for file in target.files) <= _BYTES_MAX
-        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.spec.key)
     )
 
 
-def plain_types(
-    target: RecordedTarget, there: TableLog, *, codec: str
-) -> dict[str, pa.DataType] | None:
+def plain_types(target: RecordedTarget, there: TableLog) -> dict[str, pa.DataType] | None:
     """By column name, our own last; None if the table's files are Spark's to write."""
-    if there.needs_spark or codec not in CODECS:
-        return None
     types: dict[str, pa.DataType] = {}
     for column in (*target.spec.columns, *CDC_COLUMNS):
         kind = plain_type(column.delta_type)

@@ -35,7 +35,7 @@ from cdc_pipeline.sink.apply.mirror_rows import (
     plain_types,
 )
 from cdc_pipeline.sink.delta.active_files import DataFile, data_files
-from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
+from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_mark
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
@@ -49,14 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def suits_upsert(target: RecordedTarget, there: TableLog) -> bool:
-    """Whether this module may apply the target's rows to a table that `can_commit` accepts."""
-    return (
-        not needs_shaping(target)
-        and target.all_present
-        and may_reduce_in_memory(target)
-        and there.properties.get("delta.enableDeletionVectors") == "true"
-    )
+def suits_upsert(target: RecordedTarget) -> bool:
+    """Whether this module may apply the target's rows to a table that `engine_of` leaves to us."""
+    return not needs_shaping(target) and target.all_present and may_reduce_in_memory(target)
 
 
 def add_upserted(
@@ -71,7 +66,7 @@ def add_upserted(
     """Look up keys and write rows (the last of each key) of a plain table with Arrow, and add
     the result to the commit. False, with nothing added, if Spark must do it.
     """
-    types = plain_types(target, there, codec=codec)
+    types = plain_types(target, there)
     if types is None:
         return False
     names = zip(target.spec.key, Layout(target).keys, strict=True)
@@ -99,13 +94,13 @@ def add_located(
     *,
     predicate: str | None,
     settings: MergeSettings,
+    codec: str,
 ) -> bool:
     """As `add_upserted`, for a table that is too large to look here, or that may have rows newer
     than their changes: Spark finds the keys. Every row with one of them satisfies `predicate`
     (SQL).
     """
-    codec = settings.codec or CODEC
-    types = plain_types(target, there, codec=codec)
+    types = plain_types(target, there)
     if types is None:
         return False
     settings.lookup()

@@ -32,6 +32,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
+from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     TableLog,
@@ -53,6 +54,11 @@ def retention_properties(config: SinkConfig) -> dict[str, str]:
     # Delta would remove old log files as soon as a checkpoint covers them, before that is durable
     # (`remove_old_log_files`).
     return {LOG_RETENTION: text, FILE_RETENTION: text, LOG_CLEANUP: "false"}
+
+
+def new_properties(config: SinkConfig) -> dict[str, str]:
+    """Those that the sink sets in a new table of its own accord."""
+    return creation_properties(allowed(config)) | retention_properties(config)
 
 
 def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> dict[str, str]:

@@ -59,8 +59,10 @@ def create_without_spark(
     shape = target.spec.shape
     columns, settings = _columns(target), _properties(target, source, properties)
     if (
-        shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target))
-    ) or not can_create(columns, settings, fixed=fixed):
+        (shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target)))
+        or target.spec.properties
+        or not can_create(columns, settings, fixed=fixed)
+    ):
         return False
     clear_interrupted_create(path, table=target.table)
     create_plain(path, columns, settings, note=note)
@@ -119,6 +121,7 @@ def _properties(
 ) -> dict[str, str]:
     return {
         **properties,
+        **target.spec.properties,
         "delta.appendOnly": "false",
         SOURCE_PROPERTY: source,
         TABLE_PROPERTY: target.table,

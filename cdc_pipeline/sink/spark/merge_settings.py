@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CODEC_SETTING: Final = "spark.sql.parquet.compression.codec"
 _SMALL_BYTES_MAX: Final = 8 << 20
 _PARTITION_BYTES: Final = 32 << 20
 
@@ -37,10 +36,6 @@ class MergeSettings:
         self._session = session
         self._fixed = fixed
         self._cores = os.cpu_count() or 2
-
-    @property
-    def codec(self) -> str | None:
-        return self._fixed.get(CODEC_SETTING)
 
     def lookup(self) -> None:
         """For finding a few rows: their places alone are shuffled."""

@@ -77,6 +77,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "sink.storage": "where the lake is; the campaign of object stores plays it",
     "sink.engine": _OF_DELTA,
     "sink.reader_features": _OF_DELTA,
+    "sink.properties": _OF_DELTA,
     "sink.catalog": _OF_DELTA,
     "sink.spark": _OF_DELTA,
     "snapshot": "loads, which read no log",

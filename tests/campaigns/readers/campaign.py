@@ -1,9 +1,9 @@
 """What other readers of Delta make of the lakes: DuckDB, Polars and delta-rs, in an environment of
 their own, against SELECT.
 
-Lakes of several reader settings are written by captures from a real server. Each has a table in
-four modes and a partitioned one. Three runs: inserts; updates, deletes and rows that change their
-partition; an added column and changed keys.
+Lakes of several reader settings, and of both engines, are written by captures from a real server.
+Each has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and rows
+that change their partition; an added column and changed keys.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from tests.campaigns.frame import Campaign, Case, Play, locked_environment
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 
-SETTINGS: Final[dict[str, Any]] = {
-    "all": "all",
-    "duckdb": ["duckdb"],
-    "polars": ["polars"],
-    "delta-rs": ["delta-rs"],
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "all": {},
+    "spark": {"engine": "spark"},  # with "all": the same batches by both engines
+    "duckdb": {"reader_features": ["duckdb"]},
+    "polars": {"reader_features": ["polars"]},
+    "delta-rs": {"reader_features": ["delta-rs"]},
 }
 ROWS: Final = 3000
 TABLES: Final = (
@@ -84,8 +85,8 @@ def make_lakes(folder: Path) -> None:
             "targets": targets(),
         }
         lakes = []
-        for name, readers in SETTINGS.items():
-            sink = {"lake_path": folder / name, "spark": SPARK, "reader_features": readers}
+        for name, settings in SETTINGS.items():
+            sink = {"lake_path": folder / name, "spark": SPARK, **settings}
             config = PipelineConfig.model_validate(
                 {"name": name.replace("-", "_"), "sink": sink, **shared}
             )

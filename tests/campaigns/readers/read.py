@@ -26,6 +26,7 @@ from duckdb_extensions import import_extension
 MODES = ("item", "item_history", "item_changelog", "item_soft", "part")
 PROMISED = {
     "all": ("duckdb",),
+    "spark": ("duckdb",),
     "duckdb": ("duckdb",),
     "polars": ("polars",),
     "delta-rs": ("delta-rs", "polars"),

@@ -39,6 +39,8 @@ def test_a_plan_names_the_features_of_new_tables_and_those_that_may_not_come_on(
     sink = config.sink.model_copy(update={"reader_features": ("columnMapping",)})
     strict = plan(config.model_copy(update={"sink": sink}), cursors=MemoryCursorStore())
     assert strict.features == {f"{mysql_database}.plain": ()}
+    by_both = "plain; updates and deletes by spark: the table has no deletion vectors"
+    assert strict.engines[f"{mysql_database}.plain"] == by_both
     (warning,) = [warning for warning in strict.warnings if "suspended" in warning]
     assert (
         f"{mysql_database}.dated will be suspended: column `at` is stored as timestamp_ntz"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink.delta import plain_commit
 from cdc_pipeline.sink.delta.deletion_vectors import rows_of_vector, vector_path
 from cdc_pipeline.sink.delta.failures import VersionTakenError
-from cdc_pipeline.sink.delta.log import TableLog, last_checkpoint, read_table_log
+from cdc_pipeline.sink.delta.log import TableLog, last_checkpoint, read_commit, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
-from cdc_pipeline.sink.spark.sql import table_at
+from cdc_pipeline.sink.spark.sql import table_at, text_literal
+from tests.support.delta_protocol import check_log
 from tests.support.delta_reader import newest_rows, read_delta
 from tests.support.kills import killed_at
 from tests.support.sink_values import (
@@ -115,6 +117,7 @@ def test_a_table_is_created_changed_and_cleaned_up_without_spark(no_spark: Delta
     assert not sink.spark_started
     path = sink.paths.table(TABLE)
     assert cut.tables[TABLE].table_version == 14
+    assert check_log(path) == 15
     assert last_checkpoint(path) == 10
     names = {found["id"]: found["name"] for found in newest_rows(path)}
     assert len(names) == 40 + 13 - 6
@@ -137,6 +140,7 @@ def test_both_engines_make_the_same_table_and_the_same_history(
     for version, (ours, theirs) in enumerate(zip(*histories, strict=True)):
         assert ours == theirs, version
     for sink in (plain, by_spark):
+        assert check_log(sink.paths.table(TABLE)) == 15
         assert last_checkpoint(sink.paths.table(TABLE)) == 10
     assert seen(plain) == seen(by_spark)
     assert len(seen(plain)) == 47
@@ -150,8 +154,38 @@ def test_both_engines_make_the_same_table_and_the_same_history(
             if number % 3 == 0:
                 patch.setattr(tables, "_config", by_turns)
             applied(plain, number, (ORDERS, [insert(**row(1000 + number))], 100 * number))
-    assert last_checkpoint(path) == 30
+    assert (last_checkpoint(path), check_log(path)) == (30, 31)
     assert seen(plain) == plainly_read(path)
+
+
+@pytest.mark.spark
+def test_properties_are_set_in_new_and_in_old_tables_and_decide_who_writes(
+    open_sink: Callable[..., DeltaSink],
+) -> None:
+    sink = open_sink()
+    path, few = sink.paths.table(TABLE), {"delta.checkpointInterval": "3", "team": "it's us"}
+    cut = applied(sink, 1, (ORDERS, [insert(**row(n)) for n in (1, 2)], 100), properties=few)
+    assert {**DeltaTable(str(path)).metadata().configuration, **few} == (
+        DeltaTable(str(path)).metadata().configuration
+    )
+    changes = [update(row(1), row(1, "b"))]
+    cut = applied(sink, 2, (ORDERS, changes, 200), properties=few)
+    assert cut.tables[TABLE].engine == "plain"
+    fed = {"delta.enablechangedatafeed": "true"}
+    for number in (3, 4):
+        changes = [update(row(2), row(2, f"c{number}")), delete(**row(8 + number))]
+        cut = applied(sink, number, (ORDERS, changes, 100 * number), properties=fed)
+        assert cut.tables[TABLE].engine == "spark"
+    operations = [commit.operation for commit in map(partial(read_commit, path), range(2, 6))]  # type: ignore[union-attr]
+    assert operations == ["Manual Update", "SET TBLPROPERTIES", "MERGE", "MERGE"]
+    feed = sink.spark.session().sql(
+        f"SELECT _change_type, name FROM table_changes_by_path({text_literal(str(path))}, 4)"
+    )
+    assert sorted(map(tuple, feed.collect())) == [
+        ("update_postimage", "c3"), ("update_postimage", "c4"),
+        ("update_preimage", "a"), ("update_preimage", "c3"),
+    ]  # fmt: skip
+    assert check_log(path) == 6
 
 
 def _changed(path: Path, change: Callable[[str], str]) -> TableLog:
