@@ -353,9 +353,8 @@ def remove_unreferenced(
         for xa in cursor.open_xa
         for file in xa.files
     }
-    if not paths.xa.is_dir():
-        return 0
-    folders = {folder: list(folder.iterdir()) for folder in paths.xa.iterdir()}
+    parked = [paths.xa / name for name in storage_of(paths.xa).names(paths.xa)]
+    folders = {folder: list(folder.iterdir()) for folder in parked}
     check()
     removed = 0
     for folder, files in folders.items():

@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from cdc_pipeline.config.pipeline_config import Start
-from cdc_pipeline.lake.paths import LakePaths, read_document, replace_file
+from cdc_pipeline.lake.paths import LakePaths, parsed, replace_file
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.dump_errors import DumpErrors
 
 _Value = TypeVar("_Value")
@@ -26,18 +27,24 @@ class NoteFile(Generic[_Value]):
 
     def __init__(self, path: Path, kind: TypeAdapter[_Value], *, absent: _Value, loss: str) -> None:
         self._path, self._kind, self._absent, self._loss = path, kind, absent, loss
+        self._last: _Value | None = None
 
     def read(self) -> _Value:
         """Raises LakeStateError: the file is damaged."""
-        if not self._path.exists():
-            return self._absent
-        next_step = f"remove the file: {self._loss}"
-        return read_document(self._path, self._kind.validate_json, next_step=next_step)
+        try:
+            text = storage_of(self._path).read(self._path).decode(errors="replace")
+        except FileNotFoundError:
+            self._last = self._absent
+        else:
+            next_step = f"remove the file: {self._loss}"
+            self._last = parsed(text, self._path, self._kind.validate_json, next_step=next_step)
+        return self._last
 
     def write(self, value: _Value) -> None:
-        """Nothing is written if it is unchanged."""
-        if value != self.read():
+        """Nothing is written if it is what was read last. Only for the holder of the lock."""
+        if value != (self.read() if self._last is None else self._last):
             replace_file(self._path, self._kind.dump_json(value))
+            self._last = value
 
 
 def dump_error_file(paths: LakePaths) -> NoteFile[DumpErrors]:

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
@@ -53,10 +53,12 @@ class Numbers:
 
     Attributes:
         remains: what interrupted writes of cuts left.
+        read: the newest, once it was read.
     """
 
     cuts: list[int]
     remains: list[Path]
+    read: dict[int, Cut] = field(default_factory=dict)
 
     @classmethod
     def listed(cls, paths: LakePaths) -> Numbers:
@@ -77,8 +79,12 @@ def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
     """The cut with the highest number; None in a new lake. `numbers`: what the holder of the lock
     knows; listed by default.
     """
-    cuts = list_numbers(paths.cuts) if numbers is None else numbers.cuts
-    return read_cut(paths, cuts[-1]) if cuts else None
+    numbers = Numbers.listed(paths) if numbers is None else numbers
+    number = numbers.last_cut
+    if number and number not in numbers.read:
+        numbers.read.clear()
+        numbers.read[number] = read_cut(paths, number)
+    return numbers.read.get(number)
 
 
 def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRecord | None:

@@ -7,8 +7,10 @@ Rules:
   cursor. The commit is refused if another one came first (no retries), which makes it a
   compare-and-swap.
 - `entry` numbers the rows; the highest is the latest cursor.
+- The newest commit alone has the newest row, if this module has made it: its note says so, and for
+  which source. So reading costs the same however many cursors there were.
 - The table stays small: each 64th write rewrites it in its own commit, with the newest rows in one
-  file.
+  file, and writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cdc_pipeline.clock import now_us
-from cdc_pipeline.errors import CursorError
+from cdc_pipeline.errors import CursorError, LakeStateError
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -33,8 +38,16 @@ from cdc_pipeline.position.cursor import (
     cursor_document,
     parse_cursor,
 )
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, may_be_table
-from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.failures import VersionTakenError
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    commit_file,
+    last_checkpoint,
+    may_be_table,
+    read_commit_lines,
+)
+from cdc_pipeline.sink.delta.plain_commit import put_commit
+from cdc_pipeline.sink.delta.row_count import log_files, read_actions
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.text.server_messages import said_by
 
@@ -85,61 +98,113 @@ class DeltaCursorStore:
         self.path = path
         self._options = delta_options(path) if is_object(path) else None
         self._source = source
+        self._note = json.dumps({"cursors_of": source, "form": FORM_VERSION})
         self._entries_kept = max(1, entries_kept)
         self._before = before
         self._guard = CursorGuard(source)
 
     def read(self) -> StoredCursor | None:
         """Raises CursorError: the table is damaged, of a newer form, or another source's."""
-        entries = self.history(1)
-        cursor = self._guard.checked(entries[0].cursor if entries else None)
+        newest = self._newest()[1]
+        cursor = self._guard.checked(None if newest is None else self._entry(newest).cursor)
         return self._before() if cursor is None else cursor
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
+        self._guard.check_source(cursor)
+        before, newest = self._newest()
+        latest = None if newest is None else self._entry(newest).cursor
+        self._guard.check_write(cursor, latest, replace=replace)
+        row = _row(1 if newest is None else newest["entry"] + 1, cursor, metadata)
+        is_rewrite = row["entry"] % REWRITE_EVERY == 0
+        if before < 0 or is_rewrite:
+            self._write_whole(row, before)
+        else:
+            self._append(row, before + 1)
+        self._wait_for_disk(after=before)
+        self._guard.saw(cursor)
+        if is_rewrite:
+            self._clean_up()
+
+    def _newest(self) -> tuple[int, dict[str, Any] | None]:
+        """The table's version, and its row with the highest number. -1 and None without any."""
+        log = self.path / LOG_FOLDER
+        version = log_files(log, start=max(0, last_checkpoint(self.path)))[0]
+        try:
+            lines = read_commit_lines(self.path, version) if version >= 0 else None
+            actions = list(read_actions(lines or [], commit_file(self.path, version)))
+            note = [action["commitInfo"].get("userMetadata") for action in actions[:1]]
+            files = [action["add"]["path"] for action in actions if "add" in action]
+            if version and note == [self._note] and len(files) == 1:
+                rows = read_parquet(self.path / files[0]).to_pylist()
+                return version, max(rows, key=lambda row: int(row["entry"]))
+        except (LakeStateError, KeyError, ValueError, OSError, pa.ArrowException) as error:
+            raise self._damaged(said_by(error)) from None
+        table = self._open()
+        rows = [] if table is None else self._rows(table, 1)
+        return -1 if table is None else table.version(), rows[0] if rows else None
+
+    def _append(self, row: dict[str, Any], version: int) -> None:
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist([row], schema=_SCHEMA), content, store_schema=False)
+        data, name = content.getvalue().to_pybytes(), f"part-00000-{uuid4()}-c000.snappy.parquet"
+        storage_of(self.path).put_if_absent(self.path / name, data)
+        now_ms = now_us() // 1000
+        info = {
+            "timestamp": now_ms,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append"},
+            "userMetadata": self._note,
+        }
+        add = {
+            "path": name,
+            "partitionValues": {},
+            "size": len(data),
+            "modificationTime": now_ms,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }
+        try:
+            put_commit(self.path, version, info, [{"add": add}])
+        except VersionTakenError:
+            raise self._taken(version - 1) from None
+
+    def _write_whole(self, row: dict[str, Any], before: int) -> None:
+        """Create the table, or rewrite it with the newest rows."""
         from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        self._guard.check_source(cursor)
         table = self._open()
-        newest = [] if table is None else self._rows(table, 1)
-        latest = self._entry(newest[0]).cursor if newest else None
-        self._guard.check_write(cursor, latest, replace=replace)
-        number = newest[0]["entry"] + 1 if newest else 1
-        rows = [_row(number, cursor, metadata)]
-        before = -1 if table is None else table.version()
-        is_rewrite = table is not None and number % REWRITE_EVERY == 0
-        if table is not None and is_rewrite:
-            rows = [*reversed(self._rows(table, self._entries_kept - 1)), *rows]
+        kept = [] if table is None else self._rows(table, self._entries_kept - 1)
         try:
+            if (-1 if table is None else table.version()) != before:
+                raise self._taken(before)
             write_deltalake(
                 str(self.path) if table is None else table,
-                pa.Table.from_pylist(rows, schema=_SCHEMA),
-                mode="error" if table is None else "overwrite" if is_rewrite else "append",
-                commit_properties=CommitProperties(max_commit_retries=0),
+                pa.Table.from_pylist([*reversed(kept), row], schema=_SCHEMA),
+                mode="error" if table is None else "overwrite",
+                commit_properties=CommitProperties(
+                    max_commit_retries=0, custom_metadata={"userMetadata": self._note}
+                ),
                 storage_options=self._options,
                 # Both are set once, by the commit that creates the table.
                 name=self._source if table is None else None,
                 description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
             )
         except (CommitFailedError, DeltaError) as error:
-            there = self._open()
-            if (-1 if there is None else there.version()) == (
-                -1 if table is None else table.version()
-            ):
+            if log_files(self.path / LOG_FOLDER)[0] == before:
                 raise self._damaged(said_by(error)) from None
-            raise CursorError(
-                "another writer has changed the cursor in the meantime",
-                expected=f"version {-1 if table is None else table.version()} of {self.path}",
-                got=f"version {-1 if there is None else there.version()}",
-                next_step="let only one run of a source write at a time, and run again to "
-                "read the new cursor",
-            ) from None
-        self._wait_for_disk(after=before)
-        self._guard.saw(cursor)
-        if is_rewrite:
-            self._vacuum()
+            raise self._taken(before) from None
+
+    def _taken(self, before: int) -> CursorError:
+        return CursorError(
+            "another writer has changed the cursor in the meantime",
+            expected=f"version {before} of {self.path}",
+            got=f"version {log_files(self.path / LOG_FOLDER)[0]}",
+            next_step="let only one run of a source write at a time, and run again to read the new "
+            "cursor",
+        )
 
     def history(self, limit: int) -> list[CursorEntry]:
         table = self._open()
@@ -226,14 +291,17 @@ class DeltaCursorStore:
             next_step=_NEXT_STEP,
         )
 
-    def _vacuum(self) -> None:
-        """Files replaced longer ago than the retention. A failure only costs disk space."""
+    def _clean_up(self) -> None:
+        """Write a checkpoint, and remove files replaced longer ago than the retention. A failure
+        only costs requests and disk space.
+        """
         from deltalake.exceptions import DeltaError
 
         table = self._open()
         if table is None:
             return
         try:
+            table.create_checkpoint()
             table.vacuum(dry_run=False)
         except (DeltaError, OSError):
             return  # the next rewrite tries again

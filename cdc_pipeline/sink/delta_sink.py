@@ -22,6 +22,7 @@ from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeErr
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
@@ -52,6 +53,7 @@ class _DeltaTables:
         self._config = config
         self._spark = spark
         self._has_executors = False
+        self._compared: table_checks.TableCheckCache | None = None  # of the lock's holder
 
     @property
     def spark_started(self) -> bool:
@@ -68,6 +70,8 @@ class _DeltaTables:
 
     def recover(self) -> None:
         undo_unsynced(self._paths)
+        if boot := boot_id():
+            self._compared = table_checks.TableCheckCache(self._paths, boot=boot)
 
     def cancel(self) -> None:
         self._spark.cancel()
@@ -82,8 +86,8 @@ class _DeltaTables:
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
     ) -> dict[str, LakeStateError]:
-        boot = boot_id() if is_locked else ""
-        return table_checks.failing_targets(self._paths, cut, pending, boot=boot)
+        compared = self._compared if is_locked else None
+        return table_checks.failing_targets(self._paths, cut, pending, compared=compared)
 
     def apply(
         self,
@@ -190,10 +194,12 @@ class _DeltaTables:
             check_answers(self._spark.session())
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        return over_maintenance(self._paths, cut)
+        return over_maintenance(self._paths, cut, self._compared)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Remove log files that the newest checkpoints, durable and in a cut (K21), cover."""
+        if self._compared is not None and is_object(self._paths.lake):
+            self._compared.remember({})
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)

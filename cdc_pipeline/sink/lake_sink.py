@@ -32,7 +32,7 @@ from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
 from cdc_pipeline.lake.storage.lock import writer_lock
-from cdc_pipeline.lake.storage.storage import check_reachable, refused
+from cdc_pipeline.lake.storage.storage import check_reachable, refused, storage_of
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
@@ -149,10 +149,9 @@ class Sink:
         pending = self.pending_record()
         keep = None if pending is None else self.paths.staging(pending.batch_number)
         removed = 0
-        if self.paths.staging_root.is_dir():
-            for folder in self.paths.staging_root.iterdir():
-                if folder != keep:
-                    removed += remove_tree(folder, check=self._check_locked)
+        for folder in self._staged():
+            if folder != keep:
+                removed += remove_tree(folder, check=self._check_locked)
         left_of_cuts = self._numbers().remains
         for left in (*left_of_cuts, *list_numbers_and_remains(self.paths.batches)[1]):
             left.unlink(missing_ok=True)
@@ -278,14 +277,17 @@ class Sink:
         whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
-        if self.paths.staging_root.is_dir():
-            for folder in self.paths.staging_root.iterdir():
-                if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
-                    remove_tree(folder)
+        for folder in self._staged():
+            if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
+                remove_tree(folder)
         for number in list_numbers(self.paths.batches):
             if number <= cut.batch_number - _RECORDS_KEPT:
                 self.paths.batch(number).unlink()
         prune_cuts(self.paths, retention=self._cut_retention, listed=self._numbers().cuts)
+
+    def _staged(self) -> list[Path]:
+        root = self.paths.staging_root
+        return [root / name for name in storage_of(root).names(root)]
 
     def _check_suspendable(
         self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool

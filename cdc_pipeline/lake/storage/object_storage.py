@@ -321,6 +321,18 @@ class ObjectStorage:
             listed = self._listed(obstore.list(self._store, _prefix(folder)))
             return {str(item["path"]): int(item["size"]) for item in listed}
 
+    def tags_after(self, folder: str, name: str) -> dict[str, str]:
+        """Of every object below a folder whose name comes after `name`: its version's tag."""
+        import obstore
+
+        with self._errors(folder, is_listing=True):
+            pieces = obstore.list(self._store, _prefix(folder), offset=f"{folder}/{name}")
+            listed = self._listed(pieces)
+            return {
+                str(item["path"]).removeprefix(f"{folder}/"): str(item["e_tag"] or item["version"])
+                for item in listed
+            }
+
     @staticmethod
     def _listed(pieces: Any) -> Iterator[Any]:
         for piece in pieces:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
@@ -103,12 +104,18 @@ def _replayed(
     return known, touched, checkpoints.get(start, ())
 
 
-def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
-    """The newest version, -1 if there is none, and the files of each complete checkpoint."""
+def log_files(log: Path, *, start: int = 0) -> tuple[int, dict[int, tuple[Path, ...]]]:
+    """The newest version, -1 if there is none, and the files of each complete checkpoint. `start`:
+    the lowest version that matters, which exists.
+    """
+    if start and is_object(log):
+        names = list(log.store.tags_after(log.key, f"{start - 1:020d}.json"))
+    else:
+        names = storage_of(log).names(log)
     newest = -1
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
-    for name in storage_of(log).names(log):
+    for name in names:
         name_match, file = _LOG_NAME.fullmatch(name), log / name
         if name_match is None:
             continue

@@ -26,14 +26,18 @@ comparison, that comparison's answer holds.
   next commit reads the log in full.
 - After a restart of the machine every table is compared in full: a power cut may have taken back
   what the folder said.
-- Only on a local disk, and only the holder of the source's lock writes or uses the file. It may be
-  removed at any time.
+- In an object store the commits from the cut's own on are listed, with the tags of their versions:
+  one request. The same answer means that nothing came since, and that the table is the same one. It
+  is remembered only where nothing is newer than the cut's version, also of the cut that a run
+  publishes.
+- Only the holder of the source's lock writes or uses the file. It may be removed at any time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +56,7 @@ from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     TableLog,
     check_owner,
+    commit_file,
     is_maintenance,
     is_of_batch,
     read_commit,
@@ -62,26 +67,28 @@ _REQUESTS_AT_A_TIME: Final = 16
 
 
 def failing_targets(
-    paths: LakePaths, cut: Cut, pending: BatchRecord | None, *, boot: str = ""
+    paths: LakePaths,
+    cut: Cut,
+    pending: BatchRecord | None,
+    *,
+    compared: TableCheckCache | None = None,
 ) -> dict[str, LakeStateError]:
     """The targets of a cut whose tables differ from it, suspended ones included.
 
-    `boot`, for the holder of the source's lock alone, identifies this boot of the machine: logs
-    to which nothing has happened since the last comparison are not read (`TableCheckCache`).
+    `compared`, for the holder of the source's lock alone: logs to which nothing has happened since
+    the last comparison are not read.
     """
-    compared = None
-    if boot and pending is None and not is_object(paths.lake):
-        compared = TableCheckCache(paths, boot=boot)
+    if pending is not None:
+        compared = None
 
-    def is_known(name: str) -> bool:
+    def failure(name: str) -> LakeStateError | None:
         target = cut.cursor.targets[name]
-        return (
+        if (
             compared is not None
             and target.suspended is None
             and compared.is_known(name, cut.tables[name], target.app_id)
-        )
-
-    def failure(name: str) -> LakeStateError | None:
+        ):
+            return None
         try:
             check_target(paths, cut, name, pending)
         except LakeStateError as error:
@@ -95,7 +102,7 @@ def failing_targets(
         with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
             failures = list(threads.map(failure, names))
     else:
-        failures = [None if is_known(name) else failure(name) for name in names]
+        failures = list(map(failure, names))
     errors = {name: error for name, error in zip(names, failures, strict=True) if error is not None}
     if compared is not None:
         compared.remember(errors)
@@ -218,6 +225,9 @@ def _check_commits(
 _SETTLED_NS: Final = 2_000_000_000
 
 
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+
+
 class TableCheckCache:
     """The tables of one source that are as a cut says, since the boot of the machine."""
 
@@ -231,20 +241,53 @@ class TableCheckCache:
         """Whether nothing has happened to a table since it was compared with the cut; if not,
         note what its folder looks like before it is.
         """
-        seen = _seen(self._paths.table(name))
-        if not seen:
+        entry = self._entry(name, table, app_id)
+        if not entry:
             return False
-        said = f"{table.table_version} {table.transaction_version} {app_id}"
-        entry = f"{self._boot} {seen} {said}"
         self._now[name] = entry
         return self._known.get(name) == entry
 
+    def is_newest(self, name: str, table: CutTable, app_id: str) -> bool:
+        """Whether a table in an object store has nothing newer than a cut to be published says."""
+        if not is_object(self._paths.lake):
+            return False
+        entry = self._now.get(name, "")
+        if not entry.endswith(_said(table, app_id)):
+            entry = self._entry(name, table, app_id)
+            if name in self._now:  # it was compared when the run began
+                self._now[name] = entry
+        return bool(entry)
+
+    def _entry(self, name: str, table: CutTable, app_id: str) -> str:
+        path = self._paths.table(name)
+        if is_object(path):
+            seen = _commits_from(self._paths.table(name), table.table_version)
+        else:
+            seen = f"{self._boot} {local}" if (local := _seen(path)) else ""
+        return f"{seen} {_said(table, app_id)}" if seen else ""
+
     def remember(self, failures: Mapping[str, object]) -> None:
-        """Remember the tables that `is_known` was asked for, but for `failures`."""
-        unchanged = {name: entry for name, entry in self._now.items() if name not in failures}
-        if unchanged != self._known:
+        """Remember the tables that were asked for, but for `failures`."""
+        for name in failures:
+            self._now.pop(name, None)
+        known = {name: entry for name, entry in self._now.items() if entry}
+        if known != self._known:
             file = _file(self._paths)
-            storage_of(file).replace(file, json.dumps(unchanged, separators=(",", ":")).encode())
+            storage_of(file).replace(file, json.dumps(known, separators=(",", ":")).encode())
+            self._known = known
+
+
+def _said(table: CutTable, app_id: str) -> str:
+    return f"{table.table_version} {table.transaction_version} {app_id}"
+
+
+def _commits_from(table: Path, version: int) -> str:
+    """The tag of a version's commit; "" if it is gone, or not the newest."""
+    log = table / LOG_FOLDER
+    assert is_object(log)
+    tags = log.store.tags_after(log.key, commit_file(table, version - 1).name if version else "")
+    commits = {name: tag for name, tag in tags.items() if _COMMIT.fullmatch(name)}
+    return commits.get(commit_file(table, version).name, "") if len(commits) == 1 else ""
 
 
 def _file(paths: LakePaths) -> Path:

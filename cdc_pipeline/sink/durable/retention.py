@@ -41,6 +41,7 @@ from cdc_pipeline.sink.delta.log import (
     read_commit,
 )
 from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.table_checks import TableCheckCache
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 
 _READERS: Final = 16  # each reads a table's log: a round trip on an object store
@@ -69,12 +70,14 @@ def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> d
     }
 
 
-def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
+def over_maintenance(paths: LakePaths, cut: Cut, compared: TableCheckCache | None = None) -> Cut:
     """Each table at its newest version, if only maintenance lies between."""
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
         path, version = paths.table(name), cut.tables[name].table_version
+        if compared and compared.is_newest(name, cut.tables[name], targets[name].app_id):
+            return version
         with suppress(LakeStateError):  # the next run checks the table and suspends it
             named, version = version, _after_maintenance(path, targets[name].app_id, version)
             if version != named and make_durable(

@@ -22,7 +22,7 @@ from cdc_pipeline.sink.delta.log import (
     TableLog,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.table_checks import check_target, failing_targets
+from cdc_pipeline.sink.delta.table_checks import TableCheckCache, check_target, failing_targets
 from tests.support.sink_values import cursor_at, interval_of
 
 NAME, APP_ID = "shop.orders", "cdc_pipeline/shop/shop.orders/1"
@@ -140,12 +140,12 @@ def test_k3_an_untouched_table_is_compared_once(
 ) -> None:
     write(paths)
     cut, read = cut_at(0), _settled(paths, monkeypatch)
-    assert failing_targets(paths, cut, None, boot="a") == {}
-    assert failing_targets(paths, cut, None, boot="a") == {}
+    assert failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a")) == {}
+    assert failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a")) == {}
     assert read == ["orders"], "the second answer is one stat"
     failing_targets(paths, cut, None)
     assert len(read) == 2, "whoever does not hold the lock compares in full"
-    failing_targets(paths, cut, None, boot="b")
+    failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="b"))
     assert len(read) == 3, "so does the first run after the machine has restarted"
 
 
@@ -156,7 +156,7 @@ def test_k3_whatever_happens_to_a_table_is_noticed_by_the_next_comparison(
     write(paths)
     write(paths, note={"cdc_app_id": APP_ID, "cdc_maintenance": True})
     cut, read = cut_at(1), _settled(paths, monkeypatch)
-    assert failing_targets(paths, cut, None, boot="a") == {}
+    assert failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a")) == {}
     table = paths.table(NAME)
     if change == "commit":
         write(paths)
@@ -170,8 +170,12 @@ def test_k3_whatever_happens_to_a_table_is_noticed_by_the_next_comparison(
         (table / "_delta_log" / f"{1:020d}.json").unlink()
     else:
         cut = cut_at(7)
-    assert list(failing_targets(paths, cut, None, boot="a")) == [NAME]
-    assert list(failing_targets(paths, cut, None, boot="a")) == [NAME], "a failure is never known"
+    assert list(failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a"))) == [
+        NAME
+    ]
+    assert list(failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a"))) == [
+        NAME
+    ], "a failure is never known"
     assert len(read) == 3
 
 
@@ -183,5 +187,5 @@ def test_k3_a_folder_that_has_just_changed_is_not_known(
     cut, read = cut_at(0), _settled(paths, monkeypatch)
     monkeypatch.setattr(table_checks, "_SETTLED_NS", 10**12)
     for _ in range(2):
-        assert failing_targets(paths, cut, None, boot="a") == {}
+        assert failing_targets(paths, cut, None, compared=TableCheckCache(paths, boot="a")) == {}
     assert len(read) == 2
