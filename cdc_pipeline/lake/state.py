@@ -5,7 +5,8 @@ Rules:
   contradicts that.
 - There may be thousands of cuts: whoever holds the source's lock lists them once (`Numbers`), for
   nobody else adds one meanwhile, and it knows what it adds itself. Maintenance may remove old cuts
-  beside it; only removing them again reads the list that far. Records are few, and always listed.
+  beside it; only removing them again reads the list that far. From the first
+  batch on that it begins, records are listed each time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pydantic import BaseModel
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import (
     LakePaths,
-    list_numbers,
     list_numbers_and_remains,
     parsed,
     read_document,
@@ -52,17 +52,21 @@ class Numbers:
     """The numbers of a source's cuts, ascending, as they were listed and changed since.
 
     Attributes:
-        remains: what interrupted writes of cuts left.
+        batches: of the records, as they were listed.
+        remains: what interrupted writes of both left.
         read: the newest, once it was read.
     """
 
     cuts: list[int]
+    batches: list[int]
     remains: list[Path]
     read: dict[int, Cut] = field(default_factory=dict)
 
     @classmethod
     def listed(cls, paths: LakePaths) -> Numbers:
-        return cls(*list_numbers_and_remains(paths.cuts))
+        cuts, left_of_cuts = list_numbers_and_remains(paths.cuts)
+        batches, left_of_batches = list_numbers_and_remains(paths.batches)
+        return cls(cuts, batches, [*left_of_cuts, *left_of_batches])
 
     @property
     def last_cut(self) -> int:
@@ -97,7 +101,7 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
         LakeStateError: there is a record further ahead.
     """
     numbers = Numbers.listed(paths) if numbers is None else numbers
-    number, batches = numbers.last_cut, list_numbers(paths.batches)
+    number, batches = numbers.last_cut, numbers.batches
     ahead = [batch for batch in batches if batch > number + 1]
     if ahead:
         raise LakeStateError(

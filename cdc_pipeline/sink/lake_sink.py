@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,6 @@ from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import (
     LakePaths,
     list_numbers,
-    list_numbers_and_remains,
     remove_tree,
 )
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
@@ -59,6 +59,7 @@ class Sink:
         self._cut_retention = cut_retention
         self._lock_check: Callable[[], None] | None = None
         self._known: state.Numbers | None = None  # while the lock is held
+        self._has_begun = False  # a batch, or has finished one: there are other records now
 
     @property
     def paths(self) -> LakePaths:
@@ -87,7 +88,6 @@ class Sink:
         """Be the source's only writer. Raises LockError: another process holds it; SinkError: the
         lake's disk refuses a file, while the context lasts.
         """
-        check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self._tables.cancel) as check:
             self._lock_check = check
             try:
@@ -99,7 +99,7 @@ class Sink:
                 raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
-                self._known = None
+                self._known, self._has_begun = None, False
 
     def check_reachable(self) -> None:
         """Called before an empty listing is taken for a new lake. Raises CdcError."""
@@ -152,11 +152,11 @@ class Sink:
         for folder in self._staged():
             if folder != keep:
                 removed += remove_tree(folder, check=self._check_locked)
-        left_of_cuts = self._numbers().remains
-        for left in (*left_of_cuts, *list_numbers_and_remains(self.paths.batches)[1]):
+        remains = self._numbers().remains
+        for left in remains:
             left.unlink(missing_ok=True)
-            removed += 1
-        left_of_cuts.clear()
+        removed += len(remains)
+        remains.clear()
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
@@ -174,6 +174,7 @@ class Sink:
     def begin(self, number: int) -> StagedBatch:
         """Raises LockError: not locked; LakeStateError: not the next batch, or already recorded."""
         self._check_locked()
+        self._has_begun = True
         following = self._numbers().last_cut + 1
         if number != following or self.pending_record() is not None:
             raise LakeStateError(
@@ -207,6 +208,7 @@ class Sink:
             RuntimeSetupError: Spark cannot start.
         """
         self._check_locked()
+        self._has_begun = True
         number = record.batch_number
         if self.paths.cut(number).exists():
             self._numbers().finished(number)
@@ -277,6 +279,8 @@ class Sink:
         whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
+        if not self._has_begun:
+            return  # what an earlier run left is discarded at the start of each
         for folder in self._staged():
             if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                 remove_tree(folder)
@@ -308,6 +312,8 @@ class Sink:
             return state.Numbers.listed(self.paths)
         if self._known is None:
             self._known = state.Numbers.listed(self.paths)
+        elif self._has_begun:
+            self._known = replace(self._known, batches=list_numbers(self.paths.batches))
         return self._known
 
     def _check_locked(self) -> None:

@@ -20,12 +20,13 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
@@ -43,9 +44,22 @@ _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied
 
 STATE_FOLDER: Final = "_cdc"
 _RETRIES_MAX: Final = 1_000_000
+_WRITTEN_MAX: Final = 10_000
+_SMALL_BYTES_MAX: Final = 32 << 20
+_NEVER_AGAIN: Final = re.compile(
+    rf"/{STATE_FOLDER}/[^/]+/staging/\d+/[^/]+\.parquet$|/part-\d{{5}}-[0-9a-f-]{{36}}[^/]*\.parquet$"
+)
 _NUMBERED: Final = re.compile(r"\d{20}")
 
 Tag = Mapping[str, str]  # identifies a version of an object; its content is the store's own
+
+
+class Listed(NamedTuple):
+    """An object: `tag` identifies its version; `written_s` is since the epoch."""
+
+    tag: str
+    size_bytes: int
+    written_s: float
 
 
 class ObjectStorage:
@@ -78,6 +92,8 @@ class ObjectStorage:
             scheme, authority, config, self._retry_s, min(ANSWER_S, answer_s or ANSWER_S)
         )
         self.fences = Fences()
+        self._small = _SmallObjects()
+        self._written: dict[str, str] = {}
         # of files that are replaced: few; None: there was none
         self._seen: dict[str, Tag | None] = {}
 
@@ -132,7 +148,12 @@ class ObjectStorage:
         def put() -> bool | None:
             try:
                 with self._errors(key):
-                    obstore.put(self._store, key, content, mode="create", use_multipart=False)
+                    made = obstore.put(
+                        self._store, key, content, mode="create", use_multipart=False
+                    )
+                self._written[key] = str(made["e_tag"] or made["version"])
+                if len(self._written) > _WRITTEN_MAX:
+                    self._written.pop(next(iter(self._written)))
             except FileExistsError:
                 try:
                     return self.read(key) == content
@@ -141,6 +162,10 @@ class ObjectStorage:
             return True
 
         return self._settled(key, put)
+
+    def tag_written(self, key: str) -> str:
+        """As `listed_after` has it, of a new object that this process wrote lately; else ""."""
+        return self._written.get(key, "")
 
     def create(self, key: str, content: bytes) -> Tag | None:
         """Write a new object; return its tag, or None if there is one."""
@@ -266,6 +291,7 @@ class ObjectStorage:
         self.fences.check(keys)
         for key in keys:
             self._see(key, None)
+            self._small.forget(key)
         try:
             with self._errors(keys[0]):
                 obstore.delete(self._store, list(keys))
@@ -276,6 +302,9 @@ class ObjectStorage:
         """Bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
         import obstore
 
+        content = self._small.get(key)
+        if content is not None:
+            return len(content), hashlib.sha256(content).hexdigest()
         found, size = hashlib.sha256(), 0
         with self._errors(key):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=_BUFFER_BYTES):
@@ -321,15 +350,19 @@ class ObjectStorage:
             listed = self._listed(obstore.list(self._store, _prefix(folder)))
             return {str(item["path"]): int(item["size"]) for item in listed}
 
-    def tags_after(self, folder: str, name: str) -> dict[str, str]:
-        """Of every object below a folder whose name comes after `name`: its version's tag."""
+    def listed_after(self, folder: str, name: str) -> dict[str, Listed]:
+        """Every object below a folder whose name comes after `name`."""
         import obstore
 
         with self._errors(folder, is_listing=True):
             pieces = obstore.list(self._store, _prefix(folder), offset=f"{folder}/{name}")
             listed = self._listed(pieces)
             return {
-                str(item["path"]).removeprefix(f"{folder}/"): str(item["e_tag"] or item["version"])
+                str(item["path"]).removeprefix(f"{folder}/"): Listed(
+                    str(item["e_tag"] or item["version"]),
+                    int(item["size"]),
+                    item["last_modified"].timestamp(),
+                )
                 for item in listed
             }
 
@@ -341,9 +374,20 @@ class ObjectStorage:
     # -- streams -----------------------------------------------------------------------------------
 
     def open_input(self, key: str) -> IO[bytes]:
-        """Open a seekable stream, for footers and row groups. Raises FileNotFoundError."""
+        """Open a seekable stream, for footers and row groups: of a small object by one request.
+        Raises FileNotFoundError.
+        """
         import obstore
 
+        content = self._small.get(key)
+        if content is None and key.endswith(".parquet"):  # which is never empty
+            with self._errors(key):
+                answer = obstore.get(self._store, key, options={"range": (0, _BUFFER_BYTES)})
+                begin, size_bytes = bytes(answer.bytes()), int(answer.meta["size"])
+            content = begin if len(begin) == size_bytes else None
+        if content is not None:
+            self._small.put(key, content)
+            return io.BytesIO(content)
         with self._errors(key):
             opened = obstore.open_reader(self._store, key, buffer_size=_BUFFER_BYTES)
         return io.BufferedReader(_Input(opened, lambda: self._errors(key)), _BUFFER_BYTES)
@@ -355,13 +399,19 @@ class ObjectStorage:
         """
         import obstore
 
-        if is_new and self.size(key) is not None:
-            raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
-        with self._errors(key):
-            opened = obstore.open_writer(
-                self._store, key, buffer_size=_PART_BYTES, max_concurrency=2
-            )
-        return _Output(opened, lambda: self._errors(key))  # type: ignore[return-value]
+        def open_large() -> Any:
+            if is_new and self.size(key) is not None:
+                raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
+            return obstore.open_writer(self._store, key, buffer_size=_PART_BYTES, max_concurrency=2)
+
+        def put(content: bytes) -> None:
+            if not is_new:
+                self.replace(key, content)
+            elif not self.put_if_absent(key, content):
+                raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
+            self._small.put(key, content)
+
+        return _Output(open_large, put, lambda: self._errors(key))  # type: ignore[return-value]
 
     @contextmanager
     def _errors(self, key: str, *, is_listing: bool = False) -> Iterator[None]:
@@ -435,6 +485,33 @@ class ObjectStorage:
         return answer_of(hide(str(error), self.config.secrets))
 
 
+class _SmallObjects:
+    """The newest small objects that this process has read or written, of those whose names are
+    never given twice: staged files and data files. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+        self._size_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        return self._contents.get(key)
+
+    def put(self, key: str, content: bytes) -> None:
+        if len(content) > _BUFFER_BYTES or not _NEVER_AGAIN.search(key):
+            return
+        with self._lock:
+            self._size_bytes += len(content) - len(self._contents.pop(key, b""))
+            self._contents[key] = content
+            while self._size_bytes > _SMALL_BYTES_MAX:
+                self._size_bytes -= len(self._contents.pop(next(iter(self._contents))))
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            self._size_bytes -= len(self._contents.pop(key, b""))
+
+
 class _Input(io.RawIOBase):
     """A reader of the library as a standard Python stream."""
 
@@ -465,27 +542,42 @@ class _Output(io.RawIOBase):
     """A writer of the library as a standard Python stream.
 
     Only `close` creates the object: a writer that is forgotten, or whose process dies, leaves
-    none.
+    none. What is smaller than a part is one request.
     """
 
-    def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
-        self._opened = opened
+    def __init__(
+        self, open_large: Callable[[], Any], put: Callable[[bytes], None], errors: Callable[[], Any]
+    ) -> None:
+        self._open_large = open_large
+        self._put = put
         self._errors = errors
+        self._waiting = bytearray()
+        self._opened: Any = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any, /) -> int:
-        count = memoryview(data).nbytes
-        with self._errors():
-            self._opened.write(bytes(data))
-        return count
+        if self._opened is not None:
+            with self._errors():
+                self._opened.write(bytes(data))
+        else:
+            self._waiting += data
+            if len(self._waiting) >= _PART_BYTES:
+                with self._errors():
+                    self._opened = self._open_large()
+                    self._opened.write(bytes(self._waiting))
+                self._waiting.clear()
+        return memoryview(data).nbytes
 
     def close(self) -> None:
         if not self.closed:
             try:
                 with self._errors():
-                    self._opened.close()
+                    if self._opened is None:
+                        self._put(bytes(self._waiting))
+                    else:
+                        self._opened.close()
             finally:
                 super().close()
 

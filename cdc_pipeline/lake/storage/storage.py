@@ -88,6 +88,9 @@ class Storage(Protocol):
     def names(self, folder: Path) -> list[str]:
         """Names right below a folder; [] if it does not exist."""
 
+    def written_s(self, folder: Path) -> dict[str, float]:
+        """When each file right below a folder was written, by name, since the epoch."""
+
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""
 
@@ -179,6 +182,10 @@ class LocalStorage:
             return os.listdir(folder)
         except FileNotFoundError:
             return []
+
+    def written_s(self, folder: Path) -> dict[str, float]:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_mtime for entry in entries}
 
     def remove(self, path: Path) -> None:
         with disk_errors(path):
@@ -299,6 +306,11 @@ class _ObjectFiles:
     def names(self, folder: Path) -> list[str]:
         at = _object(folder)
         return at.store.names(at.key)
+
+    def written_s(self, folder: Path) -> dict[str, float]:
+        at = _object(folder)
+        listed = at.store.listed_after(at.key, "")
+        return {name: one.written_s for name, one in listed.items() if "/" not in name}
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

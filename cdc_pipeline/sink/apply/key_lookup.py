@@ -41,7 +41,7 @@ def rows_with_keys(
     occurs twice; columns are named as in the files; `lowest_seq` is of the batch's changes.
     Raises LakeStateError: a file of the log is damaged.
     """
-    files = data_files(path, version, files_max=LISTED_FILES_MAX)
+    files = data_files(path, version, files_max=LISTED_FILES_MAX, is_new=False)
     if files is None:
         return None
     files = [file for file in files if _can_have(file.statistics, keys)]

@@ -258,7 +258,7 @@ def _without_spark(
         )
         if not is_created:
             return None
-    there = _table(path, target)
+    there = _table(path, target, is_new=False)
     if _missing_properties(target, there):
         return None
     if not files:
@@ -336,8 +336,8 @@ def _apply_rows(
     return SPARK
 
 
-def _table(path: Path, target: RecordedTarget) -> TableLog:
-    there = read_table_log(path)
+def _table(path: Path, target: RecordedTarget, *, is_new: bool = True) -> TableLog:
+    there = read_table_log(path, is_new=is_new)
     if there is None:
         raise LakeStateError(
             "the target's Delta table is gone",

@@ -31,6 +31,7 @@ from cdc_pipeline.sink.delta.log import (
     json_lines,
     read_commit_lines,
 )
+from cdc_pipeline.sink.delta.log_copy import log_on_disk
 from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
 
 LISTED_FILES_MAX: Final = 1_000
@@ -111,11 +112,20 @@ def table_state(
     *,
     names: Collection[str] | None = None,
     files_max: int | None = None,
+    is_new: bool = True,
 ) -> TableState | None:
     """A version's state, with the active files of these `names` only, if given (without their
     folders, as the disk has them). None if it cannot be determined, or if there are more than
-    `files_max` files. Raises LakeStateError: a file of the log is damaged.
+    `files_max` files. For `is_new` see `log_copy`. Raises LakeStateError: a file of the log is
+    damaged.
     """
+    with log_on_disk(path, version=version, is_new=is_new) as folder:
+        return _table_state(folder, version, names=names, files_max=files_max)
+
+
+def _table_state(
+    path: Path, version: int, *, names: Collection[str] | None, files_max: int | None
+) -> TableState | None:
     _, checkpoints = log_files(path / LOG_FOLDER)
     start = max((number for number in checkpoints if number <= version), default=-1)
     state = TableState()
@@ -146,11 +156,12 @@ def data_files(
     *,
     names: Collection[str] | None = None,
     files_max: int | None = None,
+    is_new: bool = True,
 ) -> list[DataFile] | None:
     """The active files of `table_state`, named as in it, but decoded; None, too, if one has no
     statistics.
     """
-    state = table_state(path, version, names=names, files_max=files_max)
+    state = table_state(path, version, names=names, files_max=files_max, is_new=is_new)
     if state is None or any("stats" not in add for add in state.adds.values()):
         return None
     return [

@@ -28,6 +28,8 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.lake.storage.store_answers import answer_of
+from cdc_pipeline.sink.delta.log_copy import LOG_FOLDER as LOG_FOLDER
+from cdc_pipeline.sink.delta.log_copy import log_on_disk
 from cdc_pipeline.sink.delta.plain_table import MappedColumn, mapped_columns, rows_refusal
 from cdc_pipeline.text.hide import hide
 from cdc_pipeline.text.server_messages import said_by
@@ -93,17 +95,24 @@ class Commit:
     restored: int = -1
 
 
-def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
+def read_table_log(
+    path: Path, *, version: int | None = None, is_new: bool = True
+) -> TableLog | None:
     """At `version` or now; None if there is no table, or only the beginning of one
-    (`is_interrupted_create`). Raises LakeStateError: its log cannot be read; LakeUnreachableError:
-    its object store does not answer.
+    (`is_interrupted_create`). For `is_new` see `log_copy`. Raises LakeStateError: its log cannot be
+    read; LakeUnreachableError: its object store does not answer.
     """
-    if not (path / LOG_FOLDER).is_dir():
+    with log_on_disk(path, version=version, is_new=is_new) as folder:
+        return _read_table_log(path, folder, version=version)
+
+
+def _read_table_log(path: Path, folder: Path, *, version: int | None) -> TableLog | None:
+    if not (folder / LOG_FOLDER).is_dir():
         return None
     try:
-        if not may_be_table(path):
+        if not may_be_table(folder):
             return None
-        table = open_delta(path, version=version)
+        table = open_delta(folder, version=version)
         properties = dict(table.metadata().configuration)
         app_id = properties.get(APP_ID_PROPERTY, "")
         transaction_version = table.transaction_version(app_id) if app_id else None
@@ -289,8 +298,6 @@ def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None
         "lake for this source",
     )
 
-
-LOG_FOLDER: Final = "_delta_log"
 
 # Files on their way to another name (a leading dot), checksums, and folders that Delta makes before
 # the first commit.

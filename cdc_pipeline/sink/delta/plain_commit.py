@@ -62,11 +62,14 @@ from cdc_pipeline.sink.delta.log import (
     last_checkpoint,
     open_delta,
 )
+from cdc_pipeline.sink.delta.log_copy import log_on_disk, log_tail, note_commit
 
 # Delta's name for a commit that no command of its own made.
 _OPERATION: Final = "Manual Update"
 _CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 _INTERVALS_MAX: Final = 3
+# Each commit without one is a request of every later run; one of a small table is a request, too.
+_OBJECTS_CHECKPOINT_EVERY: Final = 3
 # The fields of an ``add`` action that its ``remove`` repeats.
 _REMOVED_FIELDS: Final = ("partitionValues", "size", "tags", "deletionVector", "stats")
 
@@ -76,9 +79,13 @@ def checkpoint_interval(there: TableLog) -> int:
 
 
 def can_commit(path: Path, there: TableLog) -> bool:
-    return not there.needs_spark and there.version - last_checkpoint(
-        path
-    ) <= _INTERVALS_MAX * checkpoint_interval(there)
+    behind = there.version - _newest_checkpoint(path)
+    return not there.needs_spark and behind <= _INTERVALS_MAX * checkpoint_interval(there)
+
+
+def _newest_checkpoint(path: Path) -> int:
+    tail = log_tail(path, is_new=False)
+    return last_checkpoint(path) if tail is None else tail.checkpoint
 
 
 def can_mark(files: Sequence[DataFile]) -> bool:
@@ -160,7 +167,9 @@ def put_commit(
     lines += actions
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     file = commit_file(path, version)
-    if not storage_of(file).put_if_absent(file, text.encode()):
+    is_put = storage_of(file).put_if_absent(file, text.encode())
+    note_commit(file, version, text.encode() if is_put else b"")
+    if not is_put:
         raise VersionTakenError(
             "another writer's commit came first",
             expected=f"version {version - 1} as the newest one",
@@ -185,13 +194,26 @@ def write_due_checkpoint(path: Path, there: TableLog) -> None:
     """If that fails the commit counts all the same: see the rules."""
     from deltalake.exceptions import DeltaError
 
-    if there.version - max(last_checkpoint(path), 0) < checkpoint_interval(there):
+    tail, interval = log_tail(path, is_new=False), checkpoint_interval(there)
+    every = interval if tail is None else min(interval, _OBJECTS_CHECKPOINT_EVERY)
+    before = max(_newest_checkpoint(path), 0)
+    if there.version - before < every:
         return
     if not is_object(path):
         # What Hadoop has kept as checksum of the note would not fit the new note.
         (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
-    with suppress(DeltaError, OSError):
-        open_delta(path, version=there.version).create_checkpoint()
+    with (
+        suppress(DeltaError, OSError),
+        log_on_disk(path, version=there.version, is_new=False) as folder,
+    ):
+        open_delta(folder, version=there.version).create_checkpoint()
+        if folder != path:
+            names = [f"{there.version:020d}.checkpoint.parquet"]
+            if there.version // interval > before // interval:
+                names.append(LAST_CHECKPOINT)  # readers find newer ones by listing
+            for name in names:
+                content = (folder / LOG_FOLDER / name).read_bytes()
+                (path / LOG_FOLDER / name).write_bytes(content)
 
 
 _JSON_NAMES: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,10 +109,16 @@ def log_files(log: Path, *, start: int = 0) -> tuple[int, dict[int, tuple[Path, 
     the lowest version that matters, which exists.
     """
     if start and is_object(log):
-        names = list(log.store.tags_after(log.key, f"{start - 1:020d}.json"))
+        names = list(log.store.listed_after(log.key, f"{start - 1:020d}.json"))
     else:
         names = storage_of(log).names(log)
-    newest = -1
+    found = (match and int(match["version"]) for match in map(_LOG_NAME.fullmatch, names))
+    newest = max((version for version in found if version is not None), default=-1)
+    return newest, complete_checkpoints(log, names)
+
+
+def complete_checkpoints(log: Path, names: Iterable[str]) -> dict[int, tuple[Path, ...]]:
+    """The files of each among the `names` in a log."""
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
     for name in names:
@@ -120,7 +126,6 @@ def log_files(log: Path, *, start: int = 0) -> tuple[int, dict[int, tuple[Path, 
         if name_match is None:
             continue
         version = int(name_match["version"])
-        newest = max(newest, version)
         part = _PART.fullmatch(name_match["middle"] or "")
         if part is not None:
             parts[version, int(part[2])].append(file)
@@ -129,7 +134,7 @@ def log_files(log: Path, *, start: int = 0) -> tuple[int, dict[int, tuple[Path, 
     for (version, number_of_parts), files in parts.items():
         if len(files) == number_of_parts:
             whole[version] = tuple(files)
-    return newest, whole
+    return whole
 
 
 def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:

@@ -251,9 +251,12 @@ class TableCheckCache:
         """Whether a table in an object store has nothing newer than a cut to be published says."""
         if not is_object(self._paths.lake):
             return False
-        entry = self._now.get(name, "")
-        if not entry.endswith(_said(table, app_id)):
-            entry = self._entry(name, table, app_id)
+        entry, said = self._now.get(name, ""), _said(table, app_id)
+        if not entry.endswith(said):
+            # A commit of our own that is only just made has nothing behind it.
+            own = commit_file(self._paths.table(name), table.table_version)
+            tag = own.store.tag_written(own.key) if is_object(own) else ""
+            entry = f"{tag} {said}" if tag else self._entry(name, table, app_id)
             if name in self._now:  # it was compared when the run began
                 self._now[name] = entry
         return bool(entry)
@@ -283,11 +286,13 @@ def _said(table: CutTable, app_id: str) -> str:
 
 def _commits_from(table: Path, version: int) -> str:
     """The tag of a version's commit; "" if it is gone, or not the newest."""
-    log = table / LOG_FOLDER
+    log, file = table / LOG_FOLDER, commit_file(table, version)
     assert is_object(log)
-    tags = log.store.tags_after(log.key, commit_file(table, version - 1).name if version else "")
-    commits = {name: tag for name, tag in tags.items() if _COMMIT.fullmatch(name)}
-    return commits.get(commit_file(table, version).name, "") if len(commits) == 1 else ""
+    listed = log.store.listed_after(
+        log.key, commit_file(table, version - 1).name if version else ""
+    )
+    commits = [name for name in listed if _COMMIT.fullmatch(name)]
+    return listed[file.name].tag if commits == [file.name] else ""
 
 
 def _file(paths: LakePaths) -> Path:

@@ -30,7 +30,6 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import (
@@ -40,7 +39,7 @@ from cdc_pipeline.sink.delta.log import (
     is_maintenance,
     read_commit,
 )
-from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.row_count import complete_checkpoints
 from cdc_pipeline.sink.delta.table_checks import TableCheckCache
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 
@@ -123,27 +122,20 @@ def remove_old_log_files(table: Path, log: TableLog) -> int:
     until_s = time.time() - int(interval[1]) * _SECONDS[interval[2].lower()]
     folder, removed = table / LOG_FOLDER, 0
     with suppress(OSError, CdcError):
-        checkpoints = sorted(log_files(folder)[1], reverse=True)
-        old = (
+        written_s = storage_of(folder).written_s(folder)
+        old = {name for name, at_s in written_s.items() if at_s <= until_s}
+        covering = [
             version
-            for version in checkpoints
-            if version <= log.version and _is_old(commit_file(table, version), until_s)
-        )
-        kept = next(old, 0)
-        for name in sorted(storage_of(folder).names(folder)):
+            for version in complete_checkpoints(folder, written_s)
+            if version <= log.version and commit_file(table, version).name in old
+        ]
+        kept = max(covering, default=0)
+        for name in sorted(written_s):
             name_match = _LOG_NAME.fullmatch(name)
             is_covered = name_match is not None and int(name_match[1]) < kept
             # one whose writer was killed
-            is_left = name.startswith(TEMPORARY_PREFIX) and _is_old(folder / name, until_s)
+            is_left = name.startswith(TEMPORARY_PREFIX) and name in old
             if is_covered or is_left:
                 (folder / name).unlink(missing_ok=True)
                 removed += 1
     return removed
-
-
-def _is_old(file: Path, until_s: float) -> bool:
-    """False if it is gone."""
-    if is_object(file):
-        at = file.store.modified_at(file.key)
-        return at is not None and at.timestamp() <= until_s
-    return file.exists() and file.stat().st_mtime <= until_s
