@@ -14,6 +14,7 @@ from typing import Final
 _BENCHMARKS: Final = {
     "backfill": "8 archived journals, in parallel beside one after the other; changes=1000000",
     "backlog": "10,000 unread journals: planning, and catching up; gigabytes=20",
+    "bucket": "requests of runs on a lake in a bucket, beside their targets; commits=500",
     "cluster": "what a Spark cluster's executors take off the driver (4 GB of disk)",
     "commands": "CPU-seconds of commands that read files only, against importing Arrow",
     "decode": "the decoder beside its peers: CPU-seconds per million rows; live; memory",

@@ -67,7 +67,7 @@ class ObjectStorage:
 
     Attributes:
         fences: the leases that are checked before each request that changes something, other than
-            a new file that is written as a stream.
+            the parts of a large new file.
 
     Args:
         scheme, authority: as in a `LakeUri`.
@@ -393,9 +393,8 @@ class ObjectStorage:
         return io.BufferedReader(_Input(opened, lambda: self._errors(key)), _BUFFER_BYTES)
 
     def open_output(self, key: str, *, is_new: bool) -> IO[bytes]:
-        """Open a stream whose object appears when it is closed.
-
-        Raises FileExistsError if `is_new` and one exists.
+        """Open a stream whose object appears when it is closed, which raises FileExistsError if
+        `is_new` and one exists.
         """
         import obstore
 

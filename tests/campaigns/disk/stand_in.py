@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
@@ -41,6 +42,7 @@ from cdc_pipeline.sink.delta.log import (
     commit_note,
     read_table_log,
 )
+from cdc_pipeline.sink.durable.retention import new_properties
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -86,9 +88,7 @@ def _applied(
     target: RecordedTarget,
     *,
     paths: LakePaths,
-    properties: Mapping[str, str],
-    fixed: Mapping[str, str],
-    engine: str,
+    config: SinkConfig,
     check_lock: Callable[[], None],
     run: None = None,
 ) -> TableLog:
@@ -96,7 +96,7 @@ def _applied(
     note = commit_note(target.app_id, record.batch_number)
     if read_table_log(table) is None:
         configuration = {
-            **properties,
+            **new_properties(config),
             SOURCE_PROPERTY: record.source,
             TABLE_PROPERTY: target.table,
             APP_ID_PROPERTY: target.app_id,

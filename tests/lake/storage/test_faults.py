@@ -82,7 +82,7 @@ def test_k22_a_stream_without_an_answer_is_the_stores_failure(
 ) -> None:
     """It is not the disk's."""
     monkeypatch.setattr(object_storage, "ANSWER_S", 0.5)
-    with _through(store, Fault("stall", 1), retry_s=0.2) as (path, _):
+    with _through(store, Fault("stall", 0), retry_s=0.2) as (path, _):
         stream = path.with_name("staged.parquet").open("xb")
         stream.write(b"rows")
         with pytest.raises(LakeUnreachableError) as caught:

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import ConcurrentWriterError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, RecordedContent, RecordedTarget
@@ -155,7 +156,8 @@ def test_k4_a_run_that_has_lost_its_lease_gives_a_changelog_no_batch_twice(
     write(paths, batch=1)
     check_taken_back(paths, catching_up, changelog)
     write(paths, batch=2)
+    config = SinkConfig(lake_path=paths.lake)
     with pytest.raises(ConcurrentWriterError, match="while it was being caught up"):
-        apply_target(no_session, catching_up, changelog, paths=paths)
+        apply_target(no_session, catching_up, changelog, paths=paths, config=config)
     # A mirror with a key has each row once, whatever comes twice.
     check_taken_back(paths, catching_up, target())
