@@ -14,8 +14,9 @@ Rules:
 - The transaction id is one of the commit's actions: a repeated batch finds it.
 - A file's statistics stay true: bounds become wide when rows are marked (`tightBounds`).
 - A checkpoint is due when as many commits as the table's interval have no checkpoint, whoever made
-  them: one that a kill or an error prevented is written after the next commit. If that fails for
-  three intervals, `can_commit` refuses, and Spark takes over.
+  them (two in an object store, if the log is small): one that a kill or an error prevented is
+  written after the next commit. If that fails for three intervals, `can_commit` refuses, and Spark
+  takes over.
 - `create_plain` says what Delta's own CREATE TABLE says: protocol, columns and properties are the
   same, field by field. Only columns of plain types, of which Delta accepts every name; no layout,
   no defaults of the session. Everything else is created by Spark (`can_create`).
@@ -68,8 +69,9 @@ from cdc_pipeline.sink.delta.log_copy import log_on_disk, log_tail, note_commit
 _OPERATION: Final = "Manual Update"
 _CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 _INTERVALS_MAX: Final = 3
-# Each commit without one is a request of every later run; one of a small table is a request, too.
-_OBJECTS_CHECKPOINT_EVERY: Final = 3
+# A commit that no checkpoint covers is a request of each later run, a small checkpoint is one too.
+_SMALL_LOG_BYTES: Final = 1 << 20
+_SMALL_LOG_INTERVAL: Final = 2
 # The fields of an ``add`` action that its ``remove`` repeats.
 _REMOVED_FIELDS: Final = ("partitionValues", "size", "tags", "deletionVector", "stats")
 
@@ -195,9 +197,9 @@ def write_due_checkpoint(path: Path, there: TableLog) -> None:
     from deltalake.exceptions import DeltaError
 
     tail, interval = log_tail(path, is_new=False), checkpoint_interval(there)
-    every = interval if tail is None else min(interval, _OBJECTS_CHECKPOINT_EVERY)
+    is_small = tail is not None and tail.size_bytes <= _SMALL_LOG_BYTES
     before = max(_newest_checkpoint(path), 0)
-    if there.version - before < every:
+    if there.version - before < (_SMALL_LOG_INTERVAL if is_small else interval):
         return
     if not is_object(path):
         # What Hadoop has kept as checksum of the note would not fit the new note.
