@@ -5,8 +5,8 @@ Rules:
   contradicts that.
 - There may be thousands of cuts: whoever holds the source's lock lists them once (`Numbers`), for
   nobody else adds one meanwhile, and it knows what it adds itself. Maintenance may remove old cuts
-  beside it; only removing them again reads the list that far. From the first
-  batch on that it begins, records are listed each time.
+  beside it; only removing them again reads the list that far. From the first batch on that it
+  begins, records are listed each time.
 """
 
 from __future__ import annotations
@@ -34,14 +34,12 @@ _CUTS_CACHED: Final = 4
 
 
 def read_cut(paths: LakePaths, number: int) -> Cut:
-    """Cut `number`. Raises LakeStateError: it does not exist or cannot be understood."""
+    """Raises LakeStateError: it does not exist or cannot be understood."""
     return _cut(paths, number, read_json(paths.cut(number)))
 
 
 def read_record(paths: LakePaths, number: int) -> BatchRecord:
-    """The record of batch `number`. Raises LakeStateError: it does not exist or cannot be
-    understood.
-    """
+    """Raises LakeStateError: it does not exist or cannot be understood."""
     path = paths.batch(number)
     record = read_document(path, BatchRecord.model_validate_json)
     return _checked(record, path, paths.source, number)
@@ -49,12 +47,9 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of a source's cuts, ascending, as they were listed and changed since.
-
-    Attributes:
-        batches: of the records, as they were listed.
-        remains: what interrupted writes of both left.
-        read: the newest, once it was read.
+    """Of a source's cuts, ascending, as they were listed and changed since, and of its records,
+    as they were listed. `remains`: what interrupted writes of both left; `read`: the newest
+    cut, if so.
     """
 
     cuts: list[int]
@@ -74,15 +69,12 @@ class Numbers:
         return self.cuts[-1] if self.cuts else 0
 
     def finished(self, number: int) -> None:
-        """Note that batch `number` has its cut."""
         if self.last_cut < number:
             self.cuts.append(number)
 
 
 def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
-    """The cut with the highest number; None in a new lake. `numbers`: what the holder of the lock
-    knows; listed by default.
-    """
+    """None in a new lake. `numbers`: what the holder of the lock knows; listed by default."""
     numbers = Numbers.listed(paths) if numbers is None else numbers
     number = numbers.last_cut
     if number and number not in numbers.read:
@@ -92,13 +84,8 @@ def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
 
 
 def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRecord | None:
-    """The record after the last cut: its batch was not finished.
-
-    Args:
-        numbers: what the holder of the lock knows; listed by default.
-
-    Raises:
-        LakeStateError: there is a record further ahead.
+    """The record after the last cut. `numbers` as in `last_cut`. Raises LakeStateError: there is
+    one further ahead.
     """
     numbers = Numbers.listed(paths) if numbers is None else numbers
     number, batches = numbers.last_cut, numbers.batches
@@ -115,9 +102,7 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
 
 @lru_cache(maxsize=_CUTS_CACHED)
 def _cut(paths: LakePaths, number: int, text: str) -> Cut:
-    """A cut of this text. A run reads its last cut several times, and each reading costs something
-    for every table of the source.
-    """
+    """A run reads its last cut several times, and each reading costs something for every table."""
     path = paths.cut(number)
     cut = parsed(text, path, Cut.model_validate_json)
     return with_facts(paths, _checked(cut, path, paths.source, number))

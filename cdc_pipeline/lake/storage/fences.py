@@ -19,12 +19,9 @@ class Fences:
 
     @contextmanager
     def held(self, lake: str, state: str, check: Callable[[], None]) -> Iterator[None]:
-        """Have `check` called, in the context, before what a source owns is changed.
-
-        Args:
-            state: key of the folder of the source's own state. That of other sources beside it
-                is not covered.
-            check: raises LockError once the lease is lost.
+        """`check` raises LockError once the lease is lost; it is called, in the context, before
+        what a source owns is changed. `state`: key of the folder of its own state; those
+        beside it are others'.
         """
         fence = (f"{lake}/", f"{state}/", check)
         self._held.append(fence)
@@ -34,7 +31,7 @@ class Fences:
             self._held.remove(fence)
 
     def check(self, keys: Iterable[str]) -> None:
-        """Check the leases that cover a key. Raises LockError: one is lost."""
+        """Raises LockError: a lease that covers a key is lost."""
         if not self._held:
             return
         keys = tuple(keys)

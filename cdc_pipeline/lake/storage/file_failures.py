@@ -27,9 +27,7 @@ _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 @contextmanager
 def files_failing(lake: Path) -> Iterator[None]:
-    """Raise an `OSError` of the block as the pipeline's own error. Raises SinkError: a file could
-    not be used; it names the file, the reason and what fixes it.
-    """
+    """Raises SinkError for an `OSError` of the block: the file, the reason and what fixes it."""
     try:
         yield
     except OSError as error:
@@ -53,14 +51,12 @@ def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | Non
 
 
 def kind_of(error: OSError) -> type[SinkError]:
-    """The class of the error for a file that the operating system refused."""
     if error.errno in _FULL:
         return LakeFullError
     return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
 
 
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:
-    """What a person can do about a file that the operating system refused."""
     number = error.errno
     again = "then start the same command again: it continues where this one stopped"
     if number in _FULL:

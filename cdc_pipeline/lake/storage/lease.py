@@ -57,15 +57,12 @@ _UPDATES_MAX: Final = 3
 def held_lease(
     path: ObjectPath, *, on_lost: Callable[[], None] | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
+    """Yields `check`, which raises LockError once the lease is lost; `on_lost` is then called
+    once as well, in another thread. What the context raises once the lease is lost is the
+    cause of a LockError: it comes from what the next holder has written.
 
-    `on_lost` is then called once as well, in another thread. What the context raises once the
-    lease is lost is the cause of a LockError: it comes from what the next holder has written.
-
-    Raises:
-        LockError: another run holds it, or has taken it.
-        RuntimeSetupError: the lake cannot be written, or its store does not honour conditions.
-        LakeUnreachableError: the store does not answer.
+    Raises LockError: another run holds it, or has taken it; RuntimeSetupError: the lake
+    cannot be written, or its store does not honour conditions; LakeUnreachableError.
     """
     lease = _Lease(path, on_lost or (lambda: None))
     lease.take()
@@ -80,9 +77,8 @@ def held_lease(
 
 
 def lease_holder(path: ObjectPath) -> str:
-    """Describe the present holder of the lease at `path`; "" if there is none. This uses the
-    machine's own clock, and is for people only. Raises LakeUnreachableError: the store does not
-    answer.
+    """ "" if there is none. By the machine's own clock: for people only. Raises
+    LakeUnreachableError.
     """
     try:
         note = _parsed(path.store.read(path.key))
@@ -149,10 +145,7 @@ class _Lease:
         self._thread.start()
 
     def _free(self) -> Tag:
-        """Raises:
-        LockError: it is held.
-        FileNotFoundError: there is none any more.
-        """
+        """Raises LockError: it is held; FileNotFoundError: there is none any more."""
         content, tag = self._read()
         note = _parsed(content)
         if self._is_own(content):  # the answer to the put that took it was lost
@@ -165,8 +158,7 @@ class _Lease:
         return tag
 
     def _see_that_nobody_renews(self, content: bytes, time_s: float) -> None:
-        """Watch the lease for as long as its holder trusts a renewal. Raise LockError once it
-        changes."""
+        """For as long as its holder trusts a renewal. Raises LockError once it changes."""
         until_s = _now_s() + time_s * 2 / 3
         while _now_s() < until_s:
             self._ended.wait(time_s / 12)
@@ -199,12 +191,7 @@ class _Lease:
     # -- keeping -----------------------------------------------------------------------------------
 
     def check(self, *, cause: Exception | None = None) -> None:
-        """Args:
-            cause: what a loss is the reason of.
-
-        Raises:
-            LockError: the lease is lost; nothing may be written any more.
-        """
+        """`cause`: what a loss is the reason of. Raises LockError: the lease is lost."""
         if self._is_lost():
             raise LockError(
                 "this run has lost the lease of its source and stops before it writes",
@@ -245,10 +232,8 @@ class _Lease:
         self._renew_at_s = began_s + self._time_s / 3
 
     def _update(self, content: bytes) -> str:
-        """Replace the lease; return who has taken it, "" if nobody has.
-
-        What this very lease wrote last need not be what its holder knows: the answer to a put
-        may be lost. Raises LakeUnreachableError.
+        """Who has taken it, "" if nobody has. What this very lease wrote last need not be what
+        its holder knows: the answer to a put may be lost. Raises LakeUnreachableError.
         """
         tag = self._tag
         for _ in range(_UPDATES_MAX):
@@ -286,11 +271,7 @@ class _Lease:
         return _parsed(content).get("owner") == self._note["owner"]
 
     def _age_s(self) -> float:
-        """The seconds since the lease was written, by the store's clock; below 0 if that was set
-        back.
-
-        The finest step of that clock is a second.
-        """
+        """By the store's clock, whose finest step is a second; below 0 if that was set back."""
         written = self._store.modified_at(self._path.key)
         probe = self._path.with_name(f"writer.probe-{self._note['owner']}").key
         self._store.replace(probe, b"")
@@ -313,9 +294,8 @@ class _Lease:
 
 
 def process_mark(pid: int) -> str:
-    """Identify a process: boot of the machine, namespace, id and start.
-
-    Return "" if there is no such process, or the system does not say.
+    """Boot of the machine, namespace, id and start; "" if there is none, or the system does not
+    say.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -354,7 +334,7 @@ def _holder(note: dict[str, Any]) -> str:
 
 
 def _now_s() -> float:
-    """Return the time of a clock that also runs while the machine sleeps."""
+    """Of a clock that also runs while the machine sleeps."""
     return (
         time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
     )

@@ -32,13 +32,11 @@ from cdc_pipeline.private_folder import make_private
 def writer_lock(
     path: Path, *, on_lost: Callable[[], None] | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Hold the lock of a source in the context; yield a function that raises LockError once lost.
+    """Yields a function that raises LockError once the lock is lost, as only a lease can be;
+    `on_lost` is then called as well, in another thread.
 
-    Only a lease can be lost; `on_lost` is then called as well, in another thread.
-
-    Raises:
-        LockError: another process (or another sink of this one) holds it.
-        RuntimeSetupError: the folder cannot be written.
+    Raises LockError: another process (or another sink of this one) holds it;
+    RuntimeSetupError: the folder cannot be written.
     """
     if is_object(path):
         state = path.parent
@@ -89,10 +87,7 @@ def writer_lock(
 
 
 def lock_holder(path: Path) -> str:
-    """Describe the present holder of a source's lock, without taking it. Return "" if there is
-    none, or if the system does not say. Raises LakeUnreachableError: the object store does not
-    answer.
-    """
+    """ "" if there is none, or if the system does not say. Raises LakeUnreachableError."""
     if is_object(path):
         return lease_holder(path)
     try:

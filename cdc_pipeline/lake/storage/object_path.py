@@ -78,9 +78,7 @@ class ObjectPath(LakeUri):
         return self.write_bytes(text.encode(encoding))
 
     def open(self, mode: str = "r", encoding: str | None = None) -> IO[bytes] | IO[str]:
-        """Open a stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is
-        closed.
-        """
+        """``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is closed."""
         if mode in ("r", "rt", "rb"):
             stream = self.store.open_input(self.key)
             return stream if mode == "rb" else TextIOWrapper(stream, encoding=encoding or "utf-8")
@@ -100,12 +98,11 @@ class ObjectPath(LakeUri):
     replace = rename
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: there are no folders."""
+        """There are no folders."""
 
     def rmdir(self) -> None:
-        """Do nothing: there are no folders."""
+        """There are no folders."""
 
 
 def is_object(path: object) -> TypeGuard[ObjectPath]:
-    """Whether a path of a lake is in an object store."""
     return isinstance(path, ObjectPath)

@@ -63,17 +63,10 @@ class Listed(NamedTuple):
 
 
 class ObjectStorage:
-    """One bucket. Thread-safe.
-
-    Attributes:
-        fences: the leases that are checked before each request that changes something, other than
-            the parts of a large new file.
-
-    Args:
-        scheme, authority: as in a `LakeUri`.
-        config: settings of the store.
-        retry_s: how long a failing request is tried again; that of the settings by default.
-        answer_s: how long an answer is waited for.
+    """One bucket, by scheme and authority of a `LakeUri`. Thread-safe. `fences`: the leases that
+    are checked before each request that changes something, other than the parts of a large
+    new file; `retry_s`: how long a failing request is tried again; `answer_s`: how long an
+    answer is awaited.
     """
 
     def __init__(
@@ -100,11 +93,11 @@ class ObjectStorage:
     # -- whole objects -----------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes:
-        """The content of an object. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
         return self.read_with_tag(key)[0]
 
     def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
-        """The content of an object and the tag of that version. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
         import obstore
 
         try:
@@ -180,13 +173,10 @@ class ObjectStorage:
             return None
 
     def _settled(self, key: str, put: Callable[[], bool | None]) -> bool:
-        """What `put` returns; call it again while it is None: the store has refused a condition
-        that holds.
-
-        S3 answers 409 while another write of the object has not ended, which may be the first
-        try of the same put.
-
-        Raises LakeUnreachableError: it does so for all the time of retries.
+        """What `put` returns, called again while that is None: the store has refused a condition
+        that holds. S3 answers 409 while another write of the object has not ended, which may
+        be the first try of the same put. Raises LakeUnreachableError: it does so for all the
+        time of retries.
         """
         end_s = time.monotonic() + self._retry_s
         pause_s = _PAUSE_S
@@ -209,9 +199,7 @@ class ObjectStorage:
             pause_s = min(1.0, 2 * pause_s)
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
-        """Replace the version of an object that has `tag`; return the new tag, None if it
-        changed.
-        """
+        """The new tag of an object that has `tag`; None if it has changed."""
         import obstore
 
         version: Any = dict(tag)
@@ -315,9 +303,7 @@ class ObjectStorage:
     # -- listings ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check that the bucket can be listed. Raises RuntimeSetupError, LakeUnreachableError: it
-        cannot.
-        """
+        """Raises RuntimeSetupError, LakeUnreachableError: the bucket cannot be listed."""
         self.has_any("")
 
     def has_any(self, folder: str) -> bool:
@@ -480,7 +466,6 @@ class ObjectStorage:
         )
 
     def _answer(self, error: Exception) -> str:
-        """What the store answered, without secrets."""
         return answer_of(hide(str(error), self.config.secrets))
 
 

@@ -46,10 +46,7 @@ _WRITER: Final = uuid.uuid4().hex[:12]
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise SinkError if the disk refuses an operation on a file or folder.
-
-    FileExistsError and FileNotFoundError pass.
-    """
+    """Raises SinkError if the disk refuses. FileExistsError and FileNotFoundError pass."""
     try:
         yield
     except (FileExistsError, FileNotFoundError):
@@ -95,9 +92,8 @@ class Storage(Protocol):
         """Remove a file, durably."""
 
     def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-        """Remove a folder with its content; return the number of files. `check`: called once the
-        content is listed. A process that has lost the lock by then must not remove files of the
-        new holder.
+        """The number of files. `check`: called once the content is listed. A process that has
+        lost the lock by then must not remove files of the new holder.
         """
 
     def make_folder(self, folder: Path) -> None:
@@ -110,9 +106,7 @@ class Storage(Protocol):
         """Close the stream; the file is whole, and durable except for its name (`make_durable`)."""
 
     def make_readable(self, stream: IO[bytes]) -> None:
-        """Make written data readable by the file's name; in an object store that ends the
-        stream.
-        """
+        """By the file's name; in an object store that ends the stream."""
 
     def make_durable(self, *folders: Path) -> None:
         """Make the names in folders durable."""
@@ -121,9 +115,8 @@ class Storage(Protocol):
         """Give a file another name."""
 
     def share(self, path: Path, target: Path) -> None:
-        """Copy a whole file to `target`, as if written now, unless that exists.
-
-        The name is durable after `make_durable`. Raises FileNotFoundError.
+        """Copy a whole file, as if written now, unless `target` exists. The name is durable
+        after `make_durable`. Raises FileNotFoundError.
         """
 
     def digest(self, path: Path) -> tuple[int, str]:
@@ -297,9 +290,7 @@ class _ObjectFiles:
         return at.store.put_if_absent(at.key, content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Raises LockError: another process has written it since this one read it: the lock is
-        lost.
-        """
+        """Raises LockError: another process has written it since this one read it."""
         at = _object(path)
         at.store.replace_seen(at.key, content)
 
@@ -383,10 +374,7 @@ def storage_of(path: Path) -> Storage:
 
 
 def opened(lake: str | Path) -> Path:
-    """The path of a lake, ready for use: an address becomes an `ObjectPath`.
-
-    A path given as text has no settings: its credentials are those of the environment.
-    """
+    """A path given as text has no settings: its credentials are those of the environment."""
     at: object = (parse_uri(lake) or Path(lake)) if isinstance(lake, str) else lake
     if isinstance(at, LakeUri) and not isinstance(at, ObjectPath):
         at = ObjectPath(at.scheme, at.authority, at.parts, at.storage)
@@ -396,11 +384,8 @@ def opened(lake: str | Path) -> Path:
 
 
 def check_reachable(lake: Path) -> None:
-    """Check that a lake can be read at all: an absent bucket must not pass for a new lake.
-
-    Raises:
-        RuntimeSetupError: no such bucket, or no right to list it.
-        LakeUnreachableError: the store does not answer.
+    """An absent bucket must not pass for a new lake. Raises RuntimeSetupError: no such bucket,
+    or no right to list it; LakeUnreachableError.
     """
     if is_object(lake):
         lake.store.check()

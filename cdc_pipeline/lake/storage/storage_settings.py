@@ -31,13 +31,8 @@ _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 @dataclass(frozen=True, slots=True)
 class SparkStorage:
-    """Settings of a Spark session for a lake in an object store.
-
-    Attributes:
-        scheme: of addresses.
-        jar_set: name of the jars (see `jars.JAR_SETS`).
-        settings: of the session.
-        secrets: Hadoop's, to be set in the running JVM.
+    """Settings of a Spark session for a lake in an object store: `jar_set` as in
+    `jars.JAR_SETS`; `secrets` are Hadoop's, to be set in the running JVM.
     """
 
     scheme: str

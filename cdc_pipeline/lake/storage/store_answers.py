@@ -36,9 +36,7 @@ _PERMISSIONS: Final = (
 
 
 def answer_of(text: str) -> str:
-    """What the store answered: its code and sentence, else the HTTP status, else the last part of
-    the library's text.
-    """
+    """Its code and sentence, else the HTTP status, else the last part of the library's text."""
     text = " ".join(_COLOURS.sub("", text).split("Debug source:")[0].split())
     code, sentence, status = (
         match[1].strip() if (match := pattern.search(text)) else ""
