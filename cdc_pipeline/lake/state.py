@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import (
     LakePaths,
+    list_numbers,
     list_numbers_and_remains,
     parsed,
     read_document,
@@ -75,7 +76,7 @@ class Numbers:
 
 def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
     """None in a new lake. `numbers`: what the holder of the lock knows; listed by default."""
-    numbers = Numbers.listed(paths) if numbers is None else numbers
+    numbers = Numbers(list_numbers(paths.cuts), [], []) if numbers is None else numbers
     number = numbers.last_cut
     if number and number not in numbers.read:
         numbers.read.clear()
