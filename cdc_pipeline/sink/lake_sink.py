@@ -32,7 +32,7 @@ from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
 from cdc_pipeline.lake.storage.lock import writer_lock
-from cdc_pipeline.lake.storage.storage import check_reachable, refused, storage_of
+from cdc_pipeline.lake.storage.storage import refused, storage_of
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
@@ -100,10 +100,6 @@ class Sink:
             finally:
                 self._lock_check = None
                 self._known, self._has_begun = None, False
-
-    def check_reachable(self) -> None:
-        """Called before an empty listing is taken for a new lake. Raises CdcError."""
-        check_reachable(self.paths.lake)
 
     # -- state -------------------------------------------------------------------------------------
 
