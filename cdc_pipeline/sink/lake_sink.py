@@ -99,7 +99,8 @@ class Sink:
                 raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
-                self._known, self._has_begun = None, False
+                self._known = None
+                self._has_begun = False
 
     # -- state -------------------------------------------------------------------------------------
 

@@ -169,15 +169,15 @@ def put_commit(
     lines += actions
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     file = commit_file(path, version)
-    is_put = storage_of(file).put_if_absent(file, text.encode())
-    note_commit(file, version, text.encode() if is_put else b"")
-    if not is_put:
+    if not storage_of(file).put_if_absent(file, text.encode()):
+        note_commit(file, version, b"")
         raise VersionTakenError(
             "another writer's commit came first",
             expected=f"version {version - 1} as the newest one",
             got=f"version {version} of another writer",
             next_step="start the run again: it finishes this batch",
         )
+    note_commit(file, version, text.encode())
 
 
 def removed(add: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def record(number: int, *targets: RecordedTarget, applied: int = 1, **rest: obje
         {
             "source": "shop",
             "batch_number": number,
+            "start": interval_of(number).start,
             "interval": interval_of(number),
             "cursor_after": cursor_at(number, targets={NAME: state}),
             "targets": targets,
