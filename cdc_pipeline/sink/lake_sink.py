@@ -32,6 +32,7 @@ from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
 from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import refused, storage_of
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
@@ -276,8 +277,8 @@ class Sink:
         whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
-        if not self._has_begun:
-            return  # what an earlier run left is discarded at the start of each
+        if not self._has_begun and is_object(self.paths.lake):
+            return  # these are requests, and the next batch makes them
         for folder in self._staged():
             if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                 remove_tree(folder)
