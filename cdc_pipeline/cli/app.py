@@ -163,15 +163,17 @@ def _show_log() -> None:
 
 def run() -> None:
     """A reader that closes the pipe early ends it quietly; SIGTERM ends it as Ctrl-C does."""
-    stopped_by = signal.SIGINT
+    stopped_by = 0
 
-    def terminate(number: int, _: FrameType | None) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
         nonlocal stopped_by
-        stopped_by = signal.Signals(number)
+        stopped_by = number
         raise KeyboardInterrupt
 
     # The first process of a container ignores what it does not handle.
-    signal.signal(signal.SIGTERM, terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
         code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
         sys.stdout.flush()
@@ -180,7 +182,7 @@ def run() -> None:
         code = 2 if isinstance(error, click.UsageError) else 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        code = 128 + stopped_by
+        code = 128 + stopped_by if stopped_by else 1  # 1: the answer to a question was no
     except BrokenPipeError:
         _let_output_go_nowhere()
         code = 0
