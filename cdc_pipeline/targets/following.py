@@ -80,14 +80,13 @@ class KnownTargets:
 
     def names_in(self, database: str) -> list[str]:
         """Names (without schema) of a database's tables with a target that is not suspended."""
-        prefix = f"{database}."
         going_on = (
             target
             for name, target in self.targets.items()
             if not self.is_not_following(name) or self.has_unknown_content(name)
         )
         names = {source for target in going_on for source in target.spec.sources}
-        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return sorted(table for schema, table in map(split_table_name, names) if schema == database)
 
     def followed_tables(self) -> list[tuple[str, str]]:
         """Source tables whose targets follow them, or will from their first row on."""

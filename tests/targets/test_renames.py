@@ -3,6 +3,7 @@ holds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.target import Carried
+from cdc_pipeline.text.table_names import table_name
 from tests.targets.renames_model import Held, Names, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])
@@ -219,6 +221,16 @@ def test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on() -> None:
     assert model.stopped.keys() == {"d.a"}
     model.swap("d.a", "d.b")
     assert (model.stopped.keys(), model.held["d.a"]) == ({"d.b"}, Held((2,)))
+
+
+def test_k20_a_database_whose_name_has_a_dot_has_its_tables() -> None:
+    model = names()
+    model.create("d.a")
+    known, name = model.targets.now, table_name("a.b", "t")
+    target = known.targets["d.a"]
+    spec = target.spec.model_copy(update={"sources": {name: target.spec.sources["d.a"]}})
+    dotted = replace(known, targets={name: replace(target, spec=spec)})
+    assert (dotted.names_in("a.b"), dotted.names_in("a")) == (["t"], [])
 
 
 OTHER_RULES: list[list[dict[str, Any]]] = [

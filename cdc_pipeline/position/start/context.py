@@ -142,7 +142,7 @@ class StartContext:
         start: Start,
         source: Log,
         rules: StartRules,
-        overlap: Callable[[Position], OverlapResult] | None,
+        overlap: Callable[[Position, int], OverlapResult] | None,
     ) -> None:
         self.history = cursor
         self.primary_start = start

@@ -248,7 +248,7 @@ def switch_by_time(context: StartContext) -> StartDecision:
     position = found or context.end
     until_us: int | None = last_us
     if context.overlap is not None:
-        overlap = context.overlap(position)
+        overlap = context.overlap(position, t_us)
         position, reasons = overlap.position, [*reasons, overlap.reason]
         until_us = overlap.until_us
     if context.uses_gtids:

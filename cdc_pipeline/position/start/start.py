@@ -145,7 +145,7 @@ def resolve_start(
     start: Start,
     source: Log,
     rules: StartRules | None = None,
-    overlap: Callable[[Position], OverlapResult] | None = None,
+    overlap: Callable[[Position, int], OverlapResult] | None = None,
 ) -> StartDecision:
     """`overlap`: after a switch by time, compares the log with the applied transactions (K7).
 

@@ -40,7 +40,7 @@ from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
@@ -103,7 +103,13 @@ def catch_up_selected(
     assert cursor is not None
     end = cursor.position
     reason = "a run of chosen tables: the cursor does not move"
-    plan = _plan_to_cursor(cursor, start=end, reason=reason, tables=tuple(sorted(cursor.targets)))
+    plan = _plan_to_cursor(
+        cursor,
+        cursor.identity,
+        start=end,
+        reason=reason,
+        tables=tuple(sorted(cursor.targets)),
+    )
     context.observer.planned(plan)
     resolved = ResolvedRun(end, end, epoch=cursor.epoch, plan=plan)
     state = catch_up(context, state, tables, server=server)
@@ -116,13 +122,18 @@ def catch_up_selected(
 
 
 def _plan_to_cursor(
-    cursor: CursorState, *, start: Position, reason: str, tables: tuple[str, ...]
+    cursor: CursorState,
+    identity: ServerIdentity,
+    *,
+    start: Position,
+    reason: str,
+    tables: tuple[str, ...],
 ) -> CapturePlan:
     end = cursor.position
     journals = tuple(dict.fromkeys((start.journal, end.journal)))
     return CapturePlan(
         source=cursor.source,
-        identity=str(cursor.identity),
+        identity=str(identity),
         start=start,
         start_reasons=(reason,),
         end=end,
@@ -214,7 +225,9 @@ class CatchUp:
                 self._publish({name: None}, [note])
                 return
             reason = f"{name} was suspended and is caught up from its position"
-            plan = _plan_to_cursor(cursor, start=start, reason=reason, tables=(name,))
+            plan = _plan_to_cursor(
+                cursor, source.identity, start=start, reason=reason, tables=(name,)
+            )
             self._context.observer.planned(plan)
             self._take_back(name)
             run = LogRange(

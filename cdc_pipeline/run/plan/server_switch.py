@@ -168,7 +168,7 @@ def history_writer(
 
 def overlap_of(
     config: PipelineConfig, *, source: Source, cursor: CursorState | None
-) -> Callable[[Position], OverlapResult] | None:
+) -> Callable[[Position, int], OverlapResult] | None:
     """What a start needs after a switch; None if no server could have been switched."""
     if cursor is None or not isinstance(config.source, LiveSourceConfig):
         return None
@@ -177,10 +177,13 @@ def overlap_of(
 
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState
-) -> Callable[[Position], OverlapResult]:
-    """LakeStateError: the history is damaged; SourceIdentityError: the log has none of it."""
+) -> Callable[[Position, int], OverlapResult]:
+    """Of the place that was found, and the commit time that was searched for, in microseconds.
 
-    def overlap(found: Position) -> OverlapResult:
+    Raises LakeStateError: the history is damaged; SourceIdentityError: the log has none of it.
+    """
+
+    def overlap(found: Position, since_us: int) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
         is_complete = (
             bool(len(history.entries))
@@ -200,7 +203,7 @@ def build_overlap(
         match = match_overlap(history.transactions, stream)
         position = places[match.skipped - 1] if match.skipped else found
         reason = f"{match.skipped} transactions from {found} on were applied already"
-        recent = history.transactions.since(until_us - interval_us)
+        recent = history.transactions.since(since_us)
         lost = _lost(recent, stream)
         if len(stream) and 0 < lost == len(recent):
             raise _unrelated(config, source, found, lost)
@@ -240,8 +243,8 @@ def _unrelated(
         "log_replica_updates = ON (MariaDB: log_slave_updates)",
         got=f"only others from {found} on",
         next_step="if it is a replica that lags, run again when it has caught up; if the last "
-        "transactions never reached it, raise source.fallback_interval_s, so that earlier ones are "
-        f"compared. Otherwise {begin_again(config.name)}",
+        "transactions never reached it, raise source.fallback_interval_s to twice its value, so that "
+        f"earlier ones are compared. Otherwise {begin_again(config.name)}",
     )
 
 

@@ -307,8 +307,9 @@ def test_k7_what_the_overlap_finds_is_where_reading_goes_on() -> None:
     asked: list[Position] = []
     after = Position("binlog.000002", place_of(log, 2, 2)[1])
 
-    def overlap(found: Position) -> OverlapResult:
+    def overlap(found: Position, since_us: int) -> OverlapResult:
         asked.append(found)
+        assert since_us == NOON_US + 40 * SECOND_US
         return OverlapResult(after, None, "two transactions are known")
 
     decision = started(log, cursor=without_gtids(), rules=PAIR, overlap=overlap)

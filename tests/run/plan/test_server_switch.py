@@ -63,13 +63,14 @@ def pair() -> Iterator[ReplicaPair]:
 
 
 def overlap_with(
-    config: PipelineConfig, server: Server, cursors: MemoryCursorStore
+    config: PipelineConfig, server: Server, cursors: MemoryCursorStore, *, since_us: int = 0
 ) -> tuple[OverlapResult, LiveSource]:
     assert cursors.cursor is not None
     other = config_of(server, config.sink.lake_path)
     assert isinstance(other.source, LiveSourceConfig)
     source = LiveSource(other.source, pipeline_name="shop")
-    return build_overlap(config, source, cursors.cursor)(source.earliest_position()), source
+    overlap = build_overlap(config, source, cursors.cursor)
+    return overlap(source.earliest_position(), since_us), source
 
 
 def test_k7_a_replica_that_has_all_is_read_on_from_there(pair: ReplicaPair, tmp_path: Path) -> None:
@@ -123,6 +124,10 @@ def test_k7_a_log_with_none_of_the_last_transactions_is_refused(
     pair.primary.execute("INSERT INTO shop.t VALUES (200, 0)")
     with pytest.raises(SourceIdentityError, match="none of the last transactions"):
         overlap_with(config, pair.primary, cursors)
+    # What came before the time that was searched for is not looked for: a log that was idle, then
+    # rotated, takes the cursor behind its last transaction.
+    result, source = overlap_with(config, pair.primary, cursors, since_us=2**62)
+    assert result.position == source.earliest_position()
 
 
 @pytest.mark.whole

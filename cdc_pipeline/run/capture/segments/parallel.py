@@ -192,7 +192,7 @@ class _Reading:
             if first <= journal_number(file.name) <= last
         }
         if list(files) != list(range(first, last + 1)) or start.order >= end.order:
-            return []
+            return []  # a journal is missing, or nothing is left: reading in sequence says so
         ranges = [
             SurveyRange(
                 path=str(file),
