@@ -243,8 +243,8 @@ def _unrelated(
         "log_replica_updates = ON (MariaDB: log_slave_updates)",
         got=f"only others from {found} on",
         next_step="if it is a replica that lags, run again when it has caught up; if the last "
-        "transactions never reached it, raise source.fallback_interval_s to twice its value, so that "
-        f"earlier ones are compared. Otherwise {begin_again(config.name)}",
+        "transactions never reached it, double source.fallback_interval_s, so that earlier ones "
+        f"are compared. Otherwise {begin_again(config.name)}",
     )
 
 
