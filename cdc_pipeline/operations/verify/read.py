@@ -60,6 +60,7 @@ class Reading:
         is_whole: every changed key is known, even one that appeared and disappeared between the
             cuts.
         exact: rows and cut are of the same moment.
+        sampled: ranges of the source were left out.
         unproved: it is not proved that everything before the first cut is committed; an earlier
             place is used for it.
         before, after: the cuts that bracket the read.
@@ -75,6 +76,7 @@ class Reading:
     after_seq: int | None
     is_whole: bool
     exact: bool
+    sampled: bool
     unproved: bool
     before: SourceState
     after: SourceState
@@ -103,11 +105,13 @@ class Reading:
 @dataclass(frozen=True)
 class ReadRequest:
     """All source rows, or those with target `keys` (n,) if their values can be mapped back to the
-    source. `exact`: all in one view at an exact place.
+    source. `exact`: all in one view at an exact place. `share`: of the key ranges, if they are read
+    one by one.
     """
 
     exact: Exact = "no"
     keys: Mapping[TargetColumn, pa.ChunkedArray] | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ class TableReading:
         """
         self.rows.discard()
         self.rows, self._unread, self._touched = (self._scratch.rows() for _ in range(3))
-        self._before, self._ranges = before, 0
+        self._before, self._ranges, self._sampled = before, 0, False
         self._place: Position | None = None
         self._view = ProvenView(
             self._config, self._captures, self._source_table, targets=[self._name], before=before
@@ -234,6 +238,7 @@ class TableReading:
                 )
             ),
             exact=exact,
+            sampled=self._sampled,
             unproved=not exact and not proved,
             before=before,
             after=after,
@@ -291,12 +296,14 @@ class TableReading:
         if in_view or not schema.primary_key:
             yield None, ""
             return
-        options = self._options
-        chosen = random.Random(options.seed)  # noqa: S311 - a sample of ranges
-        for number, bounds in enumerate(plan_ranges(reader, schema, options.rows_per_range)):
+        chosen = random.Random(self._options.seed)  # noqa: S311 - a sample of ranges
+        ranges = plan_ranges(reader, schema, self._options.rows_per_range)
+        for number, bounds in enumerate(ranges):
             # A sample always includes the first range, so that it is never empty.
-            if options.share >= 1 or number == 0 or chosen.random() < options.share:
+            if request.share >= 1 or number == 0 or chosen.random() < request.share:
                 yield bounds, ""
+            else:
+                self._sampled = True
 
     def _conditions(
         self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]

@@ -30,7 +30,7 @@ from cdc_pipeline.operations.verify.read import (
 )
 from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repairable
 from cdc_pipeline.operations.verify.report import Difference, Step
-from cdc_pipeline.operations.verify.view import ViewLostError
+from cdc_pipeline.operations.verify.view import Exact, ViewLostError
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
@@ -122,7 +122,7 @@ class TableComparison:
             bool(spec.key or (not MODES[spec.mode].has_key and key)),
         )
         try:
-            self._reading.begin(ReadRequest(), before, targets)
+            self._reading.begin(self._first_request("no"), before, targets)
             self._failure = None
         except CdcError as error:
             if not is_of_one_table(error):
@@ -177,7 +177,7 @@ class TableComparison:
         """Compare all rows; without a key at an exact place."""
         settled = RoundsResult()
         reading = None if after is None else self._begun(after)
-        request = ReadRequest(exact="no" if self._by_key else "always")
+        request = self._first_request("no" if self._by_key else "always")
         pending: KeySlice | None = None
         while settled.rounds < ROUNDS_MAX:
             settled.rounds += 1
@@ -238,10 +238,14 @@ class TableComparison:
             folder=scratch.new_folder(),
             keys=keys,
             after_seq=reading.after_seq,
-            sampled=self._context.options.share < 1 and request.exact == "no",
+            sampled=reading.sampled,
             fixed=self._context.config.sink.spark.settings,
         )
         return reading, comparison
+
+    def _first_request(self, exact: Exact) -> ReadRequest:
+        """Only rows that a key tells apart can be a sample."""
+        return ReadRequest(exact=exact, share=self._context.options.share if self._by_key else 1.0)
 
     def _request_for(self, piece: KeySlice) -> ReadRequest:
         """By the keys' values, if that is worth it."""

@@ -90,7 +90,8 @@ def verify(
     Captures run in this process with `cursors`, or as `runs` say; `observer` hears of them.
 
     Raises:
-        ConfigError: the source is an archive, a table is not known, or the share is zero.
+        ConfigError: the source is an archive, a table is not known, the share is zero, or a sample
+            is to be repaired.
         LockError: another verification of the source is under way, or a capture is when one is
             needed.
         CdcError: as capture, reader and Spark.
@@ -107,6 +108,12 @@ def verify(
     if not 0 < options.share <= 1:
         raise ConfigError(
             "a sample is a share of the table", setting="sample", expected="above 0, at most 1"
+        )
+    if options.repair and options.share < 1:
+        raise ConfigError(
+            "a sample is not repaired: only a whole table shows which rows the source lacks",
+            setting="sample",
+            next_step="repair the table without --sample",
         )
     if runs is None:
         assert cursors is not None, "a cursor store, or runs that have one"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.operations.verify.read import VerifyOptions
@@ -189,6 +190,29 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     assert cut is not None
     assert cut.kind == "repair"
     assert not cut.cursor.targets[f"{database}.item"].exact
+
+
+def test_k17_rows_without_a_key_in_the_lake_are_never_a_sample(
+    mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig]
+) -> None:
+    """Of a sample by a later key of the source, rows not read would seem to be the lake's alone."""
+    database, start = mariadb_database, here(mariadb_server)
+    mariadb_server.execute_all(
+        f"USE `{database}`", "CREATE TABLE bag (a INT)", "INSERT INTO bag VALUES (1),(2),(3)",
+        "CREATE TABLE item (id INT PRIMARY KEY)", "INSERT INTO item VALUES (1),(2),(3)",
+    )  # fmt: skip
+    config = make_config(
+        live(mariadb_server), include=[f"{database}.*"], start=start,
+        targets=[{"tables": [f"{database}.bag"], "keyless": "row_hash"}],
+    )  # fmt: skip
+    lake = Verified(mariadb_server, database, config, None)
+    capture(config, cursors=lake.cursors)
+    mariadb_server.execute(f"ALTER TABLE `{database}`.bag ADD PRIMARY KEY (a)")
+    told = lake.verify(share=1e-9, rows_per_range=1).tables
+    figures = [(t.status, t.rows_source, t.rows_lake) for _, t in sorted(told.items())]
+    assert figures == [("equal", 3, 3), ("equal", 1, 1)]
+    with pytest.raises(ConfigError, match="a sample is not repaired"):
+        lake.verify(share=0.5, repair=True)
 
 
 def test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write(
