@@ -248,11 +248,13 @@ class OperationFolder:
 
     @contextmanager
     def leaving_nothing(self, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Forget an operation that fails for good before it has done anything."""
+        """Forget an operation that fails before it has done anything; never one that is over."""
         try:
             yield
-        except CdcError as error:
-            if not error.retryable and self.read_progress() == Progress() and not unless():
+        except CdcError:
+            state = self.read()
+            is_over = state is not None and state.is_over
+            if not is_over and self.read_progress() == Progress() and not unless():
                 self.forget()
             raise
 
@@ -359,12 +361,18 @@ def claim(
             if not folder.is_locked():
                 folder.remove()
         elif matches(state):
-            try:
-                if not state.is_over:
+            if not state.is_over:
+                try:
                     stack.enter_context(folder.locked())
-            except LockError as error:
-                error.table = ", ".join(state.targets or state.sources)
-                raise
+                except LockError as error:
+                    error.table = ", ".join(state.targets or state.sources)
+                    raise
+                state = folder.read()  # what held the lock may have ended it
+                if state is None or (state.is_over and kind not in _IS_REMEMBERED):
+                    folder.remove()
+                    continue
+            elif not folder.is_locked():
+                remove_tree(folder.lake)  # a process was killed before it did that
             if restart is None:
                 operations.append((folder, state))
             else:

@@ -6,14 +6,13 @@ Rules:
 - It is one recorded batch under the source's lock, and the cursor does not move. Its rows have the
   seq of their place in the log, and a note records them.
 - The number of its batch is in the operation's progress before the batch is recorded. The range
-  is filled once the cut of that number names it. The same range again is nothing new.
+  is filled once the cut of that number has its note. The same range again is nothing new.
 - A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
   columns have no place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -151,7 +150,7 @@ class _Filling:
                 next_step="give the position where the changelog continues",
             )
         names = self._changelogs()
-        if self._is_filled(names):
+        if self._is_filled():
             return self._report("the range was filled before", dict.fromkeys(names, 0))
         for name in names:
             self._check_empty(name, first, last)
@@ -256,7 +255,7 @@ class _Filling:
             Note(
                 kind=GAP_FILLED_NOTE,
                 text=f"{target.rows_inserted + target.rows_updated + target.rows_deleted} changes "
-                f"between {first} and {last} were appended",
+                f"between {first} and {last} were appended by {self.state.operation_id}",
                 journal=first.journal,
                 offset=first.offset,
                 table=target.table,
@@ -278,7 +277,7 @@ class _Filling:
             }
         )
 
-    def _is_filled(self, names: Sequence[str]) -> bool:
+    def _is_filled(self) -> bool:
         if self.state.is_over:
             return True
         number = self.folder.read_progress().batch_number
@@ -287,7 +286,8 @@ class _Filling:
         if number < 0 or not self.batch.sink.paths.cut(number).exists():
             return False
         notes = self.batch.sink.read_cut(number).notes
-        if not any(note.kind == GAP_FILLED_NOTE and note.table in names for note in notes):
+        own = f" {self.state.operation_id}"  # an unrecorded batch leaves its number to another gap
+        if not any(note.kind == GAP_FILLED_NOTE and note.text.endswith(own) for note in notes):
             return False
         self.folder.finish(self.state)
         return True

@@ -27,12 +27,13 @@ MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT = f"{DATABASE}.account"
 
 
-def test_k18_a_gap_of_a_changelog_is_filled_once(
-    history: History, make_config: MakeConfig, memory: MemoryLake, tmp_path: Path
-) -> None:
-    """Killed before and after its record; the changelog is then as one that had no gap."""
+@pytest.fixture
+def config(
+    history: History, make_config: MakeConfig, tmp_path: Path
+) -> Callable[[str, int], PipelineConfig]:
+    """By its lake, and by the journal from which on it captures."""
 
-    def config(name: str, journal: int) -> PipelineConfig:
+    def config_of(name: str, journal: int) -> PipelineConfig:
         return make_config(
             history.archive,
             tables={"include": [ACCOUNT]},
@@ -40,6 +41,14 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
             start={"journal": history.journals[journal]},
             sink={"lake_path": tmp_path / name, "spark": SPARK},
         )
+
+    return config_of
+
+
+def test_k18_a_gap_of_a_changelog_is_filled_once(
+    history: History, config: Callable[[str, int], PipelineConfig], memory: MemoryLake
+) -> None:
+    """Killed before and after its record; the changelog is then as one that had no gap."""
 
     gapped, whole = config("gapped", 6), config("whole", 4)
     capture(whole, cursors=MemoryCursorStore())
@@ -83,3 +92,30 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     mirror = gapped.model_copy(update={"targets": ()})
     with pytest.raises(ConfigError, match="no changelog"):
         fill_gap(mirror, table=ACCOUNT, cursors=cursors, start=begin, end=end)
+
+
+def test_k18_a_gap_whose_batch_number_another_gap_got_is_filled(
+    history: History, config: Callable[[str, int], PipelineConfig], memory: MemoryLake
+) -> None:
+    """And that it is over is not forgotten when its command fails later."""
+
+    gapped, whole, cursors = config("gapped", 6), config("whole", 4), MemoryCursorStore()
+    capture(whole, cursors=MemoryCursorStore())
+    capture(gapped, cursors=cursors)
+
+    def fill(begin: int, config: PipelineConfig = gapped) -> str:
+        start, end = (PositionConfig(journal=history.journals[at]) for at in (begin, begin + 1))
+        return fill_gap(config, table=ACCOUNT, cursors=cursors, start=start, end=end).outcome
+
+    with killed_at("before_record"):
+        fill(4)
+    assert [fill(5), fill(4), fill(4)] == ["applied", "applied", "nothing_new"]
+    rows, expected = (
+        lake_rows(memory, one.sink.lake_path, DATABASE, "account_changelog", ["id", "_cdc_seq"])
+        for one in (gapped, whole)
+    )
+    assert rows == expected
+
+    with pytest.raises(ConfigError, match="no changelog"):
+        fill(4, gapped.model_copy(update={"targets": ()}))
+    assert fill(4) == "nothing_new"
