@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Literal
 
 import click
@@ -163,17 +162,13 @@ def _show_log() -> None:
 
 def run() -> None:
     """A reader that closes the pipe early ends it quietly; SIGTERM ends it as Ctrl-C does."""
-    stopped_by = 0
-
-    def stop(number: int, _: FrameType | None) -> None:
-        nonlocal stopped_by
-        stopped_by = number
-        raise KeyboardInterrupt
-
+    signals, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    # Also of those that Dagster handles while a run is at work.
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     # The first process of a container ignores what it does not handle.
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+            signal.signal(number, signal.default_int_handler)
     try:
         code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
         sys.stdout.flush()
@@ -182,12 +177,21 @@ def run() -> None:
         code = 2 if isinstance(error, click.UsageError) else 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        code = 128 + stopped_by if stopped_by else 1  # 1: the answer to a question was no
+        code = 1
     except BrokenPipeError:
         _let_output_go_nowhere()
         code = 0
     leave_to_exit()
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    sys.exit(code and (_stopped_by(signals) or code))
+
+
+def _stopped_by(signals: int) -> int:
+    """The exit code of the last signal that came; 0 if none did."""
+    try:
+        return 128 + os.read(signals, 64)[-1]
+    except BlockingIOError:
+        return 0
 
 
 def _let_output_go_nowhere() -> None:

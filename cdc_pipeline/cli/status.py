@@ -134,7 +134,13 @@ def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStat
             return status(config, cursors=access.cursors)
     report = status(config)
     if report.state == "no_cut":  # a lake that was lost looks like a new one, but to its cursor
-        reconcile(LakeAccess(settings, config).cursors.read(), None)
+        try:
+            cursor = LakeAccess(settings, config).cursors.read()
+        except Exception as error:  # of Dagster's storage, or of definitions: this needs neither
+            what = error.what if isinstance(error, CdcError) else type(error).__name__
+            reason = f"{report.reason}; Dagster's cursor cannot be read: {what}"
+            return report.model_copy(update={"reason": reason})
+        reconcile(cursor, None)
     return report
 
 

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from cdc_pipeline.config.spark_config import SparkConfig
+from cdc_pipeline.sink.spark.cluster import memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,15 @@ def test_what_spark_understands_is_accepted(master: str) -> None:
 def test_anything_else_is_refused_with_the_forms(master: str) -> None:
     with pytest.raises(ValidationError, match="not a Spark master such as"):
         SparkConfig(master=master)
+
+
+def test_a_setting_that_takes_delta_s_checks_away_is_refused() -> None:
+    flag = "spark.hadoop.fs.s3a.performance.flags"
+    SparkConfig(settings={flag: "mkdir"})
+    with pytest.raises(ValidationError, match="without create"):
+        SparkConfig(settings={flag: "create,mkdir"})
+
+
+def test_what_an_executor_asks_for_is_read_as_the_jvm_reads_it() -> None:
+    texts = ("2g", "512M", "1024", "1 tb", "much")
+    assert [memory_bytes(text) for text in texts] == [2 << 30, 512 << 20, 1024, 1 << 40, 0]

@@ -198,7 +198,7 @@ def _versioned(context: Context) -> Iterator[Verdict]:
 def _partial(context: Context) -> Iterator[Verdict]:
     """K19: earlier rows are missing."""
     config, known = context.config, [table.name for table in context.tables_with_rows]
-    cut = context.cut if context.lake_is_open else None
+    cut = context.cut
     for why, names in by_reason(needing(config, cut, known)):
         # one that was never captured is only to be begun
         verdict = note if all(cut is None or name not in cut.tables for name in names) else warning

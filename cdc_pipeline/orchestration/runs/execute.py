@@ -172,9 +172,7 @@ def execute_capture(
         )
     error = listener.error
     if isinstance(error, dg.DagsterExecutionInterruptedError):
-        error = CdcError(
-            "the run was stopped", next_step="start it again: it continues from the last cut"
-        )
+        error = stopped()
     if not result.success and error is None:
         error = RuntimeError(_failure_text(result))
     return CaptureRun(
@@ -183,6 +181,11 @@ def execute_capture(
         report=listener.report if result.success else None,
         error=error if not result.success or isinstance(error, TargetSuspendedError) else None,
     )
+
+
+def stopped() -> CdcError:
+    """By a signal, which Dagster takes while a run is at work."""
+    return CdcError("the run was stopped", next_step="start it again: it continues where it was")
 
 
 def execute(

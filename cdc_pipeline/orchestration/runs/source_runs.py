@@ -26,7 +26,7 @@ from cdc_pipeline.orchestration.assets.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture, stopped
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 from cdc_pipeline.run.observer import RunObserver
@@ -135,6 +135,8 @@ class SourceRuns:
             log_level=self.access.log_level,
             on_waiting=self.on_waiting,
         )
+        if caught and isinstance(caught[0], dg.DagsterExecutionInterruptedError):
+            raise stopped()
         if caught:
             raise caught[0]
         if not result.success:

@@ -23,6 +23,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError, SchemaError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.run.report import CapturePlan, PlannedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -68,7 +69,10 @@ def with_features(
             features[name] = () if log is None else log.reader_features
             engines[name] = str(engine_of(table.spec, log, config.sink))
             if log is None:
-                warnings.append(f"{name} will be suspended: its Delta table is gone from the lake")
+                warnings.append(
+                    f"{name} will be suspended: its Delta table is gone from the lake; restore it, "
+                    f"or take a new snapshot: {new_snapshot(config.name, name)}"
+                )
         except LakeStateError as error:
             features[name] = ()
             warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")

@@ -112,7 +112,7 @@ def _workers(master: str) -> list[dict[str, Any]] | None:
         for address in master.removeprefix(_STANDALONE).split(","):
             url = f"http://{address.rpartition(':')[0]}:{port}/json/"
             with (
-                suppress(OSError, ValueError, KeyError),
+                suppress(Exception),  # another program may answer there
                 urllib.request.urlopen(url, timeout=_CONNECT_S) as page,
             ):
                 state = json.load(page)

@@ -98,6 +98,10 @@ def _check(session: Any, path: str) -> None:
         value = session.conf.get(name, None) or ""
         if wanted not in value.split(","):
             raise _lacks(path, f"its session lacks {name}", expected=wanted, got=value or "not set")
+
+
+def check_delta(session: Any, path: str) -> None:
+    """Needs executors. Raises RuntimeSetupError: another Delta, or none."""
     delta = delta_version(session)
     if _minor(delta) != _minor(DELTA_VERSION):
         raise _lacks(

@@ -45,7 +45,7 @@ from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.cluster import check_executors, check_master
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home
-from cdc_pipeline.sink.spark.own_session import is_remote, users_session
+from cdc_pipeline.sink.spark.own_session import check_delta, is_remote, users_session
 from cdc_pipeline.text.hide import hide
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class SparkProvider:
     def _with_executors(self, session: Any) -> Any:
         try:
             check_executors(session, is_patient=self._is_patient)
+            if self._config.session is not None:
+                check_delta(session, self._config.session)
         except RuntimeSetupError as error:
             self._refusal = error  # each table would wait for them
             if not self._is_guest:
@@ -222,7 +224,8 @@ class _Clones:
         with self._guard:
             clients = [client for _, client in self._clients]
         for client in clients:
-            client.interrupt_all()
+            with suppress(Exception):  # a server may have dropped one
+                client.interrupt_all()
 
     def release(self, *, is_end: bool = False) -> None:
         """Those that are not used any more; all at the end of the process."""
@@ -248,8 +251,9 @@ def new_session(session: SparkSession) -> SparkSession:
     if is_remote(session):
         new: SparkSession = _clones.add(session)
     else:
-        pool = threading.current_thread().name
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        thread = threading.current_thread()
+        if thread is not threading.main_thread():  # which may be a user's own
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", thread.name)
         new = session.newSession()
     _set_sql(new)
     return new

@@ -48,6 +48,7 @@ from cdc_pipeline.errors import (
 _CHALLENGED: Final = frozenset({"", "mysql_native_password", "client_ed25519"})
 _CLEAR_TEXT: Final = frozenset({"mysql_clear_password", "dialog"})
 _SHA2: Final = frozenset({"caching_sha2_password", "sha256_password"})
+COMMAND_SETTING: Final = "source.password_command"
 _NO_KEY: Final = b"no key is taken from this server"
 
 
@@ -58,7 +59,6 @@ def password(config: LiveSourceConfig) -> bytes:
     if config.password is not None:
         return config.password.get_secret_value().encode()
     program = config.password_command[0]
-    setting = "source.password_command"
     try:
         answer = subprocess.run(  # noqa: S603 (the file's own command, without a shell)
             config.password_command,
@@ -73,7 +73,7 @@ def password(config: LiveSourceConfig) -> bytes:
     except (OSError, ValueError) as error:
         raise ConfigError(
             "the password's command cannot be started",
-            setting=setting,
+            setting=COMMAND_SETTING,
             expected="a program's path or name, then its arguments",
             got=f"{program}: {getattr(error, 'strerror', None) or error}",
             next_step="correct the path, or install the program where runs find it",
@@ -85,7 +85,7 @@ def password(config: LiveSourceConfig) -> bytes:
         got = f"exit code {answer.returncode}" if answer.returncode else "an empty answer"
     raise ServerUnreachableError(
         "the password's command gives no password",
-        setting=setting,
+        setting=COMMAND_SETTING,
         expected="exit code 0, and the password on standard output",
         got=f"{program}: {got}",
         next_step="run the command by hand, in the environment that runs have",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ServerUnreachableError
 from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.login import COMMAND_SETTING
 
 
 class ServerChoice(NamedTuple):
@@ -44,6 +45,8 @@ def choose_server(config: LiveSourceConfig) -> ServerChoice:
         _connect(config)
         return ServerChoice(config, f"the primary {primary_address} answers")
     except ServerUnreachableError as error:
+        if error.setting == COMMAND_SETTING:
+            raise  # which says nothing of the server
         failure = error
     other = config.model_copy(update={"host": standby.host, "port": standby.port})
     try:

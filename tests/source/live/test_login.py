@@ -21,6 +21,7 @@ from cdc_pipeline.source.live import login
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, ReplicaName, open_dump
 from cdc_pipeline.source.live.login import tls_arguments
+from cdc_pipeline.source.live.standby import choose_server
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from tests.source.live.login_server import LoginServer, make_certificate
 
@@ -171,6 +172,13 @@ def test_a_command_without_a_password_fails_the_connect(script: str, got: str) -
     error = _gives_away(server, config)
     assert isinstance(error, ServerUnreachableError)
     assert (error.setting, error.got) == ("source.password_command", got)
+
+
+def test_a_command_without_a_password_is_no_reason_for_another_server() -> None:
+    config = _config_with_command(LoginServer(), "false", standby={"host": "127.0.0.1"})
+    with pytest.raises(ServerUnreachableError) as caught:
+        choose_server(config)
+    assert caught.value.setting == "source.password_command"
 
 
 def test_a_command_that_is_not_there_is_a_mistake_of_the_file() -> None:
