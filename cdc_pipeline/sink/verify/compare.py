@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -113,7 +114,9 @@ def compare(
     Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
     otherwise; IncompleteChangelogError: images of a changelog without a key lack columns.
     """
-    result = _in_memory(sides, source, folder, keys, after_seq, sampled=sampled)
+    result = None
+    with suppress(pa.ArrowException, KeyError):  # Spark says what is wrong with the table
+        result = _in_memory(sides, source, folder, keys, after_seq, sampled=sampled)
     if result is not None:
         return result
     session = new_session(start())

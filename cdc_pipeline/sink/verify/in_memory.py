@@ -3,7 +3,7 @@
 Rules:
 - None instead of a side means that Spark must compare: `read/rows.py` does not read the table, rows
   pass expressions of Spark's SQL (filters, computed columns), a changelog spans DDL that changed
-  its layout or defaults, or its images lack columns.
+  its layout or defaults, its images lack columns, or another program changed one of our own.
 - Values are numbered by what `exact` calls equal (`rescue.py`): floats by their text, so that -0.0
   is not 0.0; maps without their order; all else by value; NULL equals NULL.
 """
@@ -40,15 +40,7 @@ from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _NAMES: Final = pa.list_(pa.string())
 _RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
-_OWN: Final = (
-    ABSENT_COLUMN,
-    BEFORE_ABSENT_COLUMN,
-    BEFORE_COLUMN,
-    DELETED_COLUMN,
-    END_COLUMN,
-    OP_COLUMN,
-    SEQ_COLUMN,
-)
+_OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: _NAMES}
 
 
 Numbers = NDArray[np.int64]
@@ -86,14 +78,21 @@ def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
     if not _are_known(sides):
         return None
     shard = set() if sides.shard is None else {sides.shard[0]}
-    rows = small_rows(sides.path, version, columns=columns | shard | set(_OWN))
-    if rows is None or not columns - {RESCUED.name} <= set(rows.column_names):
-        return None
-    if sides.shard is not None:
-        rows = _where(rows, pc.equal(rows.column(sides.shard[0]), sides.shard[1]))
     mode = MODES[spec.mode]
+    own = {SEQ_COLUMN: SEQ_TYPE}
+    own |= _OF_CHANGES if mode.rows_are_changes else {}
+    own |= {BEFORE_ABSENT_COLUMN: _NAMES} if sides.is_sum else {}
+    own |= {DELETED_COLUMN: pa.bool_()} if mode.marks_deleted_rows else {}
+    own |= {END_COLUMN: SEQ_TYPE} if mode.keeps_versions else {}
+    maybe = {RESCUED.name, BEFORE_COLUMN}
+    rows = small_rows(sides.path, version, columns=columns | shard | set(own) | maybe)
+    if rows is None or not (columns | shard | set(own)) - maybe <= set(rows.column_names):
+        return None
+    if any(rows.schema.field(name).type != kind for name, kind in own.items()):
+        return None
     if mode.rows_are_changes:
         return _rows_left(sides, rows)
+    rows = _of_shard(sides, rows)
     if mode.marks_deleted_rows:
         rows = _where(rows, pc.invert(rows.column(DELETED_COLUMN)))
     if mode.keeps_versions:
@@ -116,6 +115,12 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
 
 def _where(rows: pa.Table, condition: Any) -> pa.Table:
     return rows.filter(condition, null_selection_behavior="drop")
+
+
+def _of_shard(sides: ComparisonSql, rows: pa.Table) -> pa.Table:
+    if sides.shard is None:
+        return rows
+    return _where(rows, pc.equal(rows.column(sides.shard[0]), sides.shard[1]))
 
 
 def _side(
@@ -145,18 +150,22 @@ def _rows_left(sides: ComparisonSql, rows: pa.Table) -> pa.Table | None:
     """The rows that the changes of a changelog leave."""
     if sides.layouts or sides.column_defaults or rows.column(SEQ_COLUMN).null_count:
         return None
+    before_type = rows.schema.field(BEFORE_COLUMN).type
+    if not pa.types.is_struct(before_type):
+        return None
     truncated = pc.equal(rows.column(OP_COLUMN), "truncate")
-    since = pc.max(rows.column(SEQ_COLUMN).filter(truncated))
-    rows = _where(rows, pc.invert(truncated))
+    since = pc.max(rows.column(SEQ_COLUMN).filter(truncated))  # of any shard: its own is NULL
+    rows = _of_shard(sides, _where(rows, pc.invert(truncated)))
     if since.is_valid:
         rows = _where(rows, pc.greater(rows.column(SEQ_COLUMN), since))
     op, seq = rows.column(OP_COLUMN), rows.column(SEQ_COLUMN)
     before = rows.column(BEFORE_COLUMN)
-    fields = {before.type.field(at).name for at in range(before.type.num_fields)}
+    fields = {before_type.field(at).name for at in range(before_type.num_fields)}
     names = {at: sides.target.spec.columns[at].name for at in sides.positions}
     after_values = {at: _column(rows, name) for at, name in names.items()}
     before_values = {
-        at: pc.struct_field(before, name) if name in fields else None for at, name in names.items()
+        at: pc.struct_field(before, [name]) if name in fields else None
+        for at, name in names.items()
     }
     after = _side(sides, after_values, len(rows), seq=seq, absent=rows.column(ABSENT_COLUMN))
     old = _side(sides, before_values, len(rows), seq=seq)
@@ -166,7 +175,7 @@ def _rows_left(sides: ComparisonSql, rows: pa.Table) -> pa.Table | None:
     updated = pc.equal(op, "update").to_numpy()
     if sides.is_sum:
         lists = (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)
-        if any(name in rows.column_names and _any_names(rows.column(name)) for name in lists):
+        if any(_any_names(rows.column(name)) for name in lists):
             return None
         weight = np.where(gone, -1, 1).astype(np.int64)
         removed = old.filter(pa.array(updated))

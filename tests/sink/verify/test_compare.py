@@ -8,6 +8,7 @@ import math
 import random
 import struct
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,69 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
     found = compare(engine, sides, stored, folder=scratch.new_folder())
     assert told(sides, found) == [("different", (4,), ("b",), 0)]
     assert (found.rows_source, found.rows_lake) == (2, 2)
+
+
+def changes(path: Path, **columns: Any) -> ComparisonSql:
+    """A changelog of two shards, in a table of its own."""
+    from deltalake import write_deltalake
+
+    image = pa.struct([(".id", pa.int32()), ("a", pa.int32())])
+    rows = {
+        ".id": pa.array([1, None, 2, 3, 2], pa.int32()),
+        "a": pa.array([1, None, 2, 3, 5], pa.int32()),
+        "shard": ["x", None, "x", "y", "x"],
+        "_cdc_op": ["insert", "truncate", "insert", "insert", "update"],
+        "_cdc_seq": pa.array(map(Decimal, [1, 3, 5, 7, 9]), pa.decimal128(38, 0)),
+        "_cdc_before": pa.array([None] * 4 + [{".id": 2, "a": 2}], image),
+        "_cdc_absent": pa.nulls(5, pa.list_(pa.string())),
+        "_cdc_before_absent": pa.nulls(5, pa.list_(pa.string())),
+    } | columns
+    write_deltalake(path, pa.table({name: rows[name] for name in rows if rows[name] is not None}))
+    named = tuple(TargetColumn(name=n, delta_type="int") for n in (".id", "a"))
+    shard = TargetColumn(name="shard", delta_type="string")
+    spec = TargetSpec(columns=(*named, shard), key=(), mode="changelog")
+    target = RecordedTarget(table="d.t", app_id="x", spec=spec)
+    return ComparisonSql(
+        target=target,
+        columns=(".id", "a"),
+        key=(".id",),
+        path=path,
+        version=0,
+        shard=("shard", "x"),
+    )
+
+
+@pytest.mark.parametrize("key", [(".id",), ()])
+def test_k17_a_truncate_ends_the_rows_of_every_shard_before_it(
+    tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    sides = replace(changes(tmp_path / "t"), key=key)
+    stored = Scratch(tmp_path / "s", tmp_path).rows()
+    ints = {name: pa.array([value], pa.int32()) for name, value in (("c0", 2), ("c1", 5))}
+    stored.add(pa.table(ints))
+    found = compare(no_jvm, sides, stored, folder=tmp_path / "found")
+    assert (dict(found.counts), found.rows_lake) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, None) for name in ("_cdc_seq", "_cdc_op", "_cdc_before", "_cdc_absent", "shard")),
+        ("_cdc_seq", list("abcde")), ("_cdc_before", list("abcde")), ("_cdc_op", [1] * 5),
+    ],
+)  # fmt: skip
+def test_k22_a_table_that_another_program_changed_is_left_to_spark(
+    tmp_path: Path, name: str, values: Any
+) -> None:
+    class AskedError(Exception):
+        pass
+
+    def ask() -> Any:
+        raise AskedError
+
+    sides, scratch = changes(tmp_path / "t", **{name: values}), Scratch(tmp_path / "s", tmp_path)
+    with pytest.raises(AskedError):
+        compare(ask, sides, scratch.rows(), folder=scratch.new_folder())
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
