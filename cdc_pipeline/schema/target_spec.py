@@ -32,6 +32,7 @@ class RecordedSource(FrozenModel):
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
+    left: tuple[str, ...] = ()  # columns of a shared target that hold values it no longer has
     gone: bool = False  # it was dropped: a new table of its name starts from scratch
 
     @property

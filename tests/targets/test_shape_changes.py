@@ -262,3 +262,54 @@ def test_k23_texts_of_numbers_stay_what_they_were_or_stop(
     with pytest.raises(SchemaError) as stopped:
         said("ALTER TABLE person MODIFY amount DECIMAL(10,4)", rule)
     assert stopped.value.setting == f"targets.0.{setting}"
+
+
+def test_k13_a_shard_that_drops_a_column_adds_it_again_only_without_its_old_values() -> None:
+    """Other shards keep the column, and with it the values of rows that lost theirs."""
+    born = RecordedSource(columns=COLUMNS, key=("id",))
+    for policy in ("apply", "keep"):
+        with pytest.raises(SchemaError, match="a change of values in a target"):
+            said(
+                "ALTER TABLE person DROP born, ADD born DATETIME",
+                SHARDS,
+                [born],
+                drop_column=policy,
+            )
+        dropped = said("ALTER TABLE person DROP born", SHARDS, [born], drop_column=policy)
+        assert dropped.steps == ()
+        with pytest.raises(SchemaError, match="a change of values in a target"):
+            said("ALTER TABLE person ADD born DATETIME", SHARDS, known=dropped.known)
+
+
+def test_k13_columns_that_look_the_same_afterwards_are_not_taken_for_changed() -> None:
+    """A killed batch is continued where its columns show: these would show its end at once."""
+    twins = replace(
+        PERSON, columns=(PERSON.columns[0], column("a", Kind.INT32), column("b", Kind.INT32))
+    )
+    columns = target_columns(twins)
+    known = replace(
+        known_before({}, []), source=RecordedSource(columns=columns, key=("id",)), target=columns
+    )
+    sql = "ALTER TABLE person DROP a, RENAME COLUMN b TO a, ADD b INT"
+    with pytest.raises(SchemaError, match="look the same as before") as refused:
+        said(sql, known=known, before=twins, drop_column="apply")
+    assert "drop_column: keep" in str(refused.value)
+    kept = said(sql, known=known, before=twins, drop_column="keep")
+    assert names(kept.known.target_columns) == ["id", "a__dropped", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "setting"),
+    [
+        ({"filter": "amount > 1"}, "filter"),
+        ({"partition_by": ["amount"]}, "partition_by"),
+        ({"masks": {"amount": HASH}}, "masks.amount"),
+        ({"computed": {"c": {"expression": "amount + 1", "type": "int"}}}, "computed.c.expression"),
+    ],
+)
+def test_k14_a_column_that_a_setting_reads_keeps_getting_the_new_values(
+    rule: dict[str, Any], setting: str
+) -> None:
+    with pytest.raises(SchemaError) as stopped:
+        said("ALTER TABLE person MODIFY amount VARCHAR(9)", rule, incompatible="new_column")
+    assert stopped.value.setting == f"targets.0.{setting}"

@@ -9,7 +9,8 @@ Rules:
   renames or rewrites it stops the target and names the setting. Otherwise a mask or a filter would
   silently disappear.
 - In a target that several tables share, a column goes only when none of them has it, and comes with
-  the first.
+  the first. A table that drops one leaves its values there (`RecordedSource.left`): it cannot add
+  the column again without clearing them.
 - Checks come first and see the columns as they were; then columns are renamed, widened and dropped,
   then added; then one UPDATE sets all new values; last, converted columns replace their old ones.
 - All intermediate states of the columns differ, so that the present state shows how far a killed
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from itertools import accumulate, groupby
 
 from cdc_pipeline.schema.evolution.statement_context import (
     COLUMN_MAPPING,
@@ -128,6 +129,7 @@ class _Difference:
             for other in known.others
             for column in other.columns
         }
+        self._left = set(known.source.left)
         self._reasons: list[str] = []
         self._checks: list[CheckRows] = []
         self._first: list[RenameColumn | WidenColumn | DropColumn] = []
@@ -167,7 +169,6 @@ class _Difference:
         if key is not None:
             spelled = {name.lower(): name for name in self._columns}
             new_key = tuple(spelled.get(name.lower(), name) for name in key)
-        update = {"columns": tuple(self._columns.values()), "key": new_key, "names": names}
         values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
         fills = (
             (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
@@ -175,11 +176,20 @@ class _Difference:
         steps: tuple[Step, ...] = (
             *self._checks, *self._first, *self._adds, *fills, *self._last,
         )  # fmt: skip
-        known = replace(
-            self._known,
-            source=source.model_copy(update=update),
-            target=reduce(columns_after, steps, self._known.target_columns),
-        )
+        states = list(accumulate(steps, columns_after, initial=self._known.target_columns))
+        path = [columns for columns, _ in groupby(states)]
+        if len(set(path)) < len(path):
+            raise Refused(
+                "other columns take the names of dropped ones, so that the columns look the same "
+                "as before",
+                "set schema_changes.drop_column: keep, or take a new snapshot of the table",
+            )
+        target = states[-1]
+        left = tuple(sorted(self._left & {column.name.lower() for column in target}))
+        update = {
+            "columns": tuple(self._columns.values()), "key": new_key, "names": names, "left": left,
+        }  # fmt: skip
+        known = replace(self._known, source=source.model_copy(update=update), target=target)
         return Difference(known, steps, tuple(self._reasons))
 
     def _name(self, column: str) -> str:
@@ -225,6 +235,8 @@ class _Difference:
         target = self._name(name)
         del self._columns[name]
         self._names.pop(name, None)
+        if self._shape.shard_column:
+            self._left |= {name.lower(), target.lower()}
         if not self._shape.takes(name) or target.lower() in self._of_others:
             return
         if stays:
@@ -266,7 +278,7 @@ class _Difference:
                     "target"
                 )
                 raise Misfit("shard_column", what)
-            if value != "NULL":
+            if value != "NULL" or name.lower() in self._left:
                 self._fill(name, delta_type, value, is_default=True)
         elif present == wanted and not self._has_mapping:
             self._reasons.append(f"the values of the dropped `{name}` are replaced")
@@ -276,6 +288,7 @@ class _Difference:
                 self._set_aside(present.name)
             elif present is not None:
                 target = self._names[name] = self._version(name)
+            self._left.discard(target.lower())
             self._add_to_target(target, delta_type, value, is_default=True)
         self._reasons.append(f"adds {target}")
 
@@ -374,6 +387,9 @@ class _Difference:
             return
         target = self._name(name)
         if change.stays:
+            self._keep(name, f"new values of `{name}` go to another column")
+            if self._shape.shard_column:
+                self._left.add(target.lower())
             new_name = self._names[name] = self._version(name)
             self._add_to_target(new_name, self._shape.delta_type(after), "NULL")
             self._reasons.append(
