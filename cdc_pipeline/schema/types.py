@@ -175,6 +175,12 @@ def is_lossless(before: str, after: str) -> bool:
     return after in _EXACT_DIGITS and scale == 0 and whole <= _EXACT_DIGITS[after]
 
 
+def decimal_scale(delta_type: str) -> int | None:
+    """Digits after the point: 0 of integers; None of what is neither these nor DECIMAL."""
+    digits = _digits(delta_type)
+    return None if digits is None else digits[1]
+
+
 def _digits(delta_type: str, of_integers: Mapping[str, int] = _DIGITS) -> tuple[int, int] | None:
     """Before and after the decimal point; None of other types."""
     if delta_type in of_integers:

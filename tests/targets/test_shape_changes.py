@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
@@ -239,29 +239,38 @@ def test_wider_types_under_masks_and_overrides() -> None:
         said("ALTER TABLE person MODIFY amount DECIMAL(14,6)")
 
 
-@pytest.mark.parametrize(
-    ("rule", "setting"),
-    [
-        ({"masks": {"amount": HASH}}, "masks.amount"),
-        ({"types": {"amount": "string"}}, "types.amount"),
-    ],
-)
-def test_k23_texts_of_numbers_stay_what_they_were_or_stop(
-    rule: dict[str, Any], setting: str
-) -> None:
-    """1.50 becomes 1.5000 at the source, whose text and hash are others; a wider integer has the
-    same."""
-    whole = replace(
-        PERSON,
-        columns=(PERSON.columns[0], PERSON.columns[1], column("amount", Kind.INT32)),
-    )
-    columns = target_columns(whole)
-    known = known_before(rule, [])
-    of_whole = replace(known, source=known.source.model_copy(update={"columns": columns}))
-    assert said("ALTER TABLE person MODIFY amount BIGINT", known=of_whole, before=whole).steps == ()
-    with pytest.raises(SchemaError) as stopped:
-        said("ALTER TABLE person MODIFY amount DECIMAL(10,4)", rule)
-    assert stopped.value.setting == f"targets.0.{setting}"
+def test_k23_texts_of_numbers_stay_what_they_were_or_stop() -> None:
+    """1.50 becomes 1.5000 at the source, which is another text, but has the same hash."""
+    hashed, text = {"masks": {"amount": HASH}}, {"types": {"amount": "string"}}
+
+    def widened(rule: dict[str, Any], before: Column, sql: str) -> TableChange:
+        schema = replace(PERSON, columns=(*PERSON.columns[:2], before))
+        known = known_before(rule, [])
+        update = {"columns": target_columns(schema)}
+        of_schema = replace(known, source=known.source.model_copy(update=update))
+        return said(f"ALTER TABLE person MODIFY amount {sql}", known=of_schema, before=schema)
+
+    whole = column("amount", Kind.INT32)
+    cents = column("amount", Kind.DECIMAL, precision=6, scale=2)
+    for rule in (hashed, text):
+        for before, sql in (
+            (whole, "BIGINT"),
+            (whole, "DECIMAL(12)"),
+            (cents, "DECIMAL(10,2)"),
+        ):
+            assert widened(rule, before, sql).steps == ()
+    assert widened(hashed, cents, "DECIMAL(10,4)").steps == ()
+    assert widened(hashed, whole, "DECIMAL(20,4)").steps == ()
+    for rule, setting, before, sql in (
+        (text, "types.amount", cents, "DECIMAL(10,4)"),
+        (text, "types.amount", whole, "DECIMAL(20,4)"),
+        (text, "types.amount", column("amount", Kind.FLOAT), "DOUBLE"),
+        (hashed, "masks.amount", column("amount", Kind.FLOAT), "DOUBLE"),
+        (hashed, "masks.amount", column("amount", Kind.DATE), "DATETIME"),
+    ):
+        with pytest.raises(SchemaError) as stopped:
+            widened(rule, before, sql)
+        assert stopped.value.setting == f"targets.0.{setting}"
 
 
 def test_k13_a_shard_that_drops_a_column_adds_it_again_only_without_its_old_values() -> None:

@@ -44,7 +44,7 @@ from cdc_pipeline.schema.evolution.steps import (
     columns_after,
 )
 from cdc_pipeline.schema.target_spec import Misfit, RecordedShape
-from cdc_pipeline.schema.types import INTEGERS, TargetColumn, common_type, is_lossless
+from cdc_pipeline.schema.types import TargetColumn, common_type, decimal_scale, is_lossless
 from cdc_pipeline.text.spark_sql import quoted
 
 _PLAIN = RecordedShape()
@@ -410,8 +410,7 @@ class _Difference:
         wanted = self._shape.delta_type(after)
         if wanted != after.delta_type and (
             not is_lossless(after.delta_type, wanted)
-            # The text of a value is another one in another type, except of integers.
-            or (wanted == "string" and not {before.delta_type, after.delta_type} <= set(INTEGERS))
+            or (wanted == "string" and not self._keeps_text(before, after))
         ):
             self._keep(name, f"`{name}` becomes {after.delta_type}, but is {wanted} in the target")
         if not wider:
@@ -430,6 +429,14 @@ class _Difference:
                 f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it"
             )
             self._rewrite(old_name, name, after.delta_type, f"CAST({{c}} AS {after.delta_type})")
+
+    def _keeps_text(self, before: TargetColumn, after: TargetColumn) -> bool:
+        """The text of a number has as many digits after the point as its type; a hashed one has no
+        trailing zeros. Of other types it is another one in another type.
+        """
+        scales = {decimal_scale(before.delta_type), decimal_scale(after.delta_type)}
+        is_hashed = self._shape.masks.get(after.name.lower(), "").startswith("hash:")
+        return None not in scales and (is_hashed or len(scales) == 1)
 
     def _rewrite(self, old_name: str, name: str, delta_type: str, value: str) -> None:
         """Convert existing values; `value` is an expression over ``{c}``, the previous column."""
