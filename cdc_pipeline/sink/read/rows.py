@@ -29,6 +29,9 @@ from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
 SMALL_ROWS: Final = 500_000
 SMALL_BYTES: Final = 64 << 20
+# A dictionary's few bytes can stand for many, so that they are counted as they are decoded.
+_DECODED_BYTES_MAX: Final = 4 * SMALL_BYTES
+_BATCH_ROWS: Final = 1024
 _FILES_MAX: Final = 100
 _READER_VERSION_MAX: Final = 3
 _FEATURES: Final = frozenset(
@@ -65,8 +68,14 @@ def small_rows(
         or not all(is_readable(add.get("deletionVector")) for add in adds)
     ):
         return None
+    parts, room_bytes = [], _DECODED_BYTES_MAX
     try:
-        parts = [_rows_of(path, add, schema) for add in adds]
+        for add in adds:
+            part = _rows_of(path, add, schema, room_bytes)
+            if part is None:
+                return None
+            parts.append(part)
+            room_bytes -= part.nbytes
     except (OSError, pa.ArrowException):
         return None
     return pa.concat_tables([schema.empty_table(), *parts])
@@ -95,15 +104,22 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     return [*fields, *(child for field in fields for child in _children(field.type))]
 
 
-def _rows_of(path: Path, add: dict[str, Any], schema: pa.Schema) -> pa.Table:
+def _rows_of(
+    path: Path, add: dict[str, Any], schema: pa.Schema, room_bytes: int
+) -> pa.Table | None:
     file = path / unquote(add["path"])
     stored_names = [
         (field.metadata or {}).get(_PHYSICAL, field.name.encode()).decode() for field in schema
     ]
     content = pa.BufferReader(storage_of(file).read(file))  # small: one request of a store
     with pq.ParquetFile(content, coerce_int96_timestamp_unit="us") as opened:
-        stored = opened.read(columns=stored_names)
-        count = opened.metadata.num_rows
+        count, batches = opened.metadata.num_rows, []
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=stored_names):
+            room_bytes -= batch.nbytes
+            if room_bytes < 0:
+                return None
+            batches.append(batch)
+    stored = pa.Table.from_batches(batches) if batches else pa.table({})
     arrays = [
         stored.column(name).cast(field.type)
         if name in stored.column_names

@@ -37,7 +37,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.failures import reading_failed
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.read.read import old_commits_readable, old_frame, table_frame
 from cdc_pipeline.sink.read.rows import small_rows
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
@@ -127,8 +127,11 @@ def compare(
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # Of a key of many columns Spark would infer more predicates than memory holds.
     session.conf.set("spark.sql.constraintPropagation.enabled", "false")
-    buckets = min(_BUCKETS_MAX, max(1, source.rows // _ROWS_PER_BUCKET))
+    versions = [v for v in (sides.version, sides.source_version) if v is not None]
     try:
+        # Of the larger side: the driver holds the rows of a bucket that differ.
+        counts = [old_frame(session, sides.path, version).count() for version in versions]
+        buckets = min(_BUCKETS_MAX, max(1, max(source.rows, *counts) // _ROWS_PER_BUCKET))
         make_sides(session, sides, files, buckets=buckets)
         return _by_spark(session, sides, folder, keys, after_seq, buckets, sampled=sampled)
     except Exception as error:
@@ -183,7 +186,8 @@ def _store(folder: Path, number: int, rows: pa.Table) -> Counter[Kind]:
         with pq.ParquetWriter(pa.PythonFile(file, mode="w"), rows.schema) as writer:
             writer.write_table(rows)
         file.finish()
-    return Counter(rows.column("_kind").to_pylist())
+    counts = pc.value_counts(rows.column("_kind"))
+    return Counter(dict(zip(*(field.to_pylist() for field in counts.flatten()), strict=True)))
 
 
 def _by_spark(

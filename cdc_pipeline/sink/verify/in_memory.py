@@ -40,6 +40,7 @@ from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _NAMES: Final = pa.list_(pa.string())
 _RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
+_NESTED_ROWS: Final = 10_000  # of which Python has the values at once
 _OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: _NAMES}
 
 
@@ -267,8 +268,9 @@ def differences(sides: ComparisonSql, rows: pa.Table) -> pa.Table:
     unlike = any_of(signed[values] != 0) & ~changed
     both = np.flatnonzero(unlike & of_source & of_lake)
     names = _differing(sides, rows.take(source_row[both]), rows.take(lake_row[both]))
-    differs = np.zeros(size, np.bool_)
-    differs[both] = [bool(columns) for columns in names]
+    differs, names_at = np.zeros(size, np.bool_), np.full(size, len(both))
+    differs[both] = pc.list_value_length(names).to_numpy()[:-1] > 0
+    names_at[both] = np.arange(len(both))
     if sides.key:
         tests = {
             "missing": of_source & ~of_lake,
@@ -281,29 +283,34 @@ def differences(sides: ComparisonSql, rows: pa.Table) -> pa.Table:
         tests = {"missing": more > 0, "extra": more < 0}
     kinds = np.select([changed, *tests.values()], ["left_out", *tests], default="")
     at = np.flatnonzero(kinds != "")
-    names_of = dict(zip(both.tolist(), names, strict=True))
     shown = rows.select([f"c{position}" for position in sides.positions]).take(
         pa.array(np.where(of_source, source_row, lake_row)[at])
     )
     found = {
-        "_kind": pa.array(kinds[at].tolist(), pa.string()),
-        "_columns": pa.array([names_of.get(key, []) for key in at.tolist()], _NAMES),
+        "_kind": pa.array(kinds[at], pa.string()),
+        "_columns": names.take(pa.array(names_at[at])),
         "_more": np.where(changed, 0, more)[at],
         "_lake_seq": rows.column("_seq").take(pa.array(lake_row[at], mask=~of_lake[at])),
     }
     return pa.table(found | dict(zip(shown.column_names, shown.columns, strict=True)))
 
 
-def _differing(sides: ComparisonSql, source: pa.Table, lake: pa.Table) -> list[list[str]]:
-    """The names of the columns that differ, of n pairs of rows."""
-    names: list[list[str]] = [[] for _ in range(len(source))]
-    for at in sides.value_positions:
+def _differing(sides: ComparisonSql, source: pa.Table, lake: pa.Table) -> pa.ListArray:
+    """The names of the columns that differ, of n pairs of rows (n + 1,): the last list is empty."""
+    names = pa.array(
+        [sides.target.spec.columns[at].name for at in sides.value_positions], pa.string()
+    )
+    differ = np.zeros((len(source), len(names)), np.bool_)
+    absent = lake.column("_absent").combine_chunks()
+    rows, absent_names = pc.list_parent_indices(absent).to_numpy(), pc.list_flatten(absent)
+    for number, at in enumerate(sides.value_positions):
         here, there = _identities(sides, [source, lake], [at])
-        name = sides.target.spec.columns[at].name
-        for row in np.flatnonzero(here != there).tolist():
-            if name not in (lake.column("_absent")[row].as_py() or ()):
-                names[row].append(name)
-    return names
+        lacks = pc.is_in(absent_names, value_set=names.slice(number, 1))
+        differ[:, number] = here != there
+        differ[rows[lacks.to_numpy(zero_copy_only=False)], number] = False
+    counts = differ.sum(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(counts), [counts.sum()]]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, names.take(pa.array(np.nonzero(differ)[1])))
 
 
 def _identities(
@@ -328,14 +335,18 @@ def _numbers(column: pa.ChunkedArray, delta_type: str) -> Numbers:
     if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
         column = column.cast(_NAMES if pa.types.is_list(column.type) else pa.string())
     if pa.types.is_nested(column.type):
-        values = column.to_pylist()
-        if pa.types.is_map(column.type):
-            values = [None if entries is None else sorted(entries) for entries in values]
-        texts = [None if value is None else repr(value) for value in values]
-        column = pa.chunked_array([pa.array(texts, pa.string())])
+        parts = (column.slice(at, _NESTED_ROWS) for at in range(0, len(column), _NESTED_ROWS))
+        column = pa.chunked_array(map(_texts, parts), pa.string())
     encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
     numbers: Numbers = encoded.indices.to_numpy().astype(np.int64)
     return numbers
+
+
+def _texts(nested: pa.ChunkedArray) -> pa.Array:
+    values = nested.to_pylist()
+    if pa.types.is_map(nested.type):
+        values = [None if entries is None else sorted(entries) for entries in values]
+    return pa.array([None if value is None else repr(value) for value in values], pa.string())
 
 
 def history_intervals(rows: pa.Table, key: Sequence[str]) -> dict[str, int]:

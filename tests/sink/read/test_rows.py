@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from cdc_pipeline.sink.read import rows
 from cdc_pipeline.sink.read.read import table_frame
 from cdc_pipeline.sink.read.rows import small_rows
 
@@ -37,10 +40,10 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
         spark.sql(statement)
     for version in range(1, 8):
         expected = table_frame(spark, path, version=version).toArrow()
-        rows = small_rows(path, version)
-        assert rows is not None
-        assert rows.column_names == expected.column_names
-        assert sorted(rows.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
+        read = small_rows(path, version)
+        assert read is not None
+        assert read.column_names == expected.column_names
+        assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
     some = small_rows(path, 7, columns=["b", "none"])
     assert some is not None
     assert some.column_names == ["b"]
@@ -49,3 +52,15 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
     parted = tmp_path / "parted"
     spark.sql(f"CREATE TABLE delta.`{parted}` (id int, p int) USING delta PARTITIONED BY (p)")
     assert small_rows(parted, 0) is None
+
+
+def test_k25_values_that_a_dictionary_repeats_count_as_often_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"v": ["x" * 100_000] * 100}))
+    monkeypatch.setattr(rows, "_DECODED_BYTES_MAX", 11_000_000)
+    read = small_rows(tmp_path / "t", 0)
+    assert read is not None
+    assert read.num_rows == 100
+    monkeypatch.setattr(rows, "_DECODED_BYTES_MAX", 9_000_000)
+    assert small_rows(tmp_path / "t", 0) is None

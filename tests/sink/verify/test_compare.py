@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -183,8 +184,6 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
 
 def changes(path: Path, **columns: Any) -> ComparisonSql:
     """A changelog of two shards, in a table of its own."""
-    from deltalake import write_deltalake
-
     image = pa.struct([(".id", pa.int32()), ("a", pa.int32())])
     rows = {
         ".id": pa.array([1, None, 2, 3, 2], pa.int32()),
@@ -242,6 +241,21 @@ def test_k22_a_table_that_another_program_changed_is_left_to_spark(
     sides, scratch = changes(tmp_path / "t", **{name: values}), Scratch(tmp_path / "s", tmp_path)
     with pytest.raises(AskedError):
         compare(ask, sides, scratch.rows(), folder=scratch.new_folder())
+
+
+def test_k25_the_rows_of_the_larger_side_are_compared_in_parts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
+    seqs = pa.array([Decimal(1)] * 9, pa.decimal128(38, 0))
+    write_deltalake(lake, pa.table({"id": pa.array(range(9), pa.int32()), "_cdc_seq": seqs}))
+    columns = (TargetColumn(name="id", delta_type="int"),)
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",)))
+    sides = ComparisonSql(target=target, columns=("id",), key=("id",), path=lake, version=0)
+    monkeypatch.setattr(comparing, "_in_memory", lambda *_, **__: None)
+    monkeypatch.setattr(comparing, "_ROWS_PER_BUCKET", 2)
+    found = compare(lambda: spark, sides, scratch.rows(), folder=scratch.new_folder())
+    assert (found.buckets, dict(found.counts)) == (4, {"extra": 9})
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
