@@ -94,6 +94,7 @@ _OWN_PROPERTIES: Final = {
     "delta.appendOnly": "rows are changed",
     "delta.logRetentionDuration": "sink.cut_retention sets it",
     "delta.deletedFileRetentionDuration": "sink.cut_retention sets it",
+    "delta.setTransactionRetentionDuration": "a repeated batch is known by its transaction id",
     "delta.enableExpiredLogCleanup": "old log files go once the checkpoint over them is durable",
     "delta.constraints.": "the source decides which rows there are",
     "delta.coordinatedCommits": "commits are found in the table's own log",
@@ -114,7 +115,10 @@ def _property_texts(value: object) -> object:
     """YAML's booleans and numbers as Delta writes them. Raises ValueError: a reserved name."""
     if not isinstance(value, dict):
         return value
+    names = [name.lower() for name in map(str, value)]
     for name in map(str, value):
+        if names.count(name.lower()) > 1:
+            raise ValueError(f"{name!r} is set twice: Delta compares names without their case")
         if name.lower() in _OF_SPARK:
             raise ValueError(f"{name!r} cannot be set: Spark keeps it itself")
         for own, why in _OWN_PROPERTIES.items():

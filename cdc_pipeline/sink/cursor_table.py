@@ -134,7 +134,7 @@ class DeltaCursorStore:
         try:
             lines = read_commit_lines(self.path, version) if version >= 0 else None
             actions = list(read_actions(lines or [], commit_file(self.path, version)))
-            note = [action["commitInfo"].get("userMetadata") for action in actions[:1]]
+            note = [action.get("commitInfo", {}).get("userMetadata") for action in actions[:1]]
             files = [action["add"]["path"] for action in actions if "add" in action]
             if version and note == [self._note] and len(files) == 1:
                 rows = read_parquet(self.path / files[0]).to_pylist()

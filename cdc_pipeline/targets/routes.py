@@ -60,7 +60,7 @@ class Routes:
             (
                 _patterns(rule.tables, names),
                 _patterns(rule.except_, names),
-                rule.model_copy(update={"properties": {**properties, **rule.properties}}),
+                rule.model_copy(update={"properties": _both(properties, rule.properties)}),
             )
             for rule in config.targets
         ]
@@ -115,3 +115,10 @@ class Routes:
 
 def _patterns(patterns: Collection[str], names: NameRule) -> tuple[TablePattern, ...]:
     return tuple(TablePattern.parse(text, names) for text in patterns)
+
+
+def _both(of_source: dict[str, str], of_rule: dict[str, str]) -> dict[str, str]:
+    """A rule's property replaces the source's, whatever its case."""
+    replaced = {name.lower() for name in of_rule}
+    kept = {name: text for name, text in of_source.items() if name.lower() not in replaced}
+    return kept | of_rule

@@ -124,6 +124,8 @@ def test_expressions_that_may_be_used(text: str, reads: tuple[str, ...]) -> None
         ({"cluster_by": ["a", "b", "c", "d", "e"]}, "at most four"),
         ({"properties": {"delta.appendonly": True}}, "cannot be set: rows are changed"),
         ({"properties": {"delta.logRetentionDuration": "x"}}, "sink.cut_retention sets it"),
+        ({"properties": {"delta.setTransactionRetentionDuration": "x"}}, "repeated batch"),
+        ({"properties": {"team": "x", "Team": "y"}}, "is set twice"),
         ({"properties": {"delta.feature.columnMapping": "x"}}, "sink.reader_features decides"),
         ({"properties": {"Owner": "x"}}, "Spark keeps it itself"),
         ({"properties": {"cdc.app_id": "x"}}, "which tables are the pipeline's"),

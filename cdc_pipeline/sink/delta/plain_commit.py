@@ -31,6 +31,7 @@ Source: Delta's protocol: "Delta Log Entries", "Add File and Remove File", "Dele
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 import uuid
@@ -43,6 +44,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.types import TargetColumn
@@ -64,6 +66,8 @@ from cdc_pipeline.sink.delta.log import (
     open_delta,
 )
 from cdc_pipeline.sink.delta.log_copy import log_on_disk, log_tail, note_commit
+
+_log = logging.getLogger(__name__)
 
 # Delta's name for a commit that no command of its own made.
 _OPERATION: Final = "Manual Update"
@@ -196,6 +200,16 @@ def write_due_checkpoint(path: Path, there: TableLog) -> None:
     """If that fails the commit counts all the same: see the rules."""
     from deltalake.exceptions import DeltaError
 
+    try:
+        with suppress(DeltaError, OSError):
+            _write_due_checkpoint(path, there)
+    except LockError:
+        raise
+    except CdcError as error:  # of an object store
+        _log.warning("a checkpoint of %s is not written: %s", path, error)
+
+
+def _write_due_checkpoint(path: Path, there: TableLog) -> None:
     tail, interval = log_tail(path, is_new=False), checkpoint_interval(there)
     is_small = tail is not None and tail.size_bytes <= _SMALL_LOG_BYTES
     before = max(_newest_checkpoint(path), 0)
@@ -204,10 +218,7 @@ def write_due_checkpoint(path: Path, there: TableLog) -> None:
     if not is_object(path):
         # What Hadoop has kept as checksum of the note would not fit the new note.
         (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
-    with (
-        suppress(DeltaError, OSError),
-        log_on_disk(path, version=there.version, is_new=False) as folder,
-    ):
+    with log_on_disk(path, version=there.version, is_new=False) as folder:
         open_delta(folder, version=there.version).create_checkpoint()
         if folder != path:
             names = [f"{there.version:020d}.checkpoint.parquet"]

@@ -247,18 +247,18 @@ class TableCheckCache:
         self._now[name] = entry
         return self._known.get(name) == entry
 
-    def is_newest(self, name: str, table: CutTable, app_id: str) -> bool:
-        """Whether a table in an object store has nothing newer than a cut to be published says."""
-        if not is_object(self._paths.lake):
+    def is_newest(self, name: str, table: CutTable, app_id: str, *, is_just_made: bool) -> bool:
+        """Whether a table in an object store has nothing newer than a cut to be published says.
+        `is_just_made`: its newest commit is of that cut's batch, and has nothing behind it.
+        """
+        commit = commit_file(self._paths.table(name), table.table_version)
+        if not is_object(commit):
             return False
-        entry, said = self._now.get(name, ""), _said(table, app_id)
-        if not entry.endswith(said):
-            # A commit of our own that is only just made has nothing behind it.
-            own = commit_file(self._paths.table(name), table.table_version)
-            tag = own.store.tag_written(own.key) if is_object(own) else ""
-            entry = f"{tag} {said}" if tag else self._entry(name, table, app_id)
-            if name in self._now:  # it was compared when the run began
-                self._now[name] = entry
+        tag = commit.store.tag_written(commit.key) if is_just_made else ""
+        # Maintenance runs beside a capture: what was seen when the run began is seen no longer.
+        entry = f"{tag} {_said(table, app_id)}" if tag else self._entry(name, table, app_id)
+        if name in self._now:  # it was compared when the run began
+            self._now[name] = entry
         return bool(entry)
 
     def _entry(self, name: str, table: CutTable, app_id: str) -> str:

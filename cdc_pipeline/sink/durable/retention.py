@@ -74,11 +74,14 @@ def over_maintenance(paths: LakePaths, cut: Cut, compared: TableCheckCache | Non
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        path, version = paths.table(name), cut.tables[name].table_version
-        if compared and compared.is_newest(name, cut.tables[name], targets[name].app_id):
+        path, version, target = paths.table(name), cut.tables[name].table_version, targets[name]
+        is_just_made = target.applied_batch == cut.batch_number
+        if compared and compared.is_newest(
+            name, cut.tables[name], target.app_id, is_just_made=is_just_made
+        ):
             return version
         with suppress(LakeStateError):  # the next run checks the table and suspends it
-            named, version = version, _after_maintenance(path, targets[name].app_id, version)
+            named, version = version, _after_maintenance(path, target.app_id, version)
             if version != named and make_durable(
                 {name: Commits(path, named, version)}, lake=paths.lake
             ):

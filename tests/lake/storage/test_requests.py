@@ -18,6 +18,7 @@ from tests.support.object_store import Store
 from tests.support.sink_values import applied, column, insert, table_schema, update
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("v", Kind.INT32)], "id")
+ITEMS = table_schema("shop.items", [column("id", Kind.INT32), column("v", Kind.INT32)], "id")
 NAME = "shop.orders"
 COMMITS = 14
 
@@ -74,3 +75,18 @@ def test_k3_a_table_costs_what_has_changed_and_whatever_happens_to_it_is_noticed
             assert sink.failing_targets(cut) == {}
         assert len(asked(before)) > 1, "it is compared in full"
         assert not sink.spark_started
+
+
+def test_k15_a_cut_moves_over_maintenance_that_ran_beside_its_run(store: Store) -> None:
+    """Otherwise a quiet source's newest cut would lose its files to a vacuum."""
+    sink = DeltaSink(source="shop", config=store.sink_config())
+    log = sink.paths.table(NAME) / "_delta_log"
+    with sink.lock():
+        cut = applied(sink, 1, (ORDERS, [insert(id=1, v=0)], 100))
+        assert cut.cursor.targets[NAME].applied_batch == 1
+        assert sink.failing_targets(cut) == {}
+        version = cut.tables[NAME].table_version + 1
+        optimize = {"commitInfo": {"operation": "OPTIMIZE", "operationParameters": {}}}
+        (log / f"{version:020d}.json").write_text(json.dumps(optimize))
+        cut = applied(sink, 2, (ITEMS, [insert(id=1, v=0)], 200))
+    assert cut.tables[NAME].table_version == version
