@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import Field
@@ -88,16 +88,16 @@ class RecordedShape(FrozenModel):
 
     def reads(self, name: str) -> str:
         """The setting whose expression reads a source column; "" if none does."""
-        return next(
-            (setting for setting, reads in self._expressions() if name.lower() in reads), ""
+        reading = (
+            s for s, text in self._expressions() if name.lower() in read_expression(text).reads
         )
+        return next(reading, "")
 
-    def _expressions(self) -> Iterator[tuple[str, Collection[str]]]:
+    def _expressions(self) -> Iterator[tuple[str, str]]:
         for column in self.computed:
-            reads = read_expression(column.expression).reads
-            yield f"computed.{column.name}.expression", reads
+            yield f"computed.{column.name}.expression", column.expression
         if self.filter:
-            yield "filter", read_expression(self.filter).reads
+            yield "filter", self.filter
 
     def _placed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         return ("partition_by", self.partition_by), ("cluster_by", self.cluster_by)
@@ -162,10 +162,10 @@ def shape_of(
         if name.lower() not in names:
             what = f"{name} is in the key and cannot be excluded"
             raise Misfit("columns", what, "excluded")
-    for setting, reads in shape._expressions():
-        for name in reads:
+    for setting, text in shape._expressions():
+        for name in read_expression(text).reads:
             if name not in names:
-                raise Misfit(setting, f"`{name}` is not a column of the target", name)
+                raise Misfit(setting, f"`{name}` is not a column of the target", text)
     for column in shape.added:
         if column.name.lower() in names:
             is_shard = column.name == shape.shard_column

@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, decide
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementContext
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
@@ -22,7 +22,7 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.source_table import SourceTable
-from cdc_pipeline.schema.target_spec import RecordedSource
+from cdc_pipeline.schema.target_spec import Misfit, RecordedShape, RecordedSource, shape_of
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.targets.shape import recorded_shape, shape_table
 from tests.support.sink_values import column
@@ -50,7 +50,7 @@ def known_before(rule: dict[str, Any], others: list[RecordedSource]) -> KnownTab
     )
 
 
-def said(
+def decided(
     sql: str,
     rule: dict[str, Any] = RULE,
     others: list[RecordedSource] | None = None,
@@ -58,12 +58,11 @@ def said(
     known: KnownTable | None = None,
     before: TableSchema = PERSON,
     **policy: Any,
-) -> TableChange:
-    """What a statement does to the target of shop.person."""
+) -> Decision:
     of_target = replace(
         known or known_before(rule, others or []), policy=SchemaChangePolicy(**policy)
     )
-    decision = decide(
+    return decide(
         StatementContext(
             parse_statement(sql, "shop", is_mariadb=False),
             captured=lambda *_: True,
@@ -72,7 +71,11 @@ def said(
             features=ALL_FEATURES,
         )
     )
-    (change,) = decision.changes
+
+
+def said(*args: Any, **policy: Any) -> TableChange:
+    """What a statement does to the target of shop.person."""
+    (change,) = decided(*args, **policy).changes
     return change
 
 
@@ -205,7 +208,9 @@ def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
     with_extra = known_before(SHARDS, [OTHER])
     extra = TargetColumn(name="extra", delta_type="int")
     with_extra = replace(with_extra, target=(*with_extra.target_columns, extra))
-    second = said("ALTER TABLE person ADD extra INT", SHARDS, known=with_extra)
+    sql = "ALTER TABLE person ADD extra INT"
+    assert decided(sql, SHARDS, known=with_extra).ddl.reason == "`extra` is in the target already"
+    second = said(sql, SHARDS, known=with_extra)
     assert second.steps == ()
     assert second.known.target_columns == with_extra.target_columns
     with pytest.raises(SchemaError, match="bigint, but int in the target"):
@@ -322,3 +327,26 @@ def test_k14_a_column_that_a_setting_reads_keeps_getting_the_new_values(
     with pytest.raises(SchemaError) as stopped:
         said("ALTER TABLE person MODIFY amount VARCHAR(9)", rule, incompatible="new_column")
     assert stopped.value.setting == f"targets.0.{setting}"
+
+
+def test_shards_that_change_a_type_alike_share_its_new_column() -> None:
+    def changed(sql_type: str) -> TableChange:
+        alter, one = (
+            "ALTER TABLE person MODIFY amount",
+            RecordedSource(columns=COLUMNS, key=("id",)),
+        )
+        other = said(f"{alter} VARCHAR(9)", SHARDS, [one], incompatible="new_column").known
+        known = replace(known_before(SHARDS, [other.source]), target=other.target)
+        return said(f"{alter} {sql_type}", SHARDS, known=known, incompatible="new_column")
+
+    second = changed("VARCHAR(20)")
+    assert second.steps == ()
+    assert second.known.target_name("amount") == "amount__v2"
+    with pytest.raises(SchemaError, match="becomes timestamp_ntz, but is string in another table"):
+        changed("DATETIME")
+
+
+def test_a_filter_of_a_column_that_no_table_has_is_shown_whole() -> None:
+    with pytest.raises(Misfit) as found:
+        shape_of(RecordedShape(filter="nothing > 1"), COLUMNS, ("id",))
+    assert (found.value.setting, found.value.got) == ("filter", "nothing > 1")

@@ -211,8 +211,23 @@ class _Difference:
         self._taken.add(free_name.lower())
         return free_name
 
-    def _version(self, name: str) -> str:
-        return self._free(name, "{}__v{}")
+    def _version(self, name: str, delta_type: str) -> str:
+        """The one that another table of the target has, if none of this one's values are there."""
+        own = {self._known.target_name(c.name).lower() for c in self._known.source.columns}
+        versions = [
+            self._target[target.lower()]
+            for other in self._known.others
+            for source, target in other.names
+            if source.lower() == name.lower()
+            and target.lower() in self._target.keys() - own - self._left
+        ]
+        if not versions:
+            return self._free(name, "{}__v{}")
+        for version in versions:
+            if version.delta_type == delta_type:
+                return version.name
+        what = f"`{name}` becomes {delta_type}, but is {versions[0].delta_type} in another table"
+        raise Misfit("shard_column", what)
 
     def _step(self, step: RenameColumn | WidenColumn | DropColumn) -> None:
         self._first.append(step)
@@ -287,17 +302,18 @@ class _Difference:
             if present is not None and self._has_mapping:
                 self._set_aside(present.name)
             elif present is not None:
-                target = self._names[name] = self._version(name)
+                target = self._names[name] = self._version(name, delta_type)
             self._left.discard(target.lower())
             self._add_to_target(target, delta_type, value, is_default=True)
-        self._reasons.append(f"adds {target}")
+        is_there = name.lower() in self._of_others and target == name
+        self._reasons.append(f"`{name}` is in the target already" if is_there else f"adds {target}")
 
     def _add_to_target(
         self, name: str, delta_type: str, value: str, *, is_default: bool = False
     ) -> None:
         self._taken.add(name.lower())
-        step = AddColumn(name=name, delta_type=delta_type)
-        self._adds.append(step)
+        if name.lower() not in self._target:  # else another table has this version
+            self._adds.append(AddColumn(name=name, delta_type=delta_type))
         self._target[name.lower()] = TargetColumn(name=name, delta_type=delta_type)
         if value != "NULL":
             self._fill(name, delta_type, value, is_default=is_default)
@@ -339,7 +355,7 @@ class _Difference:
                 "become new columns"
             )
         for target, (old, new) in moves.items():
-            name = new if new.lower() not in self._taken else self._version(new)
+            name = new if new.lower() not in self._taken else self._version(new, types[old])
             self._names[new] = name
             self._add_to_target(name, types[old], quoted(target))
             self._reasons.append(
@@ -390,8 +406,9 @@ class _Difference:
             self._keep(name, f"new values of `{name}` go to another column")
             if self._shape.shard_column:
                 self._left.add(target.lower())
-            new_name = self._names[name] = self._version(name)
-            self._add_to_target(new_name, self._shape.delta_type(after), "NULL")
+            delta_type = self._shape.delta_type(after)
+            new_name = self._names[name] = self._version(name, delta_type)
+            self._add_to_target(new_name, delta_type, "NULL")
             self._reasons.append(
                 f"`{new_name}` holds the values from now on, and `{target}` the earlier ones"
             )
@@ -420,6 +437,7 @@ class _Difference:
             raise Misfit(setting, f"the type of `{name}` changes")
         if target in self._fills:  # renamed without column mapping: it is added with these values
             self._adds = [step for step in self._adds if step.name != target]
+            del self._target[target.lower()]
             self._add_to_target(target, wider, self._fills[target][1])
         elif TYPE_WIDENING in self._features:
             self._step(WidenColumn(name=target, delta_type=wider))
