@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option(
     "--restart",
     is_flag=True,
-    help="With --rebuild: start again even if a rebuild is unfinished or done.",
+    help="With --rebuild or --gap: give up what is unfinished, or was rebuilt, and start again.",
 )
 @with_json
 def command(
@@ -80,8 +80,8 @@ def command(
     A POSITION is a journal with or without an offset (binlog.000007:4), a GTID, or a time with a
     zone. A GTID set of --from counts as executed; the GTID of --until is the last transaction.
 
-    With --into the rows go into a separate lake; neither the cursor nor the lake of SOURCE is
-    touched. With --rebuild the tables of SOURCE's lake are rebuilt from their CREATE TABLE on,
+    With --into the rows go into a separate lake; the cursor and the tables of SOURCE stay as they
+    are. With --rebuild the tables of SOURCE's lake are rebuilt from their CREATE TABLE on,
     beside the old ones, and replace them at the cursor. With --gap the changes of the range are
     appended to a changelog that has none of them. The schedule continues. The same command
     continues an unfinished backfill, and does nothing after a finished one.
@@ -97,9 +97,9 @@ def command(
         )
     if is_rebuild and end:
         raise click.UsageError("--until cannot be used with --rebuild, which ends at the cursor")
-    if restart and not is_rebuild:
+    if restart and into is not None:
         raise click.UsageError(
-            "--restart works only with --rebuild; to backfill another range, give another --into"
+            "--restart excludes --into; to backfill another range, give another --into"
         )
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     from cdc_pipeline.operations.inspect.range_text import end_of, start_of
@@ -113,7 +113,13 @@ def command(
 
         with operating(settings, config, "replay") as how:
             filled = fill_gap(
-                config, table=tables[0], start=first, end=last, archive=archive, **how
+                config,
+                table=tables[0],
+                start=first,
+                end=last,
+                archive=archive,
+                restart=restart,
+                **how,
             )
         show_result(settings, filled, _show_filled)
         return

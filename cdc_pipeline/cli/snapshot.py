@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @source_argument()
 @tables_option("This table, whether it needs a snapshot or not; can be given more than once.")
 @click.option(
-    "--restart", is_flag=True, help="Give up unfinished snapshots of these tables and start again."
+    "--restart",
+    is_flag=True,
+    help="Give up unfinished snapshots of these tables (with --where: rereads) and start again.",
 )
 @click.option(
     "--where",
@@ -45,15 +47,13 @@ def command(
     configuration.
     """
     config = settings.config_of(source)
-    if where is not None and (len(tables) != 1 or restart):
-        raise click.UsageError(
-            "--where needs exactly one --table and cannot be combined with --restart"
-        )
+    if where is not None and len(tables) != 1:
+        raise click.UsageError("--where needs exactly one --table")
     if where is not None:
         from cdc_pipeline.operations.verify.reread import repair
 
         with operating(settings, config, "repair") as how:
-            repaired = repair(config, table=tables[0], where=where, **how)
+            repaired = repair(config, table=tables[0], where=where, restart=restart, **how)
         show_result(settings, repaired, _show_repair)
         return
     from cdc_pipeline.operations.snapshot.snapshot import take_snapshot

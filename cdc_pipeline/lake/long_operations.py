@@ -21,6 +21,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -62,6 +63,7 @@ class Operation(FrozenModel):
         sources: source tables that are read, ``schema.table``.
         targets: tables whose content is replaced.
         asked: what else was asked for, by setting: the same command has the same.
+        archive: directory of journals that it reads.
         cursor: where the range begins. Of a side lake: every transaction before it is in each view,
             what comes after is replayed.
         end: where the range ends, unless that is the main cursor, or a transaction's name tells.
@@ -79,6 +81,7 @@ class Operation(FrozenModel):
     sources: tuple[str, ...]
     targets: tuple[str, ...] = ()
     asked: dict[str, str] = Field(default_factory=dict)
+    archive: str = ""
     cursor: CursorState
     end: ResumePlace | None = None
     exact: tuple[str, ...] = ()
@@ -90,25 +93,43 @@ class Operation(FrozenModel):
 
     @property
     def command(self) -> str:
-        """That continues it, as far as the operation knows its words."""
-        source, tables = quote(self.source), " --table ".join(map(quote, self.sources))
-        return {
-            "snapshot": f"cdc-pipeline snapshot {source} --table {tables}",
-            "reread": f"cdc-pipeline snapshot {source} --table {tables} --where ...",
-            "rebuild": f"cdc-pipeline backfill {source} --table {tables} --rebuild",
-            "backfill": f"cdc-pipeline backfill {source} --table {tables} --into "
-            + quote(self.asked.get("into", "")),
-            "gap": f"cdc-pipeline backfill {source} --table {tables} --gap --from "
-            f"{self.cursor.position} --until {self.end}",
-        }[self.kind]
+        """That continues it; a condition is not kept (K26)."""
+        words = [self.source]
+        for table in self.sources:
+            words += "--table", table
+        if self.kind == "gap":
+            words += "--gap", "--from", f"{self.cursor.position}", "--until", f"{self.end}"
+        elif self.kind != "snapshot":
+            words += {"rebuild": ["--rebuild"], "reread": ["--where", "..."]}.get(self.kind, [])
+            words += ["--into", self.asked["into"]] if "into" in self.asked else []
+            for option, setting in (("--from", "from"), ("--until", "to")):
+                words += [option, _as_word(self.asked[setting])] if setting in self.asked else []
+        words += ["--archive", self.archive] if self.archive else []
+        rest = " ".join(map(quote, words))
+        is_snapshot = self.kind in ("snapshot", "reread")
+        return f"cdc-pipeline snapshot {rest}" if is_snapshot else f"cdc-pipeline backfill {rest}"
 
     def is_same(self, other: Operation) -> bool:
         """Whether the same was asked for."""
         return (self.sources, self.asked) == (other.sources, other.asked)
 
+    def gives_up(self, other: Operation) -> bool:
+        """Whether a restart gives up the other: unfinished, of the same tables in any range."""
+        return self.sources == other.sources and not other.is_over
+
     def app_id(self, target: str) -> str:
         """The application id of a target once this operation has replaced it."""
         return application_id(self.source, target, self.operation_id)
+
+
+def _as_word(asked: str) -> str:
+    """An end of a range, from a model's JSON, as commands take it."""
+    end = json.loads(asked)
+    if isinstance(end, str):
+        return end
+    if "offset" in end:
+        return f"{end['journal']}:{end['offset']}"
+    return str(end.get("time") or end.get("gtid_set") or end["gtid"])
 
 
 class TableProgress(FrozenModel):
@@ -396,11 +417,14 @@ def claimed(
     new: Callable[[], Operation],
     *,
     matches: Callable[[Operation], bool],
+    restart: bool = False,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
 ) -> Iterator[tuple[OperationFolder, Operation]]:
     """The one operation that `matches`, or a new one, locked; see `claim`."""
     with ExitStack() as stack:
-        with operations_lock(config):
-            operations = claim(config, kind, stack, matches=matches)
+        with operations_lock(config, on_waiting=on_waiting):
+            give_up = (lambda _: None) if restart else None
+            operations = claim(config, kind, stack, matches=matches, restart=give_up)
             if not operations:
                 state = new()
                 operations = [(begin(config, state, stack), state)]

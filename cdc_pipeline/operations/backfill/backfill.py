@@ -112,6 +112,7 @@ def backfill(
         )
     if parallel is not None and archive is None and isinstance(config.source, LiveSourceConfig):
         raise parallel_without_archive()
+    observer = observer or RunObserver()
     side = BackfillLake(config, path=into, tables=tables, archive=archive)
     asked = {"into": side.path, "from": as_text(start), "to": as_text(end)}
 
@@ -119,6 +120,8 @@ def backfill(
         with ExitStack() as stack:  # what filled a lake that was removed
             claim(config, "backfill", stack, matches=side.is_of, restart=lambda _: None)
         state = _resolved(side, asked, start=start, end=end)
+        if archive is not None:
+            state = state.model_copy(update={"archive": str(archive.absolute())})
         side.mark(state.operation_id)
         return state
 
@@ -127,12 +130,13 @@ def backfill(
         "backfill",
         new,
         matches=lambda state: side.is_of(state) and side.made_by == state.operation_id,
+        on_waiting=lambda holder: observer.step(f"waiting for another operation ({holder})"),
     ) as (folder, state):
         side.check_same(state, asked)
         if state.is_over:
             return _already_done(side, state)
         with folder.leaving_nothing(unless=side.is_begun):
-            return _fill(side, folder, state, parallel, observer or RunObserver(), run_id)
+            return _fill(side, folder, state, parallel, observer, run_id)
 
 
 def _fill(

@@ -76,13 +76,15 @@ def fill_gap(
     start: Start,
     end: Bound,
     archive: Path | None = None,
+    restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
     runs: Runs | None = None,
 ) -> GapReport:
     """Append a range's changes to those changelogs of a table that have none of it.
 
-    `end` is a position or a time; `archive`: journals, read before the server's own.
+    `end` is a position or a time; `archive`: journals, read before the server's own;
+    `restart`: give up what is unfinished of the table.
 
     Raises:
         ConfigError: no changelog of such a table, or a range that is not between two places.
@@ -106,11 +108,19 @@ def fill_gap(
             source=config.name,
             sources=(table,),
             asked={"from": str(first), "to": str(last), "epoch": str(epoch)},
+            archive="" if archive is None else str(archive.absolute()),
             cursor=cursor_state(config.name, source.identity, first, epoch=epoch),
             end=last,
         )
         with (
-            claimed(config, "gap", lambda: new, matches=new.is_same) as (folder, state),
+            claimed(
+                config,
+                "gap",
+                lambda: new,
+                matches=new.gives_up if restart else new.is_same,
+                restart=restart,
+                on_waiting=main.waiting,
+            ) as (folder, state),
             folder.leaving_nothing(),
         ):
             return main.locked(

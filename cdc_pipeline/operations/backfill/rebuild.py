@@ -133,7 +133,8 @@ def rebuild(
         checked_tables(config, tables),
         main=main,
         start=start,
-        archive=directory,
+        archive=archive,
+        directory=directory,
         parallel=parallel,
         observer=observer,
         run_id=run_id,
@@ -147,6 +148,7 @@ class _Rebuild:
     main: MainLake
     start: Start
     archive: Path | None
+    directory: Path | None
     parallel: Parallel | None
     observer: RunObserver
     run_id: str
@@ -180,7 +182,8 @@ class _Rebuild:
                 same = [
                     (folder, state)
                     for folder, state in operations
-                    if state.operation_id.endswith(self._mark) and state.targets == chosen.targets
+                    if state.operation_id.endswith(self._mark(chosen))
+                    and state.targets == chosen.targets
                 ]
                 if same:
                     folder, state = same[0]
@@ -204,10 +207,9 @@ class _Rebuild:
 
     # -- which one ---------------------------------------------------------------------------------
 
-    @property
-    def _mark(self) -> str:
-        """The end of a snapshot's id."""
-        text = "\n".join((*self.tables, as_text(self.start)))
+    def _mark(self, chosen: TableChoice) -> str:
+        """The end of an operation's id."""
+        text = "\n".join((*chosen.sources, as_text(self.start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def _is_done(self, cut: Cut | None, chosen: TableChoice) -> bool:
@@ -217,7 +219,7 @@ class _Rebuild:
             state is not None
             and state.suspended is None
             and not state.partial
-            and state.app_id.endswith(self._mark)
+            and state.app_id.endswith(self._mark(chosen))
             for state in target_states
         )
 
@@ -238,11 +240,13 @@ class _Rebuild:
                 next_step="give an earlier --from",
             )
         return Operation(
-            operation_id=new_operation_id(self._mark),
+            operation_id=new_operation_id(self._mark(chosen)),
             kind="rebuild",
             source=self.config.name,
             sources=chosen.sources,
             targets=chosen.targets,
+            asked={"from": as_text(self.start)},
+            archive="" if self.archive is None else str(self.archive.absolute()),
             cursor=cursor_state(self.config.name, identity, first, epoch=cursor.epoch),
             time_us=now_us(),
         )
@@ -276,9 +280,9 @@ class _Rebuild:
 
     def _fill(self, folder: OperationFolder, state: Operation) -> None:
         assert self.parallel is not None
-        assert self.archive is not None
+        assert self.directory is not None
         config = side_config(self.config, folder, state)
-        archive = config.model_copy(update={"source": archive_of(self.config, self.archive)})
+        archive = config.model_copy(update={"source": archive_of(self.config, self.directory)})
         cut = build_sink(archive).last_cut()
         reached = (
             state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor

@@ -6,7 +6,7 @@ Rules:
 - The rows of a range are read in a view whose place is known exactly (`view.py`), and written at a
   cut of that moment (`repair.py`). If other runs have captured further meanwhile, the range is read
   again; after the last round its rows stay as the log has them, and are counted.
-- A killed process has written some ranges: the same command goes on after them.
+- A killed process has written some ranges: the same command goes on after them, and says so.
 - Rows that the server does not have stay. A comparison finds and deletes them (`verify --repair`).
 - Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
   past (K18).
@@ -76,11 +76,13 @@ def repair(
     cursors: CursorStore,
     table: str,
     where: str,
+    restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
     runs: Runs | None = None,
 ) -> RepairReport:
     """Read the rows of a source table that fulfil `where`, in the server's SQL, again.
+    `restart`: give up what is unfinished of the table, under any condition.
 
     Raises:
         ConfigError: the server does not show the table, or refuses the condition.
@@ -98,7 +100,7 @@ def repair(
         runs=runs or DirectRuns(config, cursors, run_id),
         observer=observer or RunObserver(),
     )
-    report = reread.run(where)
+    report = reread.run(where, restart=restart)
     return report.model_copy(update={"seconds": time.monotonic() - started_s})
 
 
@@ -115,12 +117,13 @@ class _Reread:
             runs,
             observer,
             lock_wait_s=config.snapshot.lock_wait_s,
-            on_waiting=lambda holder: observer.step(
-                f"waiting for another run of this source ({holder})"
-            ),
+            on_waiting=self._waiting,
         )
 
-    def run(self, where: str) -> RepairReport:
+    def _waiting(self, holder: str) -> None:
+        self._observer.step(f"waiting for another run of this source ({holder})")
+
+    def run(self, where: str, *, restart: bool) -> RepairReport:
         self._observer.step("capturing the source")
         source_state = self._captures.run()
         new = Operation(
@@ -132,9 +135,17 @@ class _Reread:
             cursor=source_state.cursor,
         )
         with (
-            claimed(self._config, "reread", lambda: new, matches=new.is_same) as (folder, _),
+            claimed(
+                self._config,
+                "reread",
+                lambda: new,
+                matches=new.gives_up if restart else new.is_same,
+                restart=restart,
+                on_waiting=self._waiting,
+            ) as (folder, state),
             folder.leaving_nothing(),
         ):
+            self._observer.operation_began(state, resumed=state is not new)
             report = self._ranges(where, source_state, folder)
             folder.remove()
             return report
@@ -146,18 +157,16 @@ class _Reread:
             schema, server = self._schema(source), source.config
         targets = self._targets(schema, source_state.cut)
         rows_max = self._config.snapshot.chunk_rows
-        report = RepairReport(source=self._config.name, table=self._table)
         done = folder.read_progress().tables.get(self._table, TableProgress())
+        report = RepairReport(source=self._config.name, table=self._table, rows_written=done.rows)
         with TableReader(server) as planner:
             for bounds in plan_ranges(planner, schema, rows_max, where=where, after=done.after):
-                before = report.rows_written
                 report = self._range(bounds, where, targets, report)
                 done = TableProgress(
-                    rows=done.rows + report.rows_written - before,
-                    chunks=done.chunks + 1,
-                    after=bounds.upto,
+                    rows=report.rows_written, chunks=done.chunks + 1, after=bounds.upto
                 )
-                folder.write_progress(0, Progress(tables={self._table: done}))
+                if not report.rows_left:  # a killed process begins with such a range
+                    folder.write_progress(0, Progress(tables={self._table: done}))
                 reach("snapshot_chunks")
         return report
 

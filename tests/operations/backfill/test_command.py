@@ -36,7 +36,7 @@ def test_the_command_says_what_it_did(history: History, tmp_path: Path) -> None:
         (base, "one of --into PATH, --rebuild and --gap"),
         ([*base, "--rebuild", "--until", "binlog.000003"], "--until cannot be used with --rebuild"),
         ([*into, "--rebuild"], "one of --into PATH, --rebuild and --gap"),
-        ([*into, "--restart"], "--restart works only with --rebuild"),
+        ([*into, "--restart"], "--restart excludes --into"),
         ([*into, "--until", "some day"], "--until cannot be understood"),
         ([*into, "--until", "binlog.000003"], "started with another range"),
     ):

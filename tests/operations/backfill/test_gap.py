@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
+from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.backfill.gap import GAP_FILLED_NOTE, fill_gap
@@ -103,12 +105,18 @@ def test_k18_a_gap_whose_batch_number_another_gap_got_is_filled(
     capture(whole, cursors=MemoryCursorStore())
     capture(gapped, cursors=cursors)
 
-    def fill(begin: int, config: PipelineConfig = gapped) -> str:
+    def fill(begin: int, config: PipelineConfig = gapped, **how: Any) -> str:
         start, end = (PositionConfig(journal=history.journals[at]) for at in (begin, begin + 1))
-        return fill_gap(config, table=ACCOUNT, cursors=cursors, start=start, end=end).outcome
+        call = partial(fill_gap, config, table=ACCOUNT, cursors=cursors, start=start, end=end)
+        return call(**how).outcome
 
     with killed_at("before_record"):
         fill(4)
+    (left,) = operations_of(gapped, None)
+    with killed_at("before_record"):
+        fill(4, restart=True)
+    (another,) = operations_of(gapped, None)
+    assert another.operation_id != left.operation_id
     assert [fill(5), fill(4), fill(4)] == ["applied", "applied", "nothing_new"]
     rows, expected = (
         lake_rows(memory, one.sink.lake_path, DATABASE, "account_changelog", ["id", "_cdc_seq"])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import (
+    GtidConfig,
+    PipelineConfig,
+    PositionConfig,
+    TimeConfig,
+)
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import ConfigError, LockError, SnapshotError
 from cdc_pipeline.lake.long_operations import (
@@ -20,6 +26,8 @@ from cdc_pipeline.lake.long_operations import (
 )
 from cdc_pipeline.lake.paths import put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval
+from cdc_pipeline.operations.backfill.lake import as_text
+from cdc_pipeline.operations.inspect.range_text import start_of
 from cdc_pipeline.operations.snapshot.side import side_config
 from cdc_pipeline.operations.snapshot.swap import given_up
 from cdc_pipeline.operations.status import _need
@@ -281,6 +289,38 @@ def test_k17_progress_counts_with_the_cut_of_its_batch(config: PipelineConfig) -
     assert operations_of(config, done) == []
     folder.remove()
     assert (operation_ids(config), folder.lake.exists()) == ([], False)
+
+
+def test_what_was_asked_is_in_the_command_that_continues_an_operation(
+    config: PipelineConfig,
+) -> None:
+    made = Operation(
+        operation_id="20260101T000000-00c0ffee",
+        kind="backfill",
+        source="bank",
+        sources=("shop.a", "shop.b b"),
+        asked={
+            "into": "/l",
+            "from": as_text(TimeConfig(time=datetime(2026, 1, 31, 8, tzinfo=UTC))),
+            "to": as_text(PositionConfig(journal="binlog.000004", offset=50)),
+        },
+        archive="/old journals",
+        cursor=cursor(),
+    )
+    tables = "bank --table shop.a --table 'shop.b b'"
+    end, archive = "--until binlog.000004:50", "--archive '/old journals'"
+    begin = "2026-01-31T08:00:00Z"
+    assert made.command == (
+        f"cdc-pipeline backfill {tables} --into /l --from {begin} {end} {archive}"
+    )
+    assert as_text(start_of(begin)) == made.asked["from"], "the same range"
+    rebuilt = made.model_copy(update={"kind": "rebuild", "asked": {"from": as_text("earliest")}})
+    assert rebuilt.command == (
+        f"cdc-pipeline backfill {tables} --rebuild --from earliest {archive}"
+    )
+    transactions = {"from": as_text(GtidConfig(gtid_set="u:1-3"))}
+    by_gtid = rebuilt.model_copy(update={"asked": transactions, "archive": ""})
+    assert by_gtid.command.endswith("--rebuild --from u:1-3")
 
 
 def test_keys_in_sql_find_their_rows(server: Server, fresh_database: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.long_operations import OperationFolder
 from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
@@ -230,6 +232,28 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
     reads += 5 * [([rows], None)]
     left = reread._range(ALL_ROWS, "id > 0", ["d.t"], done)
     assert (left.rows_written, left.rows_left, left.rounds, left.batches) == (2, 2, 8, (7,))
+
+    # A killed one is continued at the first range with rows that are left.
+    after: list[Any] = []
+
+    def ranges(*_: object, **how: Any) -> list[Any]:
+        done_before = int((how["after"] or "0")[0])
+        after.append(done_before)
+        return [SimpleNamespace(upto=(str(at),)) for at in range(done_before + 1, 4)]
+
+    monkeypatch.setattr(f"{_Reread.__module__}.plan_ranges", ranges)
+    server = SimpleNamespace(config=None)
+    for name in ("SnapshotSource", "TableReader"):
+        monkeypatch.setattr(f"{_Reread.__module__}.{name}", lambda *_, **__: nullcontext(server))
+    for name in ("_schema", "_targets"):
+        monkeypatch.setattr(_Reread, name, lambda *_: None)
+    reports: list[RepairReport] = [done, left, left, left, left]
+    monkeypatch.setattr(_Reread, "_range", lambda *_: reports.pop(0))
+    folder = OperationFolder(config, "20260101T000000-00c0ffee")
+    state: Any = SimpleNamespace(cut=None)
+    for _ in range(2):
+        reread._ranges("id > 0", state, folder)
+    assert after == [0, 1]
 
 
 def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compared() -> None:
