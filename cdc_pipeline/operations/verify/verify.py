@@ -41,7 +41,6 @@ from cdc_pipeline.operations.verify.external_writes import (
 from cdc_pipeline.operations.verify.read import (
     VerifyContext,
     VerifyOptions,
-    compared_key,
 )
 from cdc_pipeline.operations.verify.repair import Repaired, repairable
 from cdc_pipeline.operations.verify.report import (
@@ -312,9 +311,8 @@ class _Verification:
         counts: Counter[str] = Counter()
         differences: list[Difference] = []
         unsettled: list[Difference] = []
-        last = parts[-1].last
-        assert last is not None
-        reading = last[0]
+        readings = [part.last[0] for part in parts if part.last is not None]
+        reading = max(readings, key=lambda of_part: of_part.after.cut.batch_number)
         for part in parts:
             counts.update(part.counts)
             for piece in part.different:
@@ -348,7 +346,7 @@ class _Verification:
             counts or strays or stale or (intervals is not None and not intervals.is_continuous)
         )
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
-        keyless = not compared_key(reading.target, sources[-1])
+        keyless = not sides.key
         return TableVerified(
             target=name,
             sources=sources,
@@ -363,7 +361,7 @@ class _Verification:
                 counts,
                 open_keys,
                 stale,
-                unproved=reading.unproved,
+                unproved=any(of_part.unproved for of_part in readings),
                 unread=keyless and any(p.unreadable for p in parts),
             ),
             cut=reading.after.cut.batch_number,

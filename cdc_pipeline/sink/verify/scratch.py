@@ -7,7 +7,8 @@ Rules:
 - Rows are shaped and masked here like those of a snapshot: what masks hide is never written (K14).
 - Files have the layout of staged inserts (`sink/modes/expand.py`), so that the comparison reads
   what a batch reads.
-- Memory is bounded: rows that are too many for a comparison in memory are written, group by group.
+- Memory is bounded: rows that are too many for a comparison in memory, alone or with the others
+  that are held, are written, group by group.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +33,9 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.rows import SMALL_BYTES, SMALL_ROWS
+
+# Of all rows that one verification holds: many source tables may share a target.
+_HELD_BYTES_MAX: Final = 2 * SMALL_BYTES
 
 
 def _nobody() -> None:
@@ -58,13 +62,15 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
 class Scratch:
     folder: Path
     lake: Path
+    held_bytes: int = 0
     _numbers: Iterator[int] = field(default_factory=count)
 
     def rows(self) -> StoredRows:
-        return StoredRows(self.new_folder(), self.lake)
+        return StoredRows(self)
 
     def clear(self) -> None:
         remove_tree(self.folder)
+        self.held_bytes = 0
 
     def new_folder(self) -> Path:
         return self.folder / str(next(self._numbers))
@@ -73,11 +79,12 @@ class Scratch:
 class StoredRows:
     """Rows, in memory (`tables`) while they are few, else in files."""
 
-    def __init__(self, folder: Path, lake: Path) -> None:
+    def __init__(self, scratch: Scratch) -> None:
         self.rows = 0
         self.size_bytes = 0
-        self._folder = folder
-        self._lake = lake
+        self._scratch = scratch
+        self._folder = scratch.new_folder()
+        self._lake = scratch.lake
         self._tables: list[pa.Table] = []
         self._files: list[Path] = []
         self._writer: StagedFileWriter | None = None
@@ -90,7 +97,13 @@ class StoredRows:
         self.rows += table.num_rows
         self.size_bytes += table.nbytes
         self._tables.append(table)
-        if self._files or self.rows > SMALL_ROWS or self.size_bytes > SMALL_BYTES:
+        self._scratch.held_bytes += table.nbytes
+        if (
+            self._files
+            or self.rows > SMALL_ROWS
+            or self.size_bytes > SMALL_BYTES
+            or self._scratch.held_bytes > _HELD_BYTES_MAX
+        ):
             self._write()
 
     def files(self) -> list[Path]:
@@ -100,6 +113,7 @@ class StoredRows:
         return self._files
 
     def discard(self) -> None:
+        self._let_go()
         if self._files:
             self._close()
             remove_tree(self._folder)
@@ -131,6 +145,10 @@ class StoredRows:
                 self._files.append(self._folder / name)
                 self._writer = StagedFileWriter(self._files[-1], table.schema, key_columns=[])
             self._writer.write(table)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._scratch.held_bytes -= sum(table.nbytes for table in self._tables)
         self._tables = []
 
     def _close(self) -> None:

@@ -40,6 +40,7 @@ from cdc_pipeline.operations.verify.report import (
     VerifyReport,
 )
 from cdc_pipeline.operations.verify.reread import RepairReport, _Reread
+from cdc_pipeline.operations.verify.table import RoundsResult
 from cdc_pipeline.operations.verify.verify import _Verification
 from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
 from cdc_pipeline.run.observer import RunObserver
@@ -302,6 +303,23 @@ def verified(status: Status = "equal", **more: Any) -> TableVerified:
     return TableVerified(
         target="d.t", sources=("d.t",), mode="mirror", key=("id",), status=status, rounds=1, **more
     )
+
+
+def test_k17_a_merged_target_is_told_at_the_newest_of_its_cuts() -> None:
+    """A repair of one source table is behind what the others were compared at."""
+
+    def part(number: int) -> Any:
+        targets = {"d.t": SimpleNamespace(partial=False)}
+        cut = SimpleNamespace(batch_number=number, cursor=SimpleNamespace(targets=targets))
+        after = SimpleNamespace(cut=cut, position=cursor_at(number).position)
+        reading: Any = SimpleNamespace(sides=sides("id"), after=after, unproved=False)
+        return RoundsResult(last=(reading, reading))
+
+    unused: Any = None
+    verification = _Verification(VerifyContext(unused, VerifyOptions(), *[unused] * 4))
+    table: Any = SimpleNamespace(spec=SimpleNamespace(mode="mirror"))
+    joined = verification._joined("d.t", table, {}, [part(2), part(9), part(4)])
+    assert (joined.cut, joined.place) == (9, cursor_at(9).position)
 
 
 def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_columns() -> None:

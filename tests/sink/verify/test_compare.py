@@ -24,6 +24,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE
 from cdc_pipeline.sink.verify import compare as comparing
 from cdc_pipeline.sink.verify import in_memory
+from cdc_pipeline.sink.verify import scratch as scratches
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
@@ -256,6 +257,20 @@ def test_k25_the_rows_of_the_larger_side_are_compared_in_parts(
     monkeypatch.setattr(comparing, "_ROWS_PER_BUCKET", 2)
     found = compare(lambda: spark, sides, scratch.rows(), folder=scratch.new_folder())
     assert (found.buckets, dict(found.counts)) == (4, {"extra": 9})
+
+
+def test_k25_rows_of_many_tables_are_held_together_only_within_one_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch(tmp_path / "scratch", tmp_path)
+    first = stored_keys(scratch, [1, 2, 3])
+    monkeypatch.setattr(scratches, "_HELD_BYTES_MAX", scratch.held_bytes * 3 // 2)
+    second = stored_keys(scratch, [1, 2, 3])
+    assert (first.tables is None, second.tables is None) == (False, True)
+    assert len(second.files()) == 1
+    first.discard()
+    assert scratch.held_bytes == 0
+    assert stored_keys(scratch, [1, 2, 3]).tables is not None
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
