@@ -47,11 +47,13 @@ from cdc_pipeline.lake.paths import (
     replace_file,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.lake.storage.lock import lock_holder, wait_for_lock, writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import CursorState, ResumePlace
 
 OPERATIONS_FOLDER: Final = "operations"
+GAP_FILLED_NOTE: Final = "gap_filled"  # its text ends with the operation's id
 OperationKind = Literal["snapshot", "rebuild", "backfill", "gap", "reread"]
 _IS_REMEMBERED: Final = ("backfill", "gap")
 
@@ -331,6 +333,18 @@ def is_finished(state: Operation, cut: Cut | None) -> bool:
     )
 
 
+def is_appended(config: PipelineConfig, state: Operation, progress: Progress) -> bool:
+    """Whether the batch of its number is a gap's own: an unrecorded one leaves that to another.
+    Without the cut it was never finished, or long ago: the changelog's own rows decide.
+    """
+    paths, number = LakePaths(config.sink.lake_path.absolute(), config.name), progress.batch_number
+    if number < 0 or not storage_of(paths.cut(number)).exists(paths.cut(number)):
+        return False
+    own = f" {state.operation_id}"
+    notes = read_cut(paths, number).notes
+    return any(note.kind == GAP_FILLED_NOTE and note.text.endswith(own) for note in notes)
+
+
 def _is_needed(state: Operation, pending: BatchRecord | None) -> bool:
     """Whether an unfinished recorded batch takes its rows from the operation's side lake."""
     targets = () if pending is None else pending.targets
@@ -467,6 +481,8 @@ def operations_of(config: PipelineConfig, cut: Cut | None) -> list[OperationStat
             if state is None or is_finished(state, cut):
                 continue
             progress = folder.read_progress()
+            if state.kind == "gap" and is_appended(config, state, progress):
+                continue  # its own command says so
         except LakeStateError as error:  # it stops no capture
             operations.append(
                 OperationStatus(
@@ -477,7 +493,7 @@ def operations_of(config: PipelineConfig, cut: Cut | None) -> list[OperationStat
             )
             continue
         tables = {name: progress.tables.get(name, TableProgress()) for name in state.sources}
-        rows = sum(table.rows for table in tables.values())
+        rows = sum(table.rows for table in progress.tables.values())  # a backfill's: by target
         estimated = sum(
             max(state.rows_estimated.get(name, 0), table.rows) for name, table in tables.items()
         )

@@ -251,7 +251,7 @@ def read_document(
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace the file at `path` durably and as a whole. Only for the source's lock holder."""
+    """Replace the file at `path` durably and as a whole. Only for the holder of its lock."""
     storage_of(path).replace(path, content)
 
 

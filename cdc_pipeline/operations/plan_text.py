@@ -115,7 +115,8 @@ def operation_line(operation: OperationStatus) -> str:
     """An unfinished long operation on one line: its step and progress."""
     if operation.damaged:
         return f"{operation.operation_id}: {operation.damaged}"
-    stopped = f"stopped; run the same `{operation.command}` again to continue it"
+    other = "" if operation.kind == "backfill" else ", or with --restart to give it up"
+    stopped = f"stopped; run the same `{operation.command}` again to continue it{other}"
     state = "under way" if operation.is_running else stopped
     what = f"{operation.kind} {operation.operation_id} of {', '.join(operation.tables)}"
     percent = f", {operation.percent:.0f} %" if operation.percent >= 0 else ""

@@ -183,13 +183,15 @@ class _CountingObserver(RelayObserver):
         super().__init__(observer)
         self.done = RunSummary()
         self._folder = folder
+        self._before = folder.read_progress().tables
 
     def published(self, cut: Cut) -> None:
         self.done.add(cut)
-        tables = {
-            name: TableProgress(rows=table.rows_inserted + table.rows_updated + table.rows_deleted)
-            for name, table in self.done.tables().items()
-        }
+        tables = dict(self._before)
+        for name, table in self.done.tables().items():
+            changes = table.rows_inserted + table.rows_updated + table.rows_deleted
+            before = self._before.get(name, TableProgress()).rows
+            tables[name] = TableProgress(rows=before + changes)
         place = cut.cursor.position
         self._folder.write_progress(
             0, Progress(tables=tables, high_journal=place.journal, high_offset=place.offset)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.modes import MODES
@@ -23,10 +23,12 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, SnapshotError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import (
+    GAP_FILLED_NOTE,
     Operation,
     OperationFolder,
     Progress,
     claimed,
+    is_appended,
     new_operation_id,
 )
 from cdc_pipeline.lake.records import BatchRecord, Interval, Note
@@ -51,8 +53,6 @@ from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
-
-GAP_FILLED_NOTE: Final = "gap_filled"
 
 
 class GapReport(FrozenModel):
@@ -290,14 +290,7 @@ class _Filling:
     def _is_filled(self) -> bool:
         if self.state.is_over:
             return True
-        number = self.folder.read_progress().batch_number
-        # Without the cut the batch was never finished, or long ago by another run: the changelog's
-        # own rows decide.
-        if number < 0 or not self.batch.sink.paths.cut(number).exists():
-            return False
-        notes = self.batch.sink.read_cut(number).notes
-        own = f" {self.state.operation_id}"  # an unrecorded batch leaves its number to another gap
-        if not any(note.kind == GAP_FILLED_NOTE and note.text.endswith(own) for note in notes):
+        if not is_appended(self.config, self.state, self.folder.read_progress()):
             return False
         self.folder.finish(self.state)
         return True

@@ -11,10 +11,10 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
-from cdc_pipeline.lake.long_operations import operations_of
+from cdc_pipeline.lake.long_operations import GAP_FILLED_NOTE, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.backfill.gap import GAP_FILLED_NOTE, fill_gap
+from cdc_pipeline.operations.backfill.gap import fill_gap
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.operations.backfill.conftest import ALL_COLUMNS, DATABASE, History
@@ -63,7 +63,9 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     for point in ("before_record", "after_record"):
         with killed_at(point):
             call()
+    assert operations_of(gapped, None)
     capture(gapped, cursors=cursors)  # any run finishes what is recorded
+    assert not operations_of(gapped, None)
     assert [call().outcome, call().outcome] == ["nothing_new", "nothing_new"]
     names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]
     rows, expected = (
