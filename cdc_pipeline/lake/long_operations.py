@@ -16,7 +16,8 @@ Rules:
   replaced by the next batch of its number. Without a side lake here n is 0, and the file is written
   when its rows are in a cut: what was done after it is done again.
 - A snapshot or rebuild is finished when the last cut of the main lake has its tables; its side lake
-  is then only left over. Filled ranges are remembered: the same command finds nothing to do.
+  is then only left over. Filled ranges are remembered in ``<id>.done``: the same command
+  finds nothing to do.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ OPERATIONS_FOLDER: Final = "operations"
 GAP_FILLED_NOTE: Final = "gap_filled"  # its text ends with the operation's id
 OperationKind = Literal["snapshot", "rebuild", "backfill", "gap", "reread"]
 _IS_REMEMBERED: Final = ("backfill", "gap")
+_REMEMBERED: Final = ".done"
 
 
 class Operation(FrozenModel):
@@ -193,6 +195,7 @@ class OperationFolder:
         self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
         self.paths = LakePaths(self.lake, _side_name(config.name, operation_id))
         self._state = main.state / OPERATIONS_FOLDER / f"{operation_id}.json"
+        self._remembered = self._state.with_suffix(_REMEMBERED)
         self._progress = self.paths.state / "progress"
 
     @contextmanager
@@ -227,9 +230,10 @@ class OperationFolder:
         """The definition; None if the operation was killed before that was written. Raises
         LakeStateError: the file is damaged.
         """
-        if not storage_of(self._state).exists(self._state):
-            return None
-        return _read(Operation, self._state, source=self._source)
+        for path in (self._state, self._remembered):
+            if storage_of(path).exists(path):
+                return _read(Operation, path, source=self._source)
+        return None
 
     def create(self, state: Operation) -> None:
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
@@ -265,9 +269,14 @@ class OperationFolder:
         self.forget()
 
     def finish(self, state: Operation) -> None:
-        """Remember that it is done."""
-        self.change(state.model_copy(update={"is_over": True}))
+        """Remember that it is done, where no capture and no status reads it (K25); safe to be
+        killed in between.
+        """
+        state = state.model_copy(update={"is_over": True})
+        self.change(state)
+        replace_file(self._remembered, state.model_dump_json(indent=1).encode())
         remove_tree(self.lake)
+        storage_of(self._state).remove(self._state)
 
     @contextmanager
     def leaving_nothing(self, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -284,7 +293,8 @@ class OperationFolder:
     def forget(self) -> None:
         """Remove the side lake and its definition file, whatever that contains."""
         remove_tree(self.lake)
-        storage_of(self._state).remove(self._state)
+        for path in (self._remembered, self._state):
+            storage_of(path).remove(path)
 
 
 def _read(kind: type[_Document], path: Path, *, source: str) -> _Document:
@@ -296,14 +306,11 @@ def _read(kind: type[_Document], path: Path, *, source: str) -> _Document:
     return read_document(path, kind.model_validate_json, next_step=next_step)
 
 
-def operation_ids(config: PipelineConfig) -> list[str]:
+def operation_ids(config: PipelineConfig, suffixes: tuple[str, ...] = (".json",)) -> list[str]:
     """Ids of all operations of a pipeline, oldest first, including those over but not removed."""
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
-    return sorted(
-        name.removesuffix(".json")
-        for name in storage_of(folder).names(folder)
-        if name.endswith(".json")
-    )
+    names = storage_of(folder).names(folder)
+    return sorted({name.rpartition(".")[0] for name in names if name.endswith(suffixes)})
 
 
 @contextmanager
@@ -380,7 +387,8 @@ def claim(
     remembered. Raises LockError: another process works on one; LakeStateError: a file is damaged.
     """
     operations = []
-    for operation_id in operation_ids(config):
+    suffixes = (".json", _REMEMBERED) if kind in _IS_REMEMBERED else (".json",)
+    for operation_id in operation_ids(config, suffixes):
         folder = OperationFolder(config, operation_id)
         try:
             state = folder.read()
@@ -407,7 +415,7 @@ def claim(
                     folder.remove()
                     continue
             elif not folder.is_locked():
-                remove_tree(folder.lake)  # a process was killed before it did that
+                folder.finish(state)  # a process was killed before it did that
             if restart is None:
                 operations.append((folder, state))
             else:
