@@ -195,7 +195,7 @@ class OperationFolder:
         self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
         self.paths = LakePaths(self.lake, _side_name(config.name, operation_id))
         self._state = main.state / OPERATIONS_FOLDER / f"{operation_id}.json"
-        self._remembered = self._state.with_suffix(_REMEMBERED)
+        self._remembered = self._state.with_name(operation_id + _REMEMBERED)
         self._progress = self.paths.state / "progress"
 
     @contextmanager
