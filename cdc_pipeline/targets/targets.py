@@ -37,7 +37,13 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.ddl.statement import CREATES, Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.statement_context import Arrival, Shadow
-from cdc_pipeline.schema.evolution.steps import AddColumn, DdlDecision, RenameColumn, WidenColumn
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    DdlDecision,
+    RenameColumn,
+    WidenColumn,
+    left_after,
+)
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec, shard_key
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed
@@ -272,9 +278,11 @@ class Targets(FollowedTargets):
         if change.replaces:
             self._replace(target, new_source, known.source)
             return
-        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {
-            new_source: known.source
-        }
+        sources = {
+            name: of.model_copy(update={"left": left_after(of.left, change.steps)})
+            for name, of in target.spec.sources.items()
+            if name != source
+        } | {new_source: known.source}
         update: dict[str, object] = {}
         if change.inexact:
             update["exact"] = False

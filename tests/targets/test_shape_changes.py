@@ -20,6 +20,7 @@ from cdc_pipeline.schema.evolution.steps import (
     FillColumns,
     RenameColumn,
     WidenColumn,
+    left_after,
 )
 from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import Misfit, RecordedShape, RecordedSource, shape_of
@@ -293,6 +294,35 @@ def test_k13_a_shard_that_drops_a_column_adds_it_again_only_without_its_old_valu
         assert dropped.steps == ()
         with pytest.raises(SchemaError, match="a change of values in a target"):
             said("ALTER TABLE person ADD born DATETIME", SHARDS, known=dropped.known)
+
+
+@pytest.mark.parametrize("policy", ["apply", "keep"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_k13_shards_that_have_all_dropped_a_column_may_all_add_it_again(
+    policy: str, order: tuple[int, ...]
+) -> None:
+    """Its old values are in a column of another name, or gone."""
+    known = known_before(SHARDS, [])
+    shards, target = [known.source] * 3, known.target
+
+    def alter(number: int, sql: str) -> None:
+        nonlocal target
+        others = [shards[other] for other in range(3) if other != number]
+        of_shard = replace(known, source=shards[number], others=tuple(others), target=target)
+        change = said(sql, known=of_shard, drop_column=policy)
+        target = change.known.target_columns
+        for other in range(3):
+            if other != number:
+                left = left_after(shards[other].left, change.steps)
+                shards[other] = shards[other].model_copy(update={"left": left})
+        shards[number] = change.known.source
+
+    for number in range(3):
+        alter(number, "ALTER TABLE person DROP born")
+    for number in order:
+        alter(number, "ALTER TABLE person ADD born DATETIME")
+    assert names(target).count("born") == 1
+    assert all("born" not in shard.left for shard in shards)
 
 
 def test_k13_columns_that_look_the_same_afterwards_are_not_taken_for_changed() -> None:

@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -108,6 +109,20 @@ def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[Target
         column.model_copy(update=update) if column.name == step.name else column
         for column in columns
     )
+
+
+def left_after(left: tuple[str, ...], steps: Iterable[Step]) -> tuple[str, ...]:
+    """Where the values are that a table has left in columns of a target, after steps of another
+    table of it; lower-case names.
+    """
+    names = {name: name for name in left}
+    for step in steps:
+        for first, now in names.items():
+            if isinstance(step, RenameColumn) and step.name.lower() == now:
+                names[first] = step.new_name.lower()
+            elif isinstance(step, DropColumn) and step.name.lower() == now:
+                names[first] = ""
+    return tuple(sorted(filter(None, names.values())))
 
 
 class DdlDecision(FrozenModel):

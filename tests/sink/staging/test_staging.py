@@ -257,6 +257,8 @@ def test_k13_added_columns_stand_alone(dry_sink: DeltaSink) -> None:
 def test_k2_what_has_no_record_is_garbage(dry_sink: DeltaSink) -> None:
     with pytest.raises(LockError):
         dry_sink.begin(1)
+    dry_sink.paths.batches.mkdir(parents=True)
+    (dry_sink.paths.batches / ".put-1-x").write_text("half a rec")
     with dry_sink.lock():
         batch = dry_sink.begin(1)
         batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), target_of(SCHEMA))
@@ -265,8 +267,6 @@ def test_k2_what_has_no_record_is_garbage(dry_sink: DeltaSink) -> None:
             target_of(SCHEMA),
             open_transaction=True,
         )
-        dry_sink.paths.batches.mkdir()
-        (dry_sink.paths.batches / ".put-1-x").write_text("half a rec")
         assert dry_sink.discard_unrecorded() == 3
         assert dry_sink.discard_unrecorded() == 0
         batch = dry_sink.begin(1)
