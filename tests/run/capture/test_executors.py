@@ -295,8 +295,8 @@ def test_k2_executors_write_the_same_delta_tables(
             for name, table in shop.last_cut().tables.items()
         }
         assert report.parallel is not None
-        assert str(report.parallel).startswith(
-            f"{'executors, in' if way == 'executors' else 'the driver: '}"
+        assert (report.parallel.one_after_the_other == (f"batch.decode is {way}",)) == (
+            way == "driver"
         )
     assert ways["executors"] == ways["driver"]
 
