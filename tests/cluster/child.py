@@ -1,8 +1,8 @@
 """Commands on a lake, one after the other, in a process of its own:
 ``tests.cluster.child CONFIG CURSORS COMMANDS [POINTS [SIGNAL GROUP]]``, started by `run_child`.
 
-COMMANDS is of load, capture, verify, maintain and backfill (of table `transfer`, from the journals
-in `archive` beside the configuration), with commas. At the fault points
+COMMANDS is of snapshot, capture, verify, maintain and backfill (of table `transfer`, from the
+journals in `archive` beside the configuration), with commas. At the fault points
 (`kills.AtPoint`) it sends a signal to a group of processes; without one, it kills itself there.
 Prints as JSON what came of each command, and whether it came to the points.
 """
@@ -20,12 +20,12 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfi
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
-from cdc_pipeline.operations.backfill.lake import Parallel
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.support.kills import AtPoint, sigkill

@@ -192,7 +192,7 @@ def test_k2_k17_the_driver_is_killed_in_a_load_and_the_next_one_goes_on(project:
     for point in SNAPSHOT_POINTS:
         project.killed_at("snapshot", point)
         project.workload.run(3)
-    project.told("load,capture")
+    project.told("snapshot,capture")
     project.assert_equal()
 
 
