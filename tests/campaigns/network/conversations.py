@@ -36,6 +36,7 @@ Name = Literal["capture", "capture_by_gtid", "load", "rows", "doctor"]
 NAMES: Final[tuple[Name, ...]] = get_args(Name)
 Rows = dict[str, list[Any]]
 
+_LOCK_WAIT_S = 5.0  # a place that a server lies about is never reached
 _TIMEOUTS: Final = {"connect_timeout_s": 1, "read_timeout_s": 1, "row_timeout_s": 1}
 
 
@@ -127,6 +128,7 @@ class Play:
                 },
                 "tables": {"include": [f"{self.shop.database}.*"]},
                 "start": "latest" if self.name == "load" else self.shop.starts[start],
+                "snapshot": {"lock_wait_s": _LOCK_WAIT_S},
                 "sink": {"lake_path": self.folder / "lake"},
             }
         )
