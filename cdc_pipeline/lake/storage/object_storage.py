@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from typing import IO, Any, Final, NamedTuple
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.fences import Fences
+from cdc_pipeline.lake.storage.newest_kept import NewestKept
 from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 from cdc_pipeline.text.hide import hide
@@ -85,7 +85,8 @@ class ObjectStorage:
             scheme, authority, config, self._retry_s, min(ANSWER_S, answer_s or ANSWER_S)
         )
         self.fences = Fences()
-        self._small = _SmallObjects()
+        # Of those whose names are never given twice: staged files and data files.
+        self._small: NewestKept[bytes] = NewestKept(_SMALL_BYTES_MAX, len)
         self._written: dict[str, str] = {}
         # of files that are replaced: few; None: there was none
         self._seen: dict[str, Tag | None] = {}
@@ -359,6 +360,10 @@ class ObjectStorage:
         for piece in pieces:
             yield from piece
 
+    def _keep(self, key: str, content: bytes) -> None:
+        if len(content) <= _BUFFER_BYTES and _NEVER_AGAIN.search(key):
+            self._small.put(key, content)
+
     # -- streams -----------------------------------------------------------------------------------
 
     def open_input(self, key: str) -> IO[bytes]:
@@ -379,7 +384,7 @@ class ObjectStorage:
                 begin, size_bytes = b"", 0
             content = begin if len(begin) == size_bytes else None
         if content is not None:
-            self._small.put(key, content)
+            self._keep(key, content)
             return io.BytesIO(content)
         with self._errors(key):
             opened = obstore.open_reader(self._store, key, buffer_size=_BUFFER_BYTES)
@@ -401,7 +406,7 @@ class ObjectStorage:
                 self.replace(key, content)
             elif not self.put_if_absent(key, content):
                 raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
-            self._small.put(key, content)
+            self._keep(key, content)
 
         return _Output(open_large, put, lambda: self._errors(key))  # type: ignore[return-value]
 
@@ -474,33 +479,6 @@ class ObjectStorage:
 
     def _answer(self, error: Exception) -> str:
         return answer_of(hide(str(error), self.config.secrets))
-
-
-class _SmallObjects:
-    """The newest small objects that this process has read or written, of those whose names are
-    never given twice: staged files and data files. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._contents: dict[str, bytes] = {}
-        self._size_bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> bytes | None:
-        return self._contents.get(key)
-
-    def put(self, key: str, content: bytes) -> None:
-        if len(content) > _BUFFER_BYTES or not _NEVER_AGAIN.search(key):
-            return
-        with self._lock:
-            self._size_bytes += len(content) - len(self._contents.pop(key, b""))
-            self._contents[key] = content
-            while self._size_bytes > _SMALL_BYTES_MAX:
-                self._size_bytes -= len(self._contents.pop(next(iter(self._contents))))
-
-    def forget(self, key: str) -> None:
-        with self._lock:
-            self._size_bytes -= len(self._contents.pop(key, b""))
 
 
 class _Input(io.RawIOBase):

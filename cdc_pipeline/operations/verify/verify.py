@@ -197,7 +197,7 @@ class _Verification:
                         raise
                     why = "; ".join(filter(None, (error.what, error.next_step)))
                     if isinstance(error, SinkError):
-                        why += f"; {new_snapshot(self._config.name, name)} fills the table anew"
+                        why += f"; {new_snapshot(self._config.name, name)} fills the table again"
                     table = self._not_compared(before.cut, name, external_writes, why)
             foreign, seconds = external_writes.get(name), time.monotonic() - started
             verified[name] = table.model_copy(update={"foreign": foreign, "seconds": seconds})

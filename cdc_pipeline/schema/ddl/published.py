@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import (
     UNKNOWN_MODES,
     SqlModes,
@@ -32,22 +32,7 @@ from cdc_pipeline.text.wording import listed
 
 _TEXT_MAX_CHARS: Final = 500
 _K = StatementKind
-_WITH_TEXT: Final = frozenset(
-    {
-        _K.CREATE_TABLE,
-        _K.CREATE_TABLE_LIKE,
-        _K.CREATE_TABLE_SELECT,
-        _K.ALTER_TABLE,
-        _K.DROP_TABLE,
-        _K.RENAME_TABLE,
-        _K.TRUNCATE_TABLE,
-        _K.CREATE_INDEX,
-        _K.DROP_INDEX,
-        _K.CREATE_DATABASE,
-        _K.ALTER_DATABASE,
-        _K.DROP_DATABASE,
-    }
-)
+_WITH_TEXT: Final = TABLE_DDL | {_K.CREATE_DATABASE, _K.ALTER_DATABASE}
 # Functions after which numbers in parentheses are sizes.
 _SIZED_WORDS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 # After these a string is a name.

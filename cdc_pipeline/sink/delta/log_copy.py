@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from cdc_pipeline.lake.storage.newest_kept import NewestKept
 from cdc_pipeline.lake.storage.object_path import is_object
 
 LOG_FOLDER: Final = "_delta_log"
@@ -41,8 +41,7 @@ class LogTail:
         return sum(len(content) for _, content in self.files.values())
 
 
-_tails: dict[str, LogTail] = {}
-_lock = threading.Lock()
+_tails: NewestKept[LogTail] = NewestKept(_TAILS_BYTES_MAX, lambda tail: tail.size_bytes)
 
 
 def log_tail(table: Path, *, is_new: bool = True) -> LogTail | None:
@@ -54,7 +53,10 @@ def log_tail(table: Path, *, is_new: bool = True) -> LogTail | None:
     tail = _listed(log, after, known)
     if tail is None and after:
         tail = _listed(log, "", known)
-    _remember(str(table), tail)
+    if tail is None:
+        _tails.forget(str(table))
+    else:
+        _tails.put(str(table), tail)
     return tail
 
 
@@ -81,18 +83,9 @@ def note_commit(file: Path, version: int, content: bytes) -> None:
     known = _tails.get(table)
     if known is not None and known.version == version - 1 and content:
         files = {**known.files, file.name: (file.store.tag_written(file.key), content)}
-        _remember(table, LogTail(known.checkpoint, version, files))
+        _tails.put(table, LogTail(known.checkpoint, version, files))
     else:
-        _remember(table, None)
-
-
-def _remember(table: str, tail: LogTail | None) -> None:
-    with _lock:
-        _tails.pop(table, None)
-        if tail is not None:
-            _tails[table] = tail
-        while sum(known.size_bytes for known in _tails.values()) > _TAILS_BYTES_MAX:
-            _tails.pop(next(iter(_tails)))
+        _tails.forget(table)
 
 
 def _listed(log: Path, after: str, known: LogTail | None) -> LogTail | None:
