@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import results, show_result, table
+from cdc_pipeline.cli.common.output import note, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.text.wording import count_of
 
@@ -18,12 +18,19 @@ _SIGNS: Final = {"captured": "yes", "refused": "no: ", "left_out": "no: "}
 
 @click.command("discover")
 @source_argument()
+@click.option(
+    "--save",
+    is_flag=True,
+    help="Keep the names of those that are captured beside the pipeline's file: Dagster then has "
+    "all tables before the first run.",
+)
 @with_json
-def command(settings: Settings, *, source: str) -> None:
+def command(settings: Settings, *, source: str, save: bool) -> None:
     """List the tables of SOURCE's server that its account can see: key, estimated rows and size,
     columns whose type in the lake is another one, and whether and how a run captures them.
 
-    Reads the server's catalog only. Rows and sizes are the server's own estimates.
+    Reads the server's catalog only. Rows and sizes are the server's own estimates. A file that
+    --save has written does not change by itself: save again when the server has other tables.
 
     Exit codes: 0 listed; 1 the server cannot be read; 2 wrong usage or configuration.
     """
@@ -31,7 +38,16 @@ def command(settings: Settings, *, source: str) -> None:
     from cdc_pipeline.operations.discover import discover
 
     discovery = discover(config)
-    show_result(settings, discovery, _show)
+    if not save:
+        show_result(settings, discovery, _show)
+        return
+    from cdc_pipeline.targets.known_tables import save_sources
+
+    file = save_sources(
+        config, [one.table for one in discovery.tables if one.verdict == "captured"]
+    )
+    show_result(settings, discovery, _show, saved=str(file))
+    note(f"saved in {file}: commit it, and reload the code location in Dagster")
 
 
 def _show(found: Discovery) -> None:

@@ -367,6 +367,11 @@ class PipelineConfig(Section):
         return config
 
     @property
+    def file(self) -> Path | None:
+        """What it was read from; None for one that was made in code, or sent to an executor."""
+        return None if self._document is None else self._document.file
+
+    @property
     def lake_unknown(self) -> bool:
         """The lake cannot be read, because a variable in its settings is unset."""
         return self._lake_unknown

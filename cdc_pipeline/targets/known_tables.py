@@ -1,24 +1,32 @@
 """The tables of a source that are known before anything runs.
 
 Rules:
-- A table is known by its exact name in `tables.include`, or from the newest cut in the lake.
+- A table is known by its exact name in `tables.include`, from the newest cut in the lake, or from
+  the file beside the pipeline's own in which `cdc-pipeline discover --save` keeps what patterns
+  match.
 - Only files of at most a few kilobytes are read, because this runs each time Dagster loads the
-  definitions.
+  definitions. No server is asked.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Collection
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.paths import LakePaths, list_numbers, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.table_facts import with_facts
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
+
+_log = logging.getLogger(__name__)
+_NAMES = TypeAdapter(tuple[str, ...])
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
@@ -45,10 +53,35 @@ def cut_in_folder(config: PipelineConfig) -> Cut | None:
     return newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
 
 
+def _saved_file(config: PipelineConfig) -> Path | None:
+    return None if config.file is None else config.file.with_name(f"{config.name}.tables.json")
+
+
+def save_sources(config: PipelineConfig, names: Collection[str]) -> Path:
+    """Keep the source tables that its server has now; ValueError: `config` is of no file."""
+    file = _saved_file(config)
+    if file is None:
+        raise ValueError(f"{config.name} was read from no file")
+    replace_file(file, (json.dumps(sorted(names), indent=2, ensure_ascii=False) + "\n").encode())
+    return file
+
+
+def _saved_sources(config: PipelineConfig) -> tuple[str, ...]:
+    file = _saved_file(config)
+    if file is None or not file.is_file():
+        return ()
+    try:
+        return _NAMES.validate_json(file.read_bytes())
+    except (OSError, ValueError):  # ValidationError too
+        next_step = f"cdc-pipeline discover {config.name} --save"
+        _log.error("%s is left out, it is no list of names: `%s` writes it again", file, next_step)
+        return ()
+
+
 def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:
     """Return the known source tables, sorted."""
     tables = TableFilter(config)
-    names = set(tables.exact_names)
+    names = {*tables.exact_names, *_saved_sources(config)}
     for state in cut.cursor.targets.values() if cut is not None else ():
         names.update(state.source_names)
     return tables.captured_names(list(names))

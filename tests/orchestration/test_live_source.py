@@ -3,6 +3,7 @@ started on the command line."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from cdc_pipeline.orchestration.definitions import build_definitions
 from tests.servers.server import Server
+from tests.support.captures import memory as memory
 from tests.support.project import Project, follow_server
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
@@ -56,6 +59,44 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     kept_s = int(mysql_server.query("SELECT @@GLOBAL.binlog_expire_logs_seconds")[0][0])
     assert 0 < metadata["retention_headroom_seconds"] <= kept_s
     assert metadata["lag_seconds"] >= 0
+
+
+@pytest.mark.usefixtures("memory")
+def test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run(
+    project: Project,
+    disk_instance: dg.DagsterInstance,
+    mysql_server: Server,
+    mysql_database: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Definitions ask no server: none can be reached while they load. A damaged file leaves them to
+    the rest, and the command that is then named writes it again (K22)."""
+    names = [f"{mysql_database}.{table}" for table in ("lines", "orders")]
+    for name in names:
+        mysql_server.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        mysql_server.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    follow_server(project, mysql_server, f"{mysql_database}.*")
+    key = dg.AssetKey(["shop", "snapshot"])
+    (project.jobs / "shop.tables.json").write_text('["shop.orders"')
+    assert key not in build_definitions(project.jobs).resolve_asset_graph().get_all_asset_keys()
+    assert "`cdc-pipeline discover shop --save` writes it again" in caplog.text
+    _run(project, "discover", "shop", "--save")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_connection", None)
+        definitions = build_definitions(project.jobs)
+        graph = definitions.resolve_asset_graph()
+    assert {dg.AssetKey(["shop", *name.split(".")]) for name in names} <= (
+        graph.get_all_asset_keys()
+    )
+    done = definitions.resolve_job_def("shop_snapshot").execute_in_process(
+        instance=disk_instance,
+        tags={
+            "dagster/asset_partition_range_start": names[0],
+            "dagster/asset_partition_range_end": names[1],
+        },
+    )
+    assert done.success
+    assert disk_instance.get_materialized_partitions(key) == set(names)
 
 
 @pytest.mark.whole
