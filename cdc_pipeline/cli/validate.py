@@ -12,7 +12,6 @@ from cdc_pipeline.cli.common.output import emit_json, results, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, read_document
-from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.run.plan.possible import impossible_settings
 from cdc_pipeline.text.wording import count_of
 
@@ -63,37 +62,33 @@ def _mistakes(
     settings: Settings, source: str, outlines: Mapping[str, tuple[PipelineConfig, Cut | None]]
 ) -> list[Mistake]:
     file = settings.file_of(source)
-    mistakes: list[Mistake] = []
-    schedules: dict[str, str] = {}
-    try:
-        document = read_document(file)
-        schedules = document.schedules()
-        mistakes = _impossible(document, outlines)
-    except ConfigMistakes as error:
-        mistakes = error.mistakes
-    if not all(_is_plain(path, value) for path, value in schedules.items()):
-        # Imported late: only Dagster knows every schedule that it accepts.
+
+    def accepts(**schedule: Any) -> bool:
         check_dagster(
             f"{file} has a schedule that only Dagster can check",
             otherwise="write it as five plain fields, such as 0 * * * *, in the zone UTC",
         )
-        from cdc_pipeline.orchestration.definitions import load_checked
+        # Imported late: it takes longer than everything else.
+        from cdc_pipeline.orchestration.definitions import accepts
 
-        try:
-            load_checked(file)
-        except ConfigMistakes as error:
-            return error.mistakes
-    return mistakes
+        return accepts(**schedule)
+
+    try:
+        document = read_document(file)
+        return _impossible(document, document.resolve(accepts=accepts), outlines)
+    except ConfigMistakes as error:
+        return error.mistakes
 
 
 def _impossible(
-    document: PipelineDocument, outlines: Mapping[str, tuple[PipelineConfig, Cut | None]]
+    document: PipelineDocument,
+    config: PipelineConfig,
+    outlines: Mapping[str, tuple[PipelineConfig, Cut | None]],
 ) -> list[Mistake]:
-    """And what other files write as well; ConfigMistakes for those wrong by themselves."""
+    """And what other files write as well."""
     from cdc_pipeline.targets.known_tables import cut_in_folder
     from cdc_pipeline.targets.shared import shared_targets
 
-    config = document.resolve()
     others = {name: other for name, other in outlines.items() if name != config.name}
     errors = [
         *impossible_settings(config, others=[other for other, _ in others.values()]),
@@ -107,13 +102,6 @@ def _impossible(
         for error in errors
     ]
     return document.with_mistakes(mistakes).mistakes if mistakes else []
-
-
-def _is_plain(path: str, value: str) -> bool:
-    """Whether a cron or a time zone is right for certain, without Dagster."""
-    if path.endswith("deadline_cron"):  # Dagster compares it with lower_bound_delta
-        return False
-    return is_plain_cron(value) if path.endswith("cron") else is_plain_zone(value)
 
 
 def _document(settings: Settings, source: str, mistakes: list[Mistake]) -> dict[str, Any]:

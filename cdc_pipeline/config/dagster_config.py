@@ -13,9 +13,10 @@ import re
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from cdc_pipeline.config.section import Section, Takes
+from cdc_pipeline.config.schedules import Cron, Zone, is_accepted
+from cdc_pipeline.config.section import Forms, Section
 from cdc_pipeline.config.target_config import Patterns
 from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.text.table_names import TablePattern, matches_any
@@ -47,12 +48,12 @@ class FreshnessConfig(Section):
 
     fail_window: Duration | None = None
     warn_window: Duration | None = None
-    deadline_cron: str | None = None
+    deadline_cron: Cron | None = None
     lower_bound_delta: Duration | None = None
-    timezone: str = "UTC"
+    timezone: Zone = "UTC"
 
     @model_validator(mode="after")
-    def _one_kind(self) -> FreshnessConfig:
+    def _one_kind(self, info: ValidationInfo) -> FreshnessConfig:
         by_window = self.fail_window is not None
         by_cron = self.deadline_cron is not None and self.lower_bound_delta is not None
         is_mixed = by_window and (self.deadline_cron or self.lower_bound_delta)
@@ -67,14 +68,24 @@ class FreshnessConfig(Section):
                 raise ValueError(f"{name}: expected at least 1 minute")
         if self.fail_window and self.warn_window and self.warn_window >= self.fail_window:
             raise ValueError("warn_window: expected less than fail_window")
+        if by_cron and not is_accepted(
+            info,
+            cron=self.deadline_cron,
+            timezone=self.timezone,
+            lower_bound=self.lower_bound_delta,
+        ):
+            raise ValueError(
+                "lower_bound_delta: is longer than the shortest time between two ticks of "
+                "deadline_cron: expected at most that"
+            )
         return self
 
 
 class OnCronConfig(Section):
     """Materialize after each tick of a schedule."""
 
-    on_cron: str
-    timezone: str = "UTC"
+    on_cron: Cron
+    timezone: Zone = "UTC"
 
 
 class AssetSettings(Section):
@@ -87,7 +98,7 @@ class AssetSettings(Section):
     automation: (
         Annotated[
             Literal["eager"] | OnCronConfig,
-            Takes("eager, or {on_cron: '0 * * * *'} with or without a timezone"),
+            Forms("eager, or {on_cron: '0 * * * *'} with or without a timezone"),
         ]
         | None
     ) = None
@@ -160,8 +171,8 @@ class ChecksConfig(Section):
     """The checks that the job ``<source>_checks`` executes, and its schedule."""
 
     names: tuple[CheckName, ...] = ("intervals_join", "lag", "retention")
-    cron: str | None = None
-    timezone: str = "UTC"
+    cron: Cron | None = None
+    timezone: Zone = "UTC"
     enabled: bool = False
 
 

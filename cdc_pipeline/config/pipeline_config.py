@@ -13,9 +13,8 @@ Rules:
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,20 +33,20 @@ from pydantic import (
 
 from cdc_pipeline.config.dagster_config import DagsterConfig
 from cdc_pipeline.config.references import References
+from cdc_pipeline.config.schedules import Cron, Zone
 from cdc_pipeline.config.schema_policy import (
     SHADOW_TABLES,
     SchemaChangePolicy,
     SchemaChanges,
     ShadowTemplates,
 )
-from cdc_pipeline.config.section import Section, Takes
+from cdc_pipeline.config.section import FileContext, Folder, Forms, LocalPath, Section, Takes
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
 from cdc_pipeline.config.sink_config import CatalogConfig as CatalogConfig
 from cdc_pipeline.config.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.config.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
-from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.config.target_config import Patterns, TargetRule
 from cdc_pipeline.config.units import Bytes, Seconds
 from cdc_pipeline.config.validation_errors import COMPONENT_FILE, located, validation_errors
@@ -69,9 +68,9 @@ class TlsConfig(Section):
     """
 
     mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: LocalPath | None = None
+    certificate_file: LocalPath | None = None
+    key_file: LocalPath | None = None
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -157,7 +156,7 @@ class SecondsBoundConfig(Section):
 _WITH_ZONE: Final = "; a time needs a zone, as in 2026-01-31T08:00:00+00:00"
 Start = Annotated[
     Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig,
-    Takes(
+    Forms(
         "earliest, latest, {journal: ..., offset: ...}, {time: ...} with or without a journal, or "
         "{gtid_set: ...}" + _WITH_ZONE
     ),
@@ -170,7 +169,7 @@ Bound = Annotated[
     | TimeBoundConfig
     | BytesBoundConfig
     | SecondsBoundConfig,
-    Takes(
+    Forms(
         "end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, {transactions: ...}, "
         "{bytes: ...} or {seconds: ...}" + _WITH_ZONE
     ),
@@ -224,7 +223,7 @@ class LiveSourceConfig(Section):
     standby: StandbyConfig | None = None
     fallback_interval_s: Seconds = Field(default=60, ge=0)
     dump_errors_max: int = Field(default=2, ge=0)
-    archive_directory: Path | None = None
+    archive_directory: LocalPath | None = None
 
     @model_validator(mode="after")
     def _one_password(self) -> LiveSourceConfig:
@@ -237,7 +236,7 @@ class ArchiveSourceConfig(Section):
     """A directory of journals. No journal says the `lower_case_table_names` of its server."""
 
     kind: Literal["archive"]
-    directory: Path
+    directory: Folder
     lower_case_table_names: Literal[0, 1, 2] = 0
     unpacked_bytes_max: Bytes = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
 
@@ -278,7 +277,7 @@ class StoreConfig(Section):
     ring_events: int = Field(default=65536, ge=2)
     batch_mode: Literal["memsize", "itemsize"] = "memsize"
     memory_unit_bytes: Bytes = Field(default=1024, ge=1)
-    directory: Path | None = None
+    directory: Folder | None = None
     disk_bytes_max: Bytes = Field(default=16 << 30, ge=64 << 20)
 
     @field_validator("ring_events")
@@ -319,8 +318,8 @@ class OpenLineageConfig(Section):
 class ScheduleConfig(Section):
     """When Dagster starts a capture by itself."""
 
-    cron: str
-    timezone: str = "UTC"
+    cron: Cron
+    timezone: Zone = "UTC"
     enabled: bool = False
 
 
@@ -342,7 +341,7 @@ class PipelineConfig(Section):
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
-    metrics: Path | None = None
+    metrics: LocalPath | None = None
     openlineage: OpenLineageConfig | None = None
 
     _document: PipelineDocument | None = PrivateAttr(default=None)  # what it was read from
@@ -494,14 +493,19 @@ class PipelineDocument:
     text: YamlText = field(default_factory=YamlText, repr=False)
     mistakes: tuple[Mistake, ...] = ()
 
-    def resolve(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
+    def resolve(
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        accepts: Callable[..., bool] | None = None,
+    ) -> PipelineConfig:
         """The configuration with all variables replaced. Raises ConfigMistakes: all mistakes, at
         once.
         """
         references = References(environment, self.environment)
-        return self._checked(references.replaced(self.content), references)
+        return self._checked(references.replaced(self.content), references, accepts)
 
-    def outline(self) -> PipelineConfig:
+    def outline(self, *, accepts: Callable[..., bool] | None = None) -> PipelineConfig:
         """The configuration as far as Dagster's definitions need it.
 
         Passwords and salts stay references, and so does what an unset variable stands for. A
@@ -520,7 +524,7 @@ class PipelineDocument:
         )
         if lake_unknown:
             content["sink"].pop("storage", None)
-        config = self._checked(content, references)
+        config = self._checked(content, references, accepts)
         config._is_outline, config._lake_unknown = True, lake_unknown
         config._left_out = tuple(
             mistake
@@ -529,77 +533,39 @@ class PipelineDocument:
         )
         return config
 
-    def schedules(self) -> dict[str, str]:
-        """The crons and time zones, with variables replaced, by their path; without those whose
-        variable is unset.
-        """
-        references = References(self.environment, keep=True)
-        schedules = dict(_schedules_in(references.replaced(self.content)))
-        unset = {".".join(path) for path in references.unset}
-        return {path: value for path, value in schedules.items() if path not in unset}
-
-    def written(self, path: str) -> Any:
-        """A value as the document has it, with its references; None if there is none."""
-        node: Any = self.content
-        for part in path.split("."):
-            node = node[int(part)] if isinstance(node, list) else (node or {}).get(part)
-        return node
-
     def with_mistakes(self, mistakes: list[Mistake]) -> ConfigMistakes:
         return ConfigMistakes(self.file, located(mistakes, self.text))
 
-    def _checked(self, content: dict[str, Any], references: References) -> PipelineConfig:
+    def _checked(
+        self,
+        content: dict[str, Any],
+        references: References,
+        accepts: Callable[..., bool] | None,
+    ) -> PipelineConfig:
+        context = FileContext(self.file.resolve().parent, accepts)
         content["name"] = self.name
-        mistakes = [*self.mistakes, *references.mistakes]
-        config = self._validated(content, references, mistakes)
-        if config is not None:
-            config = _absolute_paths(config, self.file.resolve().parent)
-            config._document = self
+        config, wrong = None, list[Mistake]()
+        while config is None:
             try:
-                check_lake_path(str(config.sink.lake_path))
-            except ValueError as error:
-                mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
-            mistakes += _not_folders(config)
+                config = PipelineConfig.model_validate(
+                    {**content, "name": self.name}, context=context
+                )
+                config._document = self
+            except ValidationError as error:
+                wrong = validation_errors(error, PipelineConfig, self.text)
+                if not (references.keep and references.drop_unset(content, wrong)):
+                    break
+        mistakes = [*self.mistakes, *references.mistakes]
+        known = {mistake.path for mistake in mistakes}
+        if config is None:
+            mistakes += [one for one in references.explained(wrong) if one.path not in known]
+        if config is None or not references.keep:
+            mistakes += references.unset_mistakes()
         if mistakes or config is None:
             raise self.with_mistakes(mistakes)
         return config
 
-    def _validated(
-        self, content: dict[str, Any], references: References, mistakes: list[Mistake]
-    ) -> PipelineConfig | None:
-        """None if it is wrong, with its mistakes added to the others."""
-        while True:
-            try:
-                return PipelineConfig.model_validate(content)
-            except ValidationError as error:
-                known = {mistake.path for mistake in mistakes}
-                wrong = validation_errors(error, PipelineConfig, self.text, known=known)
-                if references.keep and references.drop_unset(content, wrong):
-                    continue
-                mistakes += map(references.without_values, references.without_unset(wrong))
-                mistakes += references.unset_mistakes()
-                return None
 
-
-def _schedules_in(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the path and value of each cron and time zone in the sections of a document."""
-
-    def below(node: Any, path: str) -> Iterator[tuple[str, str]]:
-        items = enumerate(node) if isinstance(node, list) else node.items()
-        for name, value in items:
-            at = f"{path}.{name}"
-            if isinstance(value, str) and name in _SCHEDULES:
-                yield at, value
-            elif isinstance(value, dict | list) and name != "tags":
-                yield from below(value, at)
-
-    for section in ("schedule", "maintenance", "dagster"):
-        if isinstance(content.get(section), dict):
-            yield from below(content[section], section)
-
-
-# Settings that are crons or time zones.
-_SCHEDULES: Final = {"cron", "timezone", "on_cron", "deadline_cron"}
 # Sections that cannot be outlined with a part missing, and can be left out.
 _LEFT_OUT: Final = {"start", "bound", "schedule", "maintenance", "dagster"}
 # Those of them that Dagster acts by: nothing would happen, and no run would say why.
@@ -640,41 +606,3 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
             if file.name != COMPONENT_FILE:
                 files.setdefault(file.stem, file)
     return sorted(files.values())
-
-
-def _not_folders(config: PipelineConfig) -> list[Mistake]:
-    """The settings that name a file of this machine where a folder is expected."""
-    folders = {"sink.lake_path": config.sink.lake_path, "store.directory": config.store.directory}
-    if isinstance(config.source, ArchiveSourceConfig):
-        folders["source.directory"] = config.source.directory
-    return [
-        Mistake(path=path, message=f"{folder} is a file; expected a folder")
-        for path, folder in folders.items()
-        if isinstance(folder, Path) and os.path.isfile(folder)
-    ]
-
-
-def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
-    def absolute(path: Path | None) -> Path | None:
-        return None if path is None else Path(os.path.normpath(base / path.expanduser()))
-
-    source = config.source
-    if isinstance(source, ArchiveSourceConfig):
-        source = source.model_copy(update={"directory": absolute(source.directory)})
-    else:
-        names = ("ca_file", "certificate_file", "key_file")
-        tls = source.tls.model_copy(
-            update={name: absolute(getattr(source.tls, name)) for name in names}
-        )
-        source = source.model_copy(
-            update={"tls": tls, "archive_directory": absolute(source.archive_directory)}
-        )
-    lake: object = config.sink.lake_path
-    sink = config.sink
-    if not isinstance(lake, LakeUri):
-        sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
-    store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
-    metrics = absolute(config.metrics)
-    return config.model_copy(
-        update={"source": source, "sink": sink, "store": store, "metrics": metrics}
-    )

@@ -63,8 +63,8 @@ class References:
         keep: make an outline.
 
     Attributes:
-        mistakes: unset variables, unless they are kept, and references where none may be.
-        unset: the paths of kept texts, with their unset variables.
+        mistakes: references where none may be, and texts that are none.
+        unset: the paths of texts that stay references, with their unset variables.
     """
 
     def __init__(self, *environments: Mapping[str, str] | None, keep: bool = False) -> None:
@@ -80,24 +80,20 @@ class References:
         return made
 
     def unset_mistakes(self) -> list[Mistake]:
-        """A mistake for each variable that is unset, though an outline has kept it."""
+        """A mistake for each unset variable."""
         return [self._unset(path, name) for path, name in self.unset.items()]
 
-    def without_unset(self, mistakes: list[Mistake]) -> list[Mistake]:
-        """The mistakes without those of settings that an unset variable is part of: what is wrong
-        with them is known when it is set.
+    def explained(self, mistakes: list[Mistake]) -> list[Mistake]:
+        """The mistakes with references in place of variables' values (K26), without those of
+        settings that an unset variable is part of: what is wrong with them is known when it is set.
         """
-        unset = [f"{mistake.path}." for mistake in self.mistakes if mistake.unset_variable]
+        unset = [f"{'.'.join(path)}." for path in self.unset]
+        named = {value: f"${{{name}}}" for value, name in self._used.items()}
         return [
-            mistake
+            mistake.model_copy(update={"message": hide(mistake.message, named)})
             for mistake in mistakes
             if not any(path.startswith(f"{mistake.path}.") for path in unset)
         ]
-
-    def without_values(self, mistake: Mistake) -> Mistake:
-        """A mistake whose text has references in place of variables' values (K26)."""
-        named = {value: f"${{{name}}}" for value, name in self._used.items()}
-        return mistake.model_copy(update={"message": hide(mistake.message, named)})
 
     def drop_unset(self, content: dict[str, Any], mistakes: list[Mistake]) -> bool:
         """Remove settings that are wrong because their variable is unset; return whether there
@@ -152,13 +148,10 @@ class References:
         value = next(
             (variables[name] for variables in self._environments if name in variables), None
         )
-        if value is None and self.keep:
+        if value is None:
             self.unset[path] = name
             # A lake's path cannot have braces.
             return f"${name}" if path == ("sink", "lake_path") else f"${{{name}}}"
-        if value is None:
-            self.mistakes.append(self._unset(path, name))
-            return "unset"
         self._used[value] = name
         return value
 

@@ -1,4 +1,5 @@
-"""A section of a pipeline's file, and in words what a setting takes: "a whole number, at least 1".
+"""A section of a pipeline's file, its paths, and in words what a setting takes: "a whole number, at
+least 1".
 
 Rules:
 - A type whose annotation says too little carries a `Takes` with its own words.
@@ -7,14 +8,24 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, SecretStr
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    SecretStr,
+    ValidationInfo,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
 from cdc_pipeline.frozen_model import FrozenModel
 
@@ -38,11 +49,72 @@ class Section(FrozenModel):
 
 
 @dataclass(frozen=True, slots=True)
+class FileContext:
+    """What the settings of a file are checked with, besides their values.
+
+    Attributes:
+        folder: where relative paths begin.
+        accepts: whether Dagster accepts a `cron`, a `timezone` and a `lower_bound`; None if it is
+            not asked.
+    """
+
+    folder: Path
+    accepts: Callable[..., bool] | None = None
+
+
+def absolute(path: Path, info: ValidationInfo) -> Path:
+    context: FileContext | None = info.context
+    return path if context is None else Path(os.path.normpath(context.folder / path.expanduser()))
+
+
+def absolute_folder(path: Path, info: ValidationInfo) -> Path:
+    """Raises ValueError: a file is there."""
+    path = absolute(path, info)
+    if info.context is not None and os.path.isfile(path):
+        raise ValueError(f"{path} is a file; expected a folder")
+    return path
+
+
+LocalPath = Annotated[Path, AfterValidator(absolute)]
+Folder = Annotated[Path, AfterValidator(absolute_folder)]
+
+
+@dataclass(frozen=True, slots=True)
 class Takes:
     """What a setting takes, for people; `unit` is appended to the limits of its range."""
 
     text: str
     unit: str = ""  # "bytes" are shown as KiB, MiB or GiB where they are whole ones
+
+
+class Forms(Takes):
+    """What a setting takes that has several forms, of which some are sections. A section is
+    meant to be the form that has most of the names in it.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        sections = {kind.__name__: kind for kind in sections_in(source)}
+        word = next(kind for kind in get_args(source) if get_origin(kind) is Literal)
+
+        def form_of(value: Any) -> str | None:
+            if not isinstance(value, dict):
+                return type(value).__name__ if isinstance(value, BaseModel) else "word"
+            lacks = {
+                name: (
+                    len(value.keys() - set(names_of(kind))),
+                    len(needed_by(kind).keys() - value.keys()),
+                )
+                for name, kind in sections.items()
+            }
+            best = min(lacks, key=lambda name: lacks[name])
+            return best if lacks[best][0] < len(value) else None
+
+        forms = {"word": word, **sections}
+        return core_schema.tagged_union_schema(
+            {name: handler.generate_schema(kind) for name, kind in forms.items()}, form_of
+        )
 
 
 def setting_name(name: str, field: FieldInfo) -> str:
@@ -52,6 +124,12 @@ def setting_name(name: str, field: FieldInfo) -> str:
 
 def names_of(section: type[BaseModel]) -> list[str]:
     return [setting_name(*item) for item in section.model_fields.items()]
+
+
+def needed_by(section: type[BaseModel]) -> dict[str, None]:
+    """The settings that a section cannot do without."""
+    fields = section.model_fields.items()
+    return {setting_name(name, field): None for name, field in fields if field.is_required()}
 
 
 def kinds_of(annotation: Any) -> list[Any]:
@@ -100,11 +178,7 @@ def type_text(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin is dict:
         return f"a section whose values are each {type_text(get_args(annotation)[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        needed = [
-            setting_name(name, field)
-            for name, field in annotation.model_fields.items()
-            if field.is_required()
-        ]
+        needed = needed_by(annotation)
         return f"a section with {', '.join(needed)}" if needed else "a section"
     return "another value"
 

@@ -12,12 +12,14 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from cdc_pipeline.config.modes import Mode
-from cdc_pipeline.config.section import Section, Takes
+from cdc_pipeline.config.schedules import Cron, Zone
+from cdc_pipeline.config.section import Section, Takes, absolute_folder
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
 from cdc_pipeline.config.target_config import RowPolicies, TableProperties
@@ -64,14 +66,15 @@ class CatalogConfig(Section):
         return value
 
 
-def _lake_path(value: object) -> object:
-    if isinstance(value, Path | LakeUri):
-        check_lake_path(str(value))
-        return value
-    if not isinstance(value, str) or not value:
+def _lake_path(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str | Path | LakeUri) or not value:
         raise ValueError("expected a path, or an object store URL such as s3a://bucket/folder")
-    check_lake_path(value)
-    return parse_uri(value) or Path(value)
+    check_lake_path(str(value))
+    lake = (parse_uri(value) or Path(value)) if isinstance(value, str) else value
+    if isinstance(lake, Path):
+        lake = absolute_folder(lake, info)
+        check_lake_path(str(lake))
+    return lake
 
 
 class SinkConfig(RowPolicies):
@@ -128,8 +131,8 @@ class SinkConfig(RowPolicies):
 class MaintenanceConfig(Section):
     """When tables are compacted and vacuumed, and Dagster's schedule for it."""
 
-    cron: str | None = None
-    timezone: str = "UTC"
+    cron: Cron | None = None
+    timezone: Zone = "UTC"
     enabled: bool = False
     small_files: int = Field(default=20, ge=2)
     small_file_bytes: Bytes = Field(default=64 << 20, ge=1)

@@ -26,8 +26,6 @@ COMPONENT_FILE: Final = "defs.yaml"
 _SHOWN_CHARACTERS: Final = 60
 # Sections whose values may be secrets, whatever the names in them are.
 _SECRET_SECTIONS: Final = {"masks", "settings", "transport"}
-# Settings that take several forms, of which some are sections.
-_SEVERAL_FORMS: Final = {"start", "bound", "automation"}
 _NO_TEXT: Final = {int: "a number", float: "a number", bool: "true or false", type(None): "nothing"}
 
 
@@ -77,15 +75,15 @@ def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
 
 
 def validation_errors(
-    error: ValidationError, root: type[BaseModel], text: YamlText, *, known: Iterable[str] = ()
+    error: ValidationError, root: type[BaseModel], text: YamlText
 ) -> list[Mistake]:
-    """What pydantic found, one mistake for each setting that is not in `known`."""
+    """What pydantic found, one mistake for each setting."""
     mistakes: dict[str, Mistake] = {}
-    problems = [dict(problem) for problem in error.errors(include_url=False)]
-    for problem in _of_best_branches(problems, root, text):
-        mistake = _mistake(problem, _setting_at(root, problem["loc"]), root, text)
+    for details in error.errors(include_url=False):
+        problem: Problem = dict(details)
+        mistake = _mistake(problem, _setting_at(root, details["loc"]), root, text)
         mistakes.setdefault(mistake.path, mistake)
-    return [mistake for path, mistake in mistakes.items() if path not in set(known)]
+    return list(mistakes.values())
 
 
 class _Setting(NamedTuple):
@@ -95,14 +93,12 @@ class _Setting(NamedTuple):
         path: in the file, without what pydantic adds to tell the forms of a setting apart.
         annotation, metadata: what it takes; an annotation of None for an unknown one.
         section: the models that the last name was looked for in.
-        form: path and name of the form that pydantic tried, ("", "") if there is one only.
     """
 
     path: list[str]
     annotation: Any
     metadata: Sequence[Any]
     section: list[type[BaseModel]]
-    form: tuple[str, str]
 
     @property
     def dotted(self) -> str:
@@ -123,7 +119,6 @@ def _setting_at(root: type[BaseModel], location: Sequence[str | int]) -> _Settin
     annotation: Any = root
     metadata: Sequence[Any] = ()
     section: list[type[BaseModel]] = []
-    form = ("", "")
     for part in location:
         if part == "[key]":  # the name itself is wrong
             continue
@@ -147,14 +142,13 @@ def _setting_at(root: type[BaseModel], location: Sequence[str | int]) -> _Settin
         elif items:
             annotation, metadata = items[0], ()
         elif forms or len(kinds) > 1:
-            form = (".".join(path), str(part))
             if forms:
                 annotation, metadata = forms[0], ()
             continue
         else:
             section, annotation, metadata = models, None, ()
         path.append(str(part))
-    return _Setting(path, annotation, metadata, section, form)
+    return _Setting(path, annotation, metadata, section)
 
 
 def _is_section(kind: Any) -> bool:
@@ -167,51 +161,17 @@ def _kind_of(model: type[BaseModel]) -> str:
     return "" if field is None else str(get_args(field.annotation)[0])
 
 
-def _of_best_branches(
-    problems: list[Problem], root: type[BaseModel], text: YamlText
-) -> list[Problem]:
-    """Keep, of a setting with several forms, the problems of the form that is meant: the one
-    with most of the names that are there.
-    """
-    forms: dict[str, dict[str, list[Problem]]] = {}
-    kept = []
-    for problem in problems:
-        path, form = _setting_at(root, problem["loc"]).form
-        if path.rpartition(".")[2] in _SEVERAL_FORMS:
-            forms.setdefault(path, {}).setdefault(form, []).append(problem)
-        else:
-            kept.append(problem)
-    for path, by_form in forms.items():
-        names = {key.rpartition(".")[2] for key in text.keys if key.rpartition(".")[0] == path}
-        strange = {
-            form: len(names - _names_of_form(root, (*path.split("."), form))) for form in by_form
-        }
-        best = min(by_form, key=lambda form: (strange[form], len(by_form[form])))
-        if strange[best] < len(names):
-            kept += by_form[best]
-        else:
-            first = by_form[best][0]
-            kept.append({**first, "loc": tuple(path.split(".")), "type": "several_forms"})
-    return kept
-
-
-def _names_of_form(root: type[BaseModel], location: tuple[str, ...]) -> set[str]:
-    """The settings of one form of a setting; none if that form is not a section."""
-    kind = _setting_at(root, location).annotation
-    return set(names_of(kind)) if _is_section(kind) else set()
-
-
 def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: YamlText) -> Mistake:
     kind, path = problem["type"], setting.dotted
     if kind in ("extra_forbidden", "invalid_key"):
         message = "no such setting" + _meant(setting, root, text)
         message += "".join(getattr(section, "of_unknown", "") for section in setting.section)
         return Mistake(path=path, message=message).at(text.keys.get(path))
-    if kind.startswith("union_tag"):
+    if kind.startswith("union_tag") and problem["ctx"]["discriminator"] == "'kind'":
         kinds = one_of([_kind_of(section) for section in kinds_of(setting.annotation)])
         inner = f"{path}.kind"
         if kind == "union_tag_invalid":
-            got = _as_written(text, inner, (problem.get("ctx") or {}).get("tag"), is_secret=False)
+            got = _as_written(text, inner, problem["ctx"]["tag"], is_secret=False)
             return Mistake(path=inner, message=f"got {got}; expected {kinds}")
         return Mistake(path=inner, message=f"is missing; expected {kinds}")
     if kind == "missing":

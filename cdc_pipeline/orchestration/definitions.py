@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from cdc_pipeline.config.dagster_config import AssetSettings
 from cdc_pipeline.config.pipeline_config import (
-    ConfigMistakes,
-    Mistake,
     PipelineConfig,
     PipelineDocument,
     list_config_files,
@@ -267,8 +265,7 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 def load_checked(file: Path) -> PipelineConfig:
     """As a run loads it, with what only Dagster can check; ConfigMistakes: all its mistakes."""
-    document = read_document(file)
-    return _checked(document, document.resolve)
+    return read_document(file).resolve(accepts=accepts)
 
 
 def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
@@ -277,18 +274,7 @@ def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
 
 def outline_checked(document: PipelineDocument) -> PipelineConfig:
     """As definitions need it; ConfigMistakes: all its mistakes but for unset variables."""
-    return _checked(document, document.outline)
-
-
-def _checked(document: PipelineDocument, load: Callable[[], PipelineConfig]) -> PipelineConfig:
-    config, mistakes = None, []
-    try:
-        config = load()
-    except ConfigMistakes as error:
-        mistakes = error.mistakes
-    mistakes = [*mistakes, *refused_settings(document, config)]
-    if mistakes or config is None:
-        raise document.with_mistakes(mistakes)
+    config = document.outline(accepts=accepts)
     for mistake in config.left_out:
         _log.error("%s: a section is left out of Dagster: %s", document.file, mistake)
     return config
@@ -326,54 +312,14 @@ def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.Schedu
     )
 
 
-def refused_settings(document: PipelineDocument, config: PipelineConfig | None) -> list[Mistake]:
-    """`config`: None if the document has other mistakes."""
-    mistakes = list(_schedules(document))
-    if config is not None and not mistakes:
-        mistakes += _deadlines(config)
-    return mistakes
-
-
-def _schedules(document: PipelineDocument) -> Iterator[Mistake]:
-    for path, value in document.schedules().items():
-        is_cron = path.endswith("cron")
-        try:
-            dg.ScheduleDefinition(
-                job_name="check",
-                cron_schedule=value if is_cron else "@daily",
-                execution_timezone=None if is_cron else value,
-            )
-        except Exception:
-            message = f"{document.written(path)!r} is not a " + (
-                "cron expression such as 0 * * * * (minute hour day month weekday)"
-                if is_cron
-                else "time zone such as UTC or Europe/Berlin"
-            )
-            yield Mistake(path=path, message=message)
-
-
-def _deadlines(config: PipelineConfig) -> Iterator[Mistake]:
-    section = config.dagster
-    settings: dict[str, AssetSettings] = {
-        "dagster": section,
-        "dagster.cursor": section.cursor,
-        **{f"dagster.rules.{number}": rule for number, rule in enumerate(section.rules)},
-    }
-    for path, one in settings.items():
-        freshness = one.freshness
-        if (
-            freshness is None
-            or freshness.deadline_cron is None
-            or freshness.lower_bound_delta is None
-        ):
-            continue
-        try:
-            dg.FreshnessPolicy.cron(
-                freshness.deadline_cron, freshness.lower_bound_delta, freshness.timezone
-            )
-        except Exception:
-            yield Mistake(
-                path=f"{path}.freshness.lower_bound_delta",
-                message="is longer than the shortest time between two ticks of deadline_cron: "
-                "expected at most that",
-            )
+def accepts(
+    *, cron: str = "@daily", timezone: str = "UTC", lower_bound: timedelta | None = None
+) -> bool:
+    """Whether Dagster accepts a schedule, its time zone, and a freshness policy's lower bound."""
+    try:
+        dg.ScheduleDefinition(job_name="check", cron_schedule=cron, execution_timezone=timezone)
+        if lower_bound is not None:
+            dg.FreshnessPolicy.cron(cron, lower_bound, timezone)
+    except Exception:
+        return False
+    return True

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
+from cdc_pipeline.config.schedules import is_plain_cron, is_plain_zone
 
 _NUMBERS = st.integers(0, 75).map(str)
 _PARTS = st.one_of(

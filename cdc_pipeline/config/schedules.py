@@ -1,12 +1,11 @@
-"""Recognize schedules that Dagster is certain to accept, without loading Dagster.
+"""Schedules and time zones: those that Dagster is certain to accept are known without loading it.
 
 Rules:
-- Dagster alone decides what a schedule is (`orchestration/definitions.py` asks it). Loading it
-  takes several times as long as everything else that `cdc-pipeline validate` does, for a file whose
-  schedule is almost always like ``*/15 * * * *``.
+- Dagster alone decides what a schedule is (`orchestration/definitions.py` asks it for the file's
+  `FileContext`). Loading it takes several times as long as everything else that
+  `cdc-pipeline validate` does, for a file whose schedule is almost always like ``*/15 * * * *``.
 - So this grammar is narrower than Dagster's: what it accepts, Dagster accepts
-  (`tests/config/test_plain_schedule.py` compares the two); of anything else it says nothing, and
-  the caller asks Dagster.
+  (`tests/config/test_plain_schedule.py` compares the two); of anything else Dagster is asked.
 - Names of days and months, ``L``, ``#``, ``@daily`` and a day of the month together with a month
   (30 February) are left to Dagster.
 """
@@ -14,8 +13,12 @@ Rules:
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, ValidationInfo
+
+from cdc_pipeline.config.section import FileContext
 
 _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # minute, hour, day, month, weekday
 _PART: Final = re.compile(r"(\*|[0-9]{1,2}(?:-[0-9]{1,2})?)(?:/([0-9]{1,2}))?")
@@ -55,3 +58,28 @@ def is_plain_zone(name: str) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     return True
+
+
+def is_accepted(info: ValidationInfo, **schedule: Any) -> bool:
+    """Whether Dagster accepts it, or is not asked."""
+    context: FileContext | None = info.context
+    return context is None or context.accepts is None or context.accepts(**schedule)
+
+
+def _cron(text: str, info: ValidationInfo) -> str:
+    # A reference that is still there is unset: a mistake of its own.
+    if "${" not in text and not is_plain_cron(text) and not is_accepted(info, cron=text):
+        raise ValueError(
+            f"{text!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
+        )
+    return text
+
+
+def _zone(name: str, info: ValidationInfo) -> str:
+    if "${" not in name and not is_plain_zone(name) and not is_accepted(info, timezone=name):
+        raise ValueError(f"{name!r} is not a time zone such as UTC or Europe/Berlin")
+    return name
+
+
+Cron = Annotated[str, AfterValidator(_cron)]
+Zone = Annotated[str, AfterValidator(_zone)]
