@@ -12,6 +12,8 @@ import os
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
@@ -20,12 +22,13 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     ConfigDict,
+    Discriminator,
     GetCoreSchemaHandler,
     SecretStr,
+    Tag,
     ValidationInfo,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import core_schema
 
 from cdc_pipeline.frozen_model import FrozenModel
 
@@ -92,9 +95,7 @@ class Forms(Takes):
     meant to be the form that has most of the names in it.
     """
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         sections = {kind.__name__: kind for kind in sections_in(source)}
         word = next(kind for kind in get_args(source) if get_origin(kind) is Literal)
 
@@ -111,10 +112,8 @@ class Forms(Takes):
             best = min(lacks, key=lambda name: lacks[name])
             return best if lacks[best][0] < len(value) else None
 
-        forms = {"word": word, **sections}
-        return core_schema.tagged_union_schema(
-            {name: handler.generate_schema(kind) for name, kind in forms.items()}, form_of
-        )
+        forms = [Annotated[kind, Tag(name)] for name, kind in {"word": word, **sections}.items()]
+        return handler.generate_schema(Annotated[reduce(or_, forms), Discriminator(form_of)])
 
 
 def setting_name(name: str, field: FieldInfo) -> str:
