@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration.runs.execute import load_source
+from tests.servers import Server
 from tests.support.project import ROOT
 
 
@@ -94,11 +95,12 @@ def test_without_dagster_cursors_are_in_the_lake_until_it_is_added(
         "jobs/sales.yaml",
         "jobs/.schema.json",
         "README.md",
+        "grants.sql",
         ".env.example",
         ".gitignore",
     }
     assert "CDC_PIPELINE_CURSOR=lake" in (project / ".env.example").read_text()
-    assert "binlog_row_metadata = 'FULL'" in (project / "README.md").read_text()
+    assert "binlog_row_metadata = 'FULL'" in (project / "grants.sql").read_text()
     monkeypatch.chdir(project)
     added = _invoke("init", ".", "--add-dagster", "--json")
     assert set(json.loads(added.stdout)["files"]) == {
@@ -107,6 +109,49 @@ def test_without_dagster_cursors_are_in_the_lake_until_it_is_added(
         "dagster_home/dagster.yaml",
     }
     assert _invoke("init", ".", "--add-dagster").exit_code == 2
+
+
+def test_with_the_grants_that_are_written_the_doctor_finds_no_mistake(
+    tmp_path: Path, server: Server, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked on a terminal and what is given make one pipeline; Enter is a default."""
+    user = f"it's_{fresh_database}"[:30]
+    server.execute(f"CREATE TABLE {fresh_database}.orders (id INT PRIMARY KEY)")
+    with monkeypatch.context() as patch:
+        patch.setattr("cdc_pipeline.cli.init.is_interactive", lambda: True)
+        arguments = ("--host", "127.0.0.1", "--user", user, "--reader", "duckdb")
+        told = f"{server.port}\n{server.flavor}\n{fresh_database}.*, other.t\n\n"
+        done = CliRunner().invoke(cli, ["init", "new", *arguments], input=told)
+    assert done.exit_code == 0, done.output
+    project = tmp_path / "new"
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("SALES_PASSWORD", "choose-one")
+    config = load_config(project / "jobs" / "sales.yaml")
+    assert config.sink.lake_path == project / "lake"
+    assert config.sink.reader_features == ("duckdb",)
+    assert config.tables.include == (f"{fresh_database}.*", "other.t")
+    statements = (project / "grants.sql").read_text().replace("`other`", f"`{fresh_database}`")
+    try:
+        server.execute_all(*(one for one in statements.splitlines() if not one.startswith("--")))
+        text = (project / "jobs" / "sales.yaml").read_text().replace(', "other.t"', "")
+        (project / "jobs" / "sales.yaml").write_text(text)
+        areas = [part for area in ("server", "grants", "tables") for part in ("--area", area)]
+        found = json.loads(_invoke("--cursor", "lake", "doctor", "sales", *areas, "--json").stdout)
+    finally:
+        server.execute(f"""DROP USER "{user}"@'%'""")
+    assert found["worst"] in ("ok", "note", "warning"), found
+    assert not [
+        one
+        for one in found["findings"]
+        if one["area"] == "grants" and one["severity"] not in ("ok", "note")
+    ], found
+
+
+def test_answers_that_make_no_pipeline_write_nothing(tmp_path: Path) -> None:
+    done = _invoke("init", "new", "--table", "nonsense")
+    assert done.exit_code == 2
+    assert "'nonsense' is not a pattern" in done.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

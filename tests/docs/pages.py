@@ -38,7 +38,7 @@ _BLOCK = re.compile(
 )
 # Ports and the server that pages name; the server of the test is on this machine, at another port.
 _PORT = re.compile(r"\b3306\b")
-_HOST = re.compile(r"host: db\.example\b")
+_HOST = re.compile(r"--host db\.example\b")
 # A step begins with the variables and in the folder that the one before it left.
 _STEP = """\
 [ -f {kept} ] && . {kept} && cd "$PWD"
@@ -130,7 +130,7 @@ class PageProject:
 
     def run(self, step: Step) -> str:
         code = _PORT.sub(str(self._server.port), step.code)
-        code = _HOST.sub(f"host: 127.0.0.1, port: {self._server.port}", code)
+        code = _HOST.sub(f"--host 127.0.0.1 --port {self._server.port}", code)
         if step.options == ("restart",):
             self._server.restart()
             return ""

@@ -4,15 +4,17 @@ GRANT."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.operations.doctor.context import Check, Context, shown
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note
 from cdc_pipeline.schema.types import quoted_name, quoted_table
+from cdc_pipeline.source.live.connection import status_privilege
 from cdc_pipeline.source.live.server_checks import grant_findings
 from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import TablePattern
 from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
@@ -94,18 +96,46 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
 
 
 def _least(context: Context) -> str:
-    return f"REPLICATION SLAVE, {context.server.status_privilege}"
+    return _log_privileges(context.server.flavor)
+
+
+def _log_privileges(flavor: str) -> str:
+    return f"REPLICATION SLAVE, {status_privilege(flavor)}"
 
 
 def _select_on(context: Context) -> str:
-    places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
-    return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
+    return " ".join(_selects(_databases(context), context.server.account))
+
+
+def _selects(databases: Sequence[str], account: str) -> list[str]:
+    places = [f"{quoted_name(name)}.*" for name in databases] or ["*.*"]
+    return [f"GRANT SELECT ON {place} TO {account};" for place in places]
 
 
 def _databases(context: Context) -> list[str]:
+    return _databases_of(context.included)
+
+
+def _databases_of(patterns: Sequence[TablePattern]) -> list[str]:
     """Those of the patterns if each names one."""
-    schemas = {pattern.exact_schema for pattern in context.included}
+    schemas = {pattern.exact_schema for pattern in patterns}
     return [] if None in schemas else sorted(name for name in schemas if name is not None)
+
+
+def account_statements(flavor: str, user: str, include: Sequence[TablePattern]) -> list[str]:
+    """What an administrator runs once, so that `doctor` has nothing to say about the account."""
+    account = f"{_literal(user)}@'%'"
+    persist = "SET GLOBAL" if flavor == "mariadb" else "SET PERSIST"
+    return [
+        f"CREATE USER {account} IDENTIFIED BY 'choose-one';",
+        f"GRANT {_log_privileges(flavor)} ON *.* TO {account};",
+        *_selects(_databases_of(include), account),
+        f"{persist} binlog_row_metadata = 'FULL';",
+    ]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 CHECKS: Final = (

@@ -123,6 +123,11 @@ def open_connection(
     return cast(BoundedConnection, connection)
 
 
+def status_privilege(flavor: str) -> str:
+    """What lets an account list the journals and see the end of the log."""
+    return "BINLOG MONITOR" if flavor == "mariadb" else "REPLICATION CLIENT"
+
+
 class ServerConnection:
     """A live server as one control connection sees it."""
 
@@ -447,7 +452,7 @@ class ServerConnection:
 
     @property
     def status_privilege(self) -> str:
-        return "BINLOG MONITOR" if self.flavor == "mariadb" else "REPLICATION CLIENT"
+        return status_privilege(self.flavor)
 
     def unexpected(self, error: StatementError) -> CdcError:
         """For a refused statement that no caller expects."""
