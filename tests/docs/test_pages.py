@@ -80,7 +80,7 @@ def test_the_first_steps_run_as_they_are_written(
     server.execute("CREATE TABLE sales.orders (id INT PRIMARY KEY, status VARCHAR(20))")
     server.execute("INSERT INTO sales.orders VALUES (1, 'new'), (2, 'paid')")
     (project := tmp_path / "project").mkdir()
-    assert run_pages([page], project, server) >= 2
+    assert run_pages([page], project, server) >= 1
 
 
 def test_f96_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
