@@ -171,9 +171,9 @@ class _Answers:
 
     def grants(self) -> str:
         from cdc_pipeline.operations.doctor.grants import account_statements
-        from cdc_pipeline.text.table_names import TablePattern
+        from cdc_pipeline.text.table_names import NameRule, TablePattern
 
-        patterns = [TablePattern.parse(one) for one in self.tables]
+        patterns = [TablePattern.parse(one, NameRule.AS_GIVEN) for one in self.tables]
         lines = account_statements(self.flavor, self.user, patterns)
         other = "mysql" if self.flavor == "mariadb" else "mariadb"
         head = [
