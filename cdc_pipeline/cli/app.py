@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem
 
+from cdc_pipeline.cli.common.activity import at_work
 from cdc_pipeline.cli.common.settings import CommandGroup, Settings, current_settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -73,7 +74,9 @@ class _LazyGroup(CommandGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            silent = ctx.params["quiet"] or ctx.params["debug"]
+            with at_work(" ".join(sys.argv[1:]), quiet=silent):
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:

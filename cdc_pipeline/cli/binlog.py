@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, note, show_result
+from cdc_pipeline.cli.common.activity import ended
+from cdc_pipeline.cli.common.output import emit_json, note, results, show_result
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -344,6 +344,7 @@ def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
 
 
 def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
+    ended()
     sys.stdout.flush()
     out = sys.stdout.buffer
     for lines in inspection.lines(chunks):
@@ -370,7 +371,7 @@ def _write_files(
             raise click.exceptions.Exit(1)
         return
     for name, rows in files.files.items():
-        click.echo(printable(f"{output / name}  {rows:,} rows"))
+        results().print(f"{output / name}  {rows:,} rows", soft_wrap=True)
     if failure is not None:
         raise failure
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.common.output import notes, quiet_streams, results, show_result, styled
+from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, styled
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster, open_source
 from cdc_pipeline.text.wording import count_of
@@ -99,19 +99,8 @@ def command(
     wrong configuration file are 2 as well).
     """
     config = settings.config_of(source)
-    with quiet_streams(quiet=not settings.debug) as stream:
-        status = (
-            notes(stream).status(f"examining {source} ...")
-            if stream.isatty() and not settings.as_json and not settings.quiet
-            else None
-        )
-        if status is not None:
-            status.start()
-        try:
-            diagnosis = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)
-        finally:
-            if status is not None:
-                status.stop()
+    with quiet_streams(quiet=not settings.debug):
+        diagnosis = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)
     shown = ("Spark",) if with_spark else ()
     show_result(
         settings,

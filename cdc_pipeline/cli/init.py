@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 import yaml
 
+from cdc_pipeline.cli.common.activity import replaced
 from cdc_pipeline.cli.common.output import emit_json, is_interactive, results
 from cdc_pipeline.cli.common.settings import Settings, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import has_dagster
@@ -136,7 +137,8 @@ class _Answers:
             value = given[name]
             if value not in (None, ()) or not asks:
                 return value or default
-            return click.prompt(question, default=default, type=kind, err=True)
+            with replaced():
+                return click.prompt(question, default=default, type=kind, err=True)
 
         def answers(name: str, question: str, default: str) -> tuple[str, ...]:
             value = answer(name, question, default)

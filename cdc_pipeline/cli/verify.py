@@ -4,11 +4,11 @@ differences.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from cdc_pipeline.cli.common.activity import does
 from cdc_pipeline.cli.common.output import (
     confirm,
     notes,
@@ -121,27 +121,17 @@ def exit_code(report: VerifyReport) -> int:
 
 
 def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
-    from rich.text import Text
-
     from cdc_pipeline.operations.verify.verify import verify
 
     config = settings.config_of(source)
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
-        console = notes(stream)
-        runs = access.runs("repair", on_waiting=waiting_note(console))
-        status = (
-            console.status("")
-            if console.is_terminal and not console.quiet and not settings.as_json
-            else None
-        )
+        runs = access.runs("repair", on_waiting=waiting_note(notes(stream)))
 
         def show(step: Step) -> None:
-            if status is not None:
-                rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
-                status.update(Text(f"{step.target}: {step.what}{rows}"))
+            rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
+            does(f"{step.target}: {step.what}{rows}")
 
-        with status or nullcontext():
-            return verify(config, runs=runs, options=options, on_step=show)
+        return verify(config, runs=runs, options=options, on_step=show)
 
 
 def _show(report: VerifyReport) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,26 @@ def test_colors_are_for_terminals_that_want_them(shop: Project) -> None:
     assert COLOR.search(_on_a_terminal("status"))
     assert not COLOR.search(_on_a_terminal("--no-color", "status"))
     assert not COLOR.search(_on_a_terminal("status", NO_COLOR="1"))
+
+
+@pytest.mark.parametrize("command", ["discover", "doctor"])
+def test_a_command_that_waits_for_a_server_says_for_how_long(
+    command: str, project: Project
+) -> None:
+    """A line that moves, and is gone before what the command says in the end."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        (project.jobs / "shop.yaml").write_text(
+            f"source: {{kind: live, host: 127.0.0.1, port: {port}, user: a, password: b, "
+            "connect_timeout_s: 3.5}\nsink: {lake_path: ../lake}\n"
+        )
+        jobs = {"CDC_PIPELINE_JOBS": str(project.jobs), "CDC_PIPELINE_CURSOR": "lake"}
+        told = _on_a_terminal(command, "shop", **jobs)
+    assert f"2 s: {command} shop" in told
+    assert f"3 s: {command} shop" in told
+    first = told.rpartition("\r\x1b[K")[2].splitlines()[0]
+    assert first
+    assert " s: " not in first
 
 
 class Terminal(io.StringIO):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
 
+from cdc_pipeline.cli.common.activity import cleared, ended, replaced
 from cdc_pipeline.cli.common.settings import Settings, current_settings
 from cdc_pipeline.errors import LABEL_WIDTH, CdcError
 from cdc_pipeline.text.printable import printable, printable_lines
@@ -37,6 +38,7 @@ def emit_json(document: object) -> None:
     Characters in strings that a terminal would interpret are written as JSON escapes: the
     document stays equal.
     """
+    ended()
     lines = json.dumps(document, indent=2, ensure_ascii=False, default=str).split("\n")
     click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
 
@@ -61,6 +63,7 @@ def json_escaped(line: str) -> str:
 def note(text: str) -> None:
     """One printable line to standard error, unless the user wants none."""
     if not current_settings().quiet:
+        cleared()
         click.echo(printable(text), err=True)
 
 
@@ -70,6 +73,7 @@ _log_printer: Callable[[str], None] | None = None
 def show_log_line(text: str) -> None:
     """To standard error, above the progress if one is shown."""
     if _log_printer is None:
+        cleared()
         click.echo(text, err=True)
     else:
         _log_printer(text)
@@ -84,6 +88,7 @@ def print_log_with(printer: Callable[[str], None] | None) -> None:
 def results() -> Console:
     from cdc_pipeline.cli.common.terminal import PlainConsole
 
+    ended()
     # Without a terminal, lines are not folded at a terminal's width.
     return PlainConsole(
         file=sys.stdout,
@@ -275,4 +280,5 @@ def confirm(settings: Settings, question: str, *, refusal: str, yes: bool) -> No
         raise click.UsageError(
             f"{refusal}, and there is no terminal: give --yes to do it. Nothing was changed."
         )
-    click.confirm(question, abort=True, err=True)
+    with replaced():
+        click.confirm(question, abort=True, err=True)

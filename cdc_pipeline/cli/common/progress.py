@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Self, TextIO
 
 from rich.progress import (
@@ -15,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from cdc_pipeline.cli.common.activity import replaced
 from cdc_pipeline.cli.common.output import notes, print_log_with
 from cdc_pipeline.lake.long_operations import Operation
 from cdc_pipeline.lake.long_operations import Progress as ReadSoFar
@@ -33,7 +35,7 @@ class Bars:
     """If the console is a terminal; `columns` stand between the bar and the counts."""
 
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
-        self._console = notes(stream)
+        self._console, self._replaced = notes(stream), ExitStack()
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -46,6 +48,7 @@ class Bars:
         )
 
     def __enter__(self) -> Self:
+        self._replaced.enter_context(replaced())
         self._progress.start()
         print_log_with(self._print_log)
         return self
@@ -56,6 +59,7 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         print_log_with(None)
         self._progress.stop()
+        self._replaced.close()
 
 
 class ProgressObserver(Bars, RunObserver):

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Span, Text
 
+from cdc_pipeline.cli.common.activity import cleared
 from cdc_pipeline.text.printable import printable, printable_lines
 
 
@@ -24,6 +25,10 @@ class PlainConsole(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        cleared()
+        super().print(*objects, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
         # Before `Text` drops some of it.
