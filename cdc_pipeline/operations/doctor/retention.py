@@ -35,7 +35,14 @@ def _expiry(context: Context) -> Iterator[Verdict]:
     now += "" if rate is None else f", growing by {size(rate * _DAY_S)} a day"
     got = f"{keeps.setting}; {now}"
     longer = _keep_longer(context)
-    if keeps.expire_s is None:
+    if keeps.needed_grant:
+        yield warning(
+            "how long the server keeps journals is unknown: the account may not see it",
+            expected=f"longer than {context.interval_text}",
+            got=got,
+            next_step=keeps.needed_grant,
+        )
+    elif keeps.expire_s is None:
         yield note(
             "the server never purges journals by age, so its disk fills up unless "
             "someone purges them",
@@ -61,14 +68,14 @@ def _expiry(context: Context) -> Iterator[Verdict]:
         yield ok(f"journals are kept for {duration(keeps.expire_s)} ({got})")
     if keeps.total_bytes is not None and rate:
         lasts_s = keeps.total_bytes / rate
-        text = f"max_binlog_total_size holds {duration(lasts_s)} of the log at the current rate"
+        text = f"the largest size of the log holds {duration(lasts_s)} at the current rate"
         if lasts_s < _WARN_RUNS * interval_s:
             advised_bytes = str(round(rate * _advised_s(context)))
             yield warning(
                 text,
                 expected=f"{_WARN_RUNS} times {context.interval_text}",
                 got=now,
-                next_step=set_statement(context, "max_binlog_total_size", advised_bytes),
+                next_step=set_statement(context, keeps.size_variable, advised_bytes),
             )
         else:
             yield ok(text)
@@ -107,6 +114,12 @@ def _headroom(context: Context, consumer: Consumer) -> Verdict:
     if not log.has(journal):
         return _gone(context, consumer, who)
     left_s = log.left_s(journal)
+    if log.keeps.needed_grant and left_s is None:
+        return warning(
+            f"how soon {journal}, which {who} needs, may be purged is unknown",
+            got=log.keeps.setting,
+            next_step=log.keeps.needed_grant,
+        )
     if left_s is None:
         return ok(f"{who} is in {journal}, which the server never purges by itself")
     when = f"would be purged in {duration(left_s)} at the earliest"

@@ -15,6 +15,7 @@ from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.source.live.answers import AnswerRow, number_of
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.login import is_this_machine
+from cdc_pipeline.source.live.managed import is_proxy
 from cdc_pipeline.source.live.replica_id import check_replica_id
 from cdc_pipeline.source.live.retention import clock_s
 from cdc_pipeline.source.live.server_checks import (
@@ -239,6 +240,19 @@ def _whole_log(context: Context) -> Iterator[Verdict]:
     return shown(log_findings(context.server, context.live.captured_tables))
 
 
+def _managed_service(context: Context) -> Iterator[Verdict]:
+    service, host = context.server.service, context.server.config.host
+    if is_proxy(host):
+        yield warning(
+            "source.host is an RDS Proxy, which hands on no binary log",
+            expected="the endpoint of the instance, or of the cluster's writer",
+            got=host,
+            next_step="set source.host to the database's own endpoint",
+        )
+    if service is not None:
+        yield ok(f"this is {service.name}: variables are set in {service.settings}")
+
+
 def _row_metadata(context: Context) -> Iterator[Verdict]:
     return shown(metadata_findings(context.server))
 
@@ -332,11 +346,18 @@ def _gtids(context: Context) -> Iterator[Verdict]:
             "and content (slower, and changelogs and histories wait for a decision)",
             expected="gtid_mode = ON",
             got=mode,
-            next_step="SET PERSIST enforce_gtid_consistency = ON; "
-            + "".join(f"SET PERSIST gtid_mode = '{step}'; " for step in left[:-1])
             # Transactions without a GTID that are not captured yet cannot be read under ON.
-            + f"cdc-pipeline run {context.config.name}; SET PERSIST gtid_mode = '{left[-1]}';",
+            next_step=_one_by_one(
+                set_statement(context, "enforce_gtid_consistency", "ON"),
+                *(set_statement(context, "gtid_mode", f"'{step}'") for step in left[:-1]),
+                f"cdc-pipeline run {context.config.name}",
+                set_statement(context, "gtid_mode", f"'{left[-1]}'"),
+            ),
         )
+
+
+def _one_by_one(*steps: str) -> str:
+    return "; ".join(step.rstrip(";") for step in steps) + ";"
 
 
 def _zone_and_modes(context: Context) -> Iterator[Verdict]:
@@ -376,6 +397,8 @@ def _names(context: Context) -> Iterator[Verdict]:
 
 def set_statement(context: Context, variable: str, value: str) -> str:
     """PERSIST exists since MySQL 8.0."""
+    if context.server.service is not None:
+        return context.server.service.step(variable, value.strip("'"))
     if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
         return (
             f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's "
@@ -386,6 +409,7 @@ def set_statement(context: Context, variable: str, value: str) -> str:
 
 OPENING: Final = Check("server", "reachable", _reachable, opens=True)
 CHECKS: Final = (
+    Check("server", "managed service", _managed_service, "no managed service is recognized"),
     Check("server", "tls", _tls),
     Check("server", "clock", _clock),
     Check("server", "server id", _server_id),

@@ -177,6 +177,9 @@ def check_retention(
         assert isinstance(source, LiveSource)
         log = RetainedLog(source)
         left_s = log.left_s(needed.position.journal)
+    if left_s is None and log.keeps.needed_grant:
+        text = f"how long the source keeps its log is unknown: {log.keeps.needed_grant}"
+        return _result("retention", "", None, text)
     if left_s is None:
         text = f"{needed.name} needs {needed.position}; the source purges nothing by itself"
         return _result("retention", "", True, text)

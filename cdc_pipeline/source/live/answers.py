@@ -29,6 +29,7 @@ from pymysql.connections import Connection
 
 from cdc_pipeline.errors import CdcError, ServerAnswerError
 from cdc_pipeline.source.live.login import unverified_context
+from cdc_pipeline.source.live.managed import ManagedService
 from cdc_pipeline.text.server_messages import said_by
 
 TIMEOUTS_MAX: Final = 10
@@ -69,6 +70,8 @@ class BoundedConnection(_Connection):
 
     Every method that reads an answer raises ServerAnswerError.
     """
+
+    service: ManagedService | None = None  # `session.prepare` knows it
 
     def __init__(self, *, answer_bytes_max: int, **arguments: Any) -> None:
         self._answer_bytes_max = answer_bytes_max

@@ -48,6 +48,7 @@ from cdc_pipeline.source.live.answers import (
     text_of,
     unexpected,
 )
+from cdc_pipeline.source.live.managed import ManagedService
 from cdc_pipeline.text.table_names import NameRule, table_name
 
 Row = tuple[Any, ...]
@@ -226,6 +227,10 @@ class ServerConnection:
     def encrypted(self) -> bool:
         return bool(self._open()._secure)  # type: ignore[attr-defined]
 
+    @property
+    def service(self) -> ManagedService | None:
+        return self._open().service
+
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -337,7 +342,11 @@ class ServerConnection:
             raise ServerSettingError(
                 f"{self.address} writes no binary log",
                 setting="log_bin",
-                next_step="set log_bin = binlog in the server's configuration and restart it",
+                next_step=self.setting_step(
+                    "log_bin",
+                    "ON",
+                    "set log_bin = binlog in the server's configuration and restart it",
+                ),
             )
         return rows[0]
 
@@ -434,13 +443,23 @@ class ServerConnection:
                 raise server_errors.connect_error(
                     error, address=self.address, user=self.config.user
                 ) from None
-            raise self.unexpected(StatementError(number, text, address=self.address)) from None
+            raise SourceError(
+                f"{self.address} registers no readers of the log",
+                setting="source.host",
+                got=f"error {number}: {text}",
+                next_step="name the server itself, if this is a proxy: RDS Proxy, ProxySQL and "
+                "the like hand on statements alone",
+            ) from None
         finally:
             with contextlib.suppress(Exception):
                 probe.close()
         return True
 
     # -- helpers -----------------------------------------------------------------------------------
+
+    def setting_step(self, variable: str, value: str, own: str) -> str:
+        """What sets a variable: `own`, or what the managed service has in its place."""
+        return own if self.service is None else self.service.step(variable, value)
 
     def grant_error(self, privileges: str, got: object) -> MissingGrantError:
         return MissingGrantError(

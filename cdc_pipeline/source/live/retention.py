@@ -1,66 +1,121 @@
-"""Determine how long a server keeps its journals, from its variables and its clock.
+"""Determine how long a server keeps its journals, from its variables, its clock and what its
+managed service adds.
 
 Rules:
 - MySQL and MariaDB purge a journal once it has not been written for longer than the expiry; they
   check this when a journal ends, at FLUSH and at startup. A journal that is being written is never
   purged.
 - 0 means never. If MySQL's binlog_expire_logs_auto_purge is OFF, nothing is purged automatically.
-- MariaDB 11.4 also keeps the journals together below a size (max_binlog_total_size).
+- MariaDB 11.4 also keeps the journals together below a size (max_binlog_total_size), as Percona's
+  server does (binlog_space_limit).
+- Amazon RDS and Aurora purge by hours of their own, NULL meaning as soon as they can; Azure reads 0
+  so; Cloud SQL may keep as little as a day for point-in-time recovery, whatever the variables say.
+- What the account may not see is unknown, which no caller may take for never.
 - A journal's last write is taken from the beginning of the next one. The journal being written is
   kept for the whole expiry after its end: what is left is meant "at the earliest".
 
-Source: MySQL 9.7 manual, 19.1.6.4; MariaDB "Replication and Binary Log System Variables".
+Source: MySQL 9.7 manual, 19.1.6.4; MariaDB "Replication and Binary Log System Variables"; Percona
+"Binary logs and replication improvements"; for the services see `managed`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.live.answers import unexpected
+from cdc_pipeline.source.live.managed import (
+    AZURE,
+    CLOUD_SQL,
+    RETENTION_HOURS,
+    ManagedService,
+)
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.connection import ServerConnection
     from cdc_pipeline.source.live.live import LiveSource
 
 _MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_SIZES: Final = ("max_binlog_total_size", "binlog_space_limit")
 _VARIABLES: Final = (
     "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge",
-    "max_binlog_total_size",
+    *_SIZES,
+)  # fmt: skip
+_RDS_STATEMENTS: Final = (
+    "SELECT name, value FROM mysql.rds_configuration", "CALL mysql.rds_show_configuration",
 )  # fmt: skip
 _DAY_S: Final = 86_400.0
+_HOUR_S: Final = 3_600.0
 _NUMBER_MAX: Final = float(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRetention:
-    """How long a server keeps a journal after its last write, and how many bytes of all
+    """How long a server surely keeps a journal after its last write, and how many bytes of all
     together; None without a limit.
 
-    `setting` has the variables that say so, with values; `variable` is what to set, in seconds,
-    or days if `in_days`.
+    `setting` has what says so, with values; `variable` is what to set, in units of `unit_s`, at
+    most `units_max`. `needed_grant`: the statement without which `expire_s` is unknown.
     """
 
     expire_s: float | None
     total_bytes: int | None
     setting: str
     variable: str
-    in_days: bool = False
+    unit_s: float = 1.0
+    units_max: float = _NUMBER_MAX
+    size_variable: str = ""
+    needed_grant: str = ""
 
     def value_for(self, seconds: float) -> str:
-        return f"{seconds / _DAY_S:g}" if self.in_days else f"{seconds:.0f}"
+        return f"{min(seconds / self.unit_s, self.units_max):.15g}"
 
 
-def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
+def read_retention(server: ServerConnection) -> JournalRetention:
+    """Every caller that wants to know how long a server keeps its journals asks this. Raises as
+    `journal_retention`, and as `ServerConnection.query`.
+    """
+    service = server.service
+    keeps = journal_retention(server.variables(_VARIABLES), service)
+    if service is None or not service.hours_max:
+        return keeps
+    told = replace(
+        keeps, variable=RETENTION_HOURS, unit_s=_HOUR_S, units_max=float(service.hours_max)
+    )
+    for statement in _RDS_STATEMENTS:
+        try:
+            values = {row.get("name"): row.get("value") for row in server.rows(statement)}
+        except StatementError:
+            continue
+        if RETENTION_HOURS in values:
+            hours = values[RETENTION_HOURS]
+            said = {} if hours is None else {RETENTION_HOURS: str(hours)}
+            expire_s = _number(said, RETENTION_HOURS) * _HOUR_S
+            if keeps.expire_s is not None:
+                expire_s = min(expire_s, keeps.expire_s)
+            text = f"{RETENTION_HOURS} = {'NULL' if hours is None else hours}"
+            return replace(told, expire_s=expire_s, setting=f"{text}, {keeps.setting}")
+    return replace(
+        told,
+        setting=f"{RETENTION_HOURS} unknown, {keeps.setting}",
+        needed_grant=f"GRANT SELECT ON mysql.rds_configuration TO {server.account};",
+    )
+
+
+def journal_retention(
+    variables: Mapping[str, str], service: ManagedService | None = None
+) -> JournalRetention:
     """From global variables by name in lower case. Raises ServerAnswerError: one is no number."""
     seconds = variables.get("binlog_expire_logs_seconds")
     days = variables.get("expire_logs_days")
-    limit = int(_number(variables, "max_binlog_total_size"))
+    size = next((name for name in _SIZES if _number(variables, name)), "")
+    limit = int(_number(variables, size))
     variable = "binlog_expire_logs_seconds" if seconds is not None else "expire_logs_days"
     expire_seconds = _number(variables, "binlog_expire_logs_seconds")
     expire_days = _number(variables, "expire_logs_days")
@@ -73,15 +128,21 @@ def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         expire_s, settings = None, {"binlog_expire_logs_auto_purge": "OFF"}
     if limit:
-        settings["max_binlog_total_size"] = str(limit)
+        settings[size] = str(limit)
+    if service is AZURE and not expire_seconds:
+        expire_s = 0.0
+    elif service is CLOUD_SQL:
+        expire_s = min(expire_s or _DAY_S, _DAY_S)
+        settings["days of logs for point-in-time recovery"] = "1 or more"
     return JournalRetention(
         expire_s=expire_s,
         total_bytes=limit or None,
+        size_variable=size,
         setting=", ".join(
             f"{name} = {value}" for name, value in settings.items() if value is not None
         ),
         variable=variable,
-        in_days=seconds is None,
+        unit_s=_DAY_S if seconds is None else 1.0,
     )
 
 
@@ -111,7 +172,7 @@ class RetainedLog:
     def __init__(self, source: LiveSource) -> None:
         self._source = source
         self.journals = source.server.journals()
-        self.keeps = journal_retention(source.server.variables(_VARIABLES))
+        self.keeps = read_retention(source.server)
         self._created_s = cache(source.journal_created_s)  # each needs a dump
 
     def has(self, journal: str) -> bool:
@@ -131,10 +192,14 @@ class RetainedLog:
         return sum(info.size_bytes for info in self.journals[:-1]) / over_s if over_s > 0 else None
 
     def left_s(self, journal: str) -> float | None:
-        """Until a journal may be purged, 0 for at any moment or gone; None for never."""
+        """Until a journal may be purged, 0 for at any moment or gone; None for never, or for
+        unknown if `keeps` needs a grant.
+        """
         if not self.has(journal):
             archived = any(info.journal == journal for info in self._source.journals())
             return None if archived else 0.0
+        if self.keeps.needed_grant:
+            return None
         behind, deadlines_s = self.after(journal), []
         if self.keeps.expire_s is not None:
             since_s = (

@@ -152,7 +152,9 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
             continue
         if value is not None and value.upper() not in rule.good:
             expected, got = rule.good[0] or _EMPTY, value or _EMPTY
-            findings.append(_of_setting(rule.variable, rule.what, expected, got, rule.statement))
+            own, after, _ = rule.statement.partition(_AFTER)
+            step = server.setting_step(rule.variable, expected, own) + after
+            findings.append(_of_setting(rule.variable, rule.what, expected, got, step))
     return findings
 
 
@@ -209,8 +211,10 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
                 f"{followed} and does not log what it replicates: nothing of that reaches the lake",
                 "ON",
                 values[logs],
-                f"set {logs} = ON in the server's configuration and restart it, then take a "
-                f"snapshot; or point source.host to its source{unseen}",
+                server.setting_step(
+                    logs, "ON", f"set {logs} = ON in the server's configuration and restart it"
+                )
+                + f", then take a snapshot; or point source.host to its source{unseen}",
             )
         )
     if values.get("slave_run_triggers_for_rbr", "NO").upper() == "YES":
@@ -303,7 +307,11 @@ def metadata_findings(server: ServerConnection) -> list[Finding]:
             "log's own DDL: rows from before a DDL may stop their table",
             "FULL",
             value,
-            f"SET GLOBAL {name} = 'FULL'; and {name} = FULL in the server's configuration",
+            server.setting_step(
+                name,
+                "FULL",
+                f"SET GLOBAL {name} = 'FULL'; and {name} = FULL in the server's configuration",
+            ),
             "warning",
         )
     ]

@@ -11,6 +11,7 @@ Rules:
   (`tests/source/live/test_session.py` has the reasons). One that ends a statement with an error is
   not here, unless the time that it limits is ours to limit.
 - A session writes nothing: its transactions are read only.
+- The question for its variables asks for the marks of managed services too.
 
 Source: both servers' manuals, "Server System Variables"; MySQL client/server protocol,
 COM_RESET_CONNECTION.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 
 from cdc_pipeline.errors import SourceError
-from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live import managed, server_errors
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.answers import BoundedConnection
@@ -99,19 +100,24 @@ SETTINGS: Final = {
 
 
 def prepare(connection: BoundedConnection) -> None:
-    """Give a connection that has just logged in the session that every connection has. Raises
-    SourceError: the server refuses a setting; pymysql.Error, OSError, ServerAnswerError: as
-    `open_connection`.
+    """Give a connection that has just logged in the session that every connection has, and its
+    `service`. Raises ServerSettingError: what answers has no log; SourceError: the server refuses
+    a setting; pymysql.Error, OSError, ServerAnswerError: as `open_connection`.
     """
     asking: Any = connection
+    managed.refuse_without_log(
+        str(asking.get_server_info()), f"{connection.host}:{connection.port}"
+    )
     try:
         asking._execute_command(_RESET_CONNECTION, b"")
         asking._read_packet()
         connection.query(f"{_set_statement(_FIRST)} {_NO_TIME_LIMIT}")
-        names = ", ".join(f"'{name}'" for name in SETTINGS)
+        names = ", ".join(f"'{name}'" for name in (*SETTINGS, *managed.MARKS))
+        likes = "".join(f" OR Variable_name LIKE '{like}'" for like in managed.MARK_PATTERNS)
         with connection.cursor() as cursor:
-            cursor.execute(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})")
-            known = {str(row[0]).lower() for row in cursor.fetchall() if row}
+            cursor.execute(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names}){likes}")
+            known = {str(row[0]).lower(): str(row[-1]) for row in cursor.fetchall() if row}
+        connection.service = managed.managed_service(known, str(connection.host))
         connection.query(
             _set_statement({name: value for name, value in SETTINGS.items() if name in known})
         )
