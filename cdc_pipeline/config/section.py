@@ -92,25 +92,26 @@ class Takes:
 
 class Forms(Takes):
     """What a setting takes that has several forms, of which some are sections. A section is
-    meant to be the form that has most of the names in it.
+    meant to be the form that has most of the names in it, and none if some are of another.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         sections = {kind.__name__: kind for kind in sections_in(source)}
+        names_by_form = {name: set(names_of(kind)) for name, kind in sections.items()}
+        needed = {name: needed_by(kind).keys() for name, kind in sections.items()}
         word = next(kind for kind in get_args(source) if get_origin(kind) is Literal)
 
         def form_of(value: Any) -> str | None:
             if not isinstance(value, dict):
                 return type(value).__name__ if isinstance(value, BaseModel) else "word"
             lacks = {
-                name: (
-                    len(value.keys() - set(names_of(kind))),
-                    len(needed_by(kind).keys() - value.keys()),
-                )
-                for name, kind in sections.items()
+                name: (len(value.keys() - names), len(needed[name] - value.keys()))
+                for name, names in names_by_form.items()
             }
             best = min(lacks, key=lambda name: lacks[name])
-            return best if lacks[best][0] < len(value) else None
+            strange = value.keys() - names_by_form[best]
+            of_others = set().union(*names_by_form.values())
+            return None if len(strange) == len(value) or strange & of_others else best
 
         forms = [Annotated[kind, Tag(name)] for name, kind in {"word": word, **sections}.items()]
         return handler.generate_schema(Annotated[reduce(or_, forms), Discriminator(form_of)])

@@ -28,7 +28,6 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy, section_of
 from cdc_pipeline.config.section import sections_in, setting_name
 from cdc_pipeline.config.spark_config import is_secret
 from cdc_pipeline.config.storage_config import StorageConfig
-from cdc_pipeline.config.target_config import Mask
 
 HIDDEN: Final = "**********"
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"}
@@ -73,10 +72,6 @@ def json_schema() -> dict[str, Any]:
     sections = dict(schema.pop("$defs"))
     for model in every_section(PipelineConfig):
         section = schema if model is PipelineConfig else sections[model.__name__]
-        forms = getattr(model, "forms", None)
-        if forms is not None:  # it is written otherwise than it is kept
-            sections[model.__name__] = {"anyOf": list(forms)}
-            continue
         section["description"] = " ".join(
             (inspect.getdoc(model) or "").partition("\n\n")[0].replace("``", "`").split()
         )
@@ -192,8 +187,6 @@ def _lines(node: Any) -> Iterator[str]:
 
 def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
     """A value in force, in the file's form; `_MISSING` if nothing is to be shown."""
-    if isinstance(value, Mask):  # written in forms of their own
-        return _spread(value.as_written(), _origin(written))
     if isinstance(value, StorageConfig) and written is _MISSING:
         return _MISSING  # of a lake on a disk, which must not have this section
     below: dict[str, Any] | None = None
@@ -226,14 +219,8 @@ def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
     return Setting(HIDDEN if is_hidden else plain_value(value), _origin(written))
 
 
-def _spread(form: Any, origin: Literal["file", "default", "environment"]) -> Any:
-    if isinstance(form, dict):
-        return {name: _spread(below, origin) for name, below in form.items()}
-    return Setting(plain_value(form), origin)
-
-
 def _origin(written: Any) -> Literal["file", "default", "environment"]:
-    if written is _MISSING or written is None:
+    if written is _MISSING:
         return "default"
     return "environment" if "${" in str(written) else "file"
 

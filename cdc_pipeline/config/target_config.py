@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -33,7 +33,7 @@ from pydantic import (
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.schema_policy import SchemaChanges
-from cdc_pipeline.config.section import Section, Takes
+from cdc_pipeline.config.section import Forms, Section, Takes
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
 Keyless = Literal["changelog", "row_hash", "stop"]
@@ -41,7 +41,6 @@ Keyless = Literal["changelog", "row_hash", "stop"]
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _BOTH_NAMES: Final = "{schema}.{table}"
 _SALT_CHARACTERS_MIN: Final = 16
-_MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -139,16 +138,6 @@ _NewColumn = Annotated[str, AfterValidator(_checked_column)]
 _SparkType = Annotated[str, AfterValidator(_checked_type)]
 
 
-def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a section with one setting, which it needs."""
-    return {
-        "type": "object",
-        "properties": {name: value},
-        "required": [name],
-        "additionalProperties": False,
-    }
-
-
 class RowPolicies(Section):
     """What happens to values and rows that cannot be applied as they are. None means the sink's
     own setting, then the default; docs/tables/rescue.md says what each does.
@@ -165,65 +154,55 @@ class RowPolicies(Section):
         return "null" if value is None else value  # YAML reads null without quotes as nothing
 
 
-class Mask(Section):
-    """What replaces a column's values."""
+def _checked_salt(salt: SecretStr) -> SecretStr:
+    text = salt.get_secret_value()
+    # A reference is not resolved yet: what it stands for is checked when it is.
+    if "${" not in text and len(text) < _SALT_CHARACTERS_MIN:
+        raise ValueError(
+            f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: if it can be guessed, "
+            "the values can be guessed; make one with `openssl rand -hex 32`"
+        )
+    return salt
 
-    # As JSON Schema has them.
-    forms: ClassVar = (
-        {"const": "drop"},
-        one_setting("hash", one_setting("salt", {"type": "string"})),
-        one_setting("truncate", {"type": "integer", "minimum": 0}),
-        one_setting("fixed", {"type": ["string", "number", "boolean", "null"]}),
-    )
 
-    kind: Literal["drop", "hash", "truncate", "fixed"]
-    salt: SecretStr = SecretStr("")
-    length: int = 0  # characters of a text, bytes of binary values
-    value: str | None = None
+def _fixed_text(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if value is None or isinstance(value, dict | list) else str(value)
 
-    def as_written(self) -> Any:
-        """The form of the YAML."""
-        return {
-            "drop": "drop",
-            "hash": {"hash": {"salt": self.salt}},
-            "truncate": {"truncate": self.length},
-            "fixed": {"fixed": self.value},
-        }[self.kind]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _written(cls, value: Any) -> Any:
-        # Messages name no value: it may be a salt.
-        if isinstance(value, Mask) or (isinstance(value, dict) and "kind" in value):
-            return value
-        if value == "drop":
-            return {"kind": "drop"}
-        if not isinstance(value, dict) or len(value) != 1:
-            raise ValueError(f"expected one of {_MASKS}")
-        (kind, setting), *_ = value.items()
-        if kind == "hash":
-            if not isinstance(setting, dict) or setting.keys() != {"salt"}:
-                raise ValueError("expected {hash: {salt: ${SALT}}}")
-            salt = str(setting["salt"])
-            # A reference is not resolved yet: what it stands for is checked when it is.
-            if "${" not in salt and len(salt) < _SALT_CHARACTERS_MIN:
-                raise ValueError(
-                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: if it can be "
-                    "guessed, the values can be guessed; make one with `openssl rand -hex 32`"
-                )
-            return {"kind": "hash", "salt": salt}
-        if kind == "truncate":
-            if not isinstance(setting, int) or isinstance(setting, bool) or setting < 0:
-                raise ValueError(
-                    "expected {truncate: n}, where n is the number of characters to keep"
-                )
-            return {"kind": "truncate", "length": setting}
-        if kind == "fixed":
-            if isinstance(setting, dict | list):
-                raise ValueError("expected {fixed: value} with a single value")
-            text = ("true" if setting else "false") if isinstance(setting, bool) else str(setting)
-            return {"kind": "fixed", "value": None if setting is None else text}
-        raise ValueError(f"expected one of {_MASKS}")
+class SaltConfig(Section):
+    """What values are hashed with."""
+
+    salt: Annotated[SecretStr, AfterValidator(_checked_salt)]
+
+
+class HashMask(Section):
+    """A hash of the value."""
+
+    hash: Annotated[SaltConfig, Takes("{salt: ${SALT}}")]
+
+
+class TruncateMask(Section):
+    """The first characters of a text, or the first of binary values' bytes."""
+
+    truncate: Annotated[int, Takes("the number of characters to keep")] = Field(ge=0, strict=True)
+
+
+class FixedMask(Section):
+    """The same value in every row."""
+
+    fixed: Annotated[
+        str | None,
+        BeforeValidator(_fixed_text, json_schema_input_type=str | float | bool | None),
+        Takes("a single value"),
+    ]
+
+
+Mask = Annotated[
+    Literal["drop"] | HashMask | TruncateMask | FixedMask,
+    Forms("drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"),
+]
 
 
 class ColumnsRule(Section):
@@ -259,7 +238,7 @@ class TargetRule(RowPolicies):
     track: tuple[str, ...] = ()
     schema_changes: SchemaChanges | None = None
     columns: ColumnsRule = ColumnsRule()
-    masks: dict[str, Annotated[Mask, Takes(_MASKS)]] = Field(default_factory=dict)
+    masks: dict[str, Mask] = Field(default_factory=dict)
     computed: dict[_NewColumn, Computed] = Field(default_factory=dict)
     filter: Annotated[str, AfterValidator(lambda text: text and read_expression(text).text)] = ""
     types: dict[str, _SparkType] = Field(default_factory=dict)
@@ -401,7 +380,7 @@ class TargetRule(RowPolicies):
     def takes(self, name: str) -> bool:
         """Whether the target has a source column, masked or not."""
         mask = self.mask_of(name)
-        return self.columns.takes(name) and (mask is None or mask.kind != "drop")
+        return self.columns.takes(name) and mask != "drop"
 
 
 def takes_column(include: Iterable[str], exclude: Iterable[str], name: str) -> bool:

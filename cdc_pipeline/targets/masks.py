@@ -29,13 +29,13 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.value_text import has_text, hashed
-from cdc_pipeline.config.target_config import Mask
+from cdc_pipeline.config.target_config import FixedMask, HashMask, Mask, SaltConfig, TruncateMask
 from cdc_pipeline.errors import ConfigError, StagingError
 from cdc_pipeline.targets.routes import Route
 
 HIDDEN: Final = "(masked)"
 _CHECK: Final = "cdc_pipeline mask check"
-_UNUSED: Final = Mask(kind="drop")
+_UNUSED: Final = "drop"
 
 
 class Masks:
@@ -64,7 +64,7 @@ class Masks:
             mask = masks[value.column]
             if mask is None:
                 invalid.append(value)
-            elif mask.kind not in ("drop", "fixed"):
+            elif _kind(mask) not in ("drop", "fixed"):
                 invalid.append(value._replace(text=HIDDEN))
         before, after = images
         return replace(
@@ -135,11 +135,15 @@ def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
 
 def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
     """Masks that can be passed to another process: what they hash cannot be read there."""
-    return {name: mask.model_copy(update={"salt": SecretStr("")}) for name, mask in masks.items()}
+    unsalted = SaltConfig.model_construct(salt=SecretStr(""))
+    return {
+        name: mask.model_copy(update={"hash": unsalted}) if isinstance(mask, HashMask) else mask
+        for name, mask in masks.items()
+    }
 
 
-def _key(mask: Mask) -> bytes:
-    salt = mask.salt.get_secret_value()
+def _key(mask: HashMask) -> bytes:
+    salt = mask.hash.salt.get_secret_value()
     if not salt:
         raise ConfigError("the salt of hashed columns is not in this process (K14)")
     return salt.encode()
@@ -147,42 +151,48 @@ def _key(mask: Mask) -> bytes:
 
 def fingerprint(mask: Mask) -> str:
     """What distinguishes one mask from another, without its salt."""
-    if mask.kind == "hash":
+    if isinstance(mask, HashMask):
         check: str = hashed(pa.array([_CHECK]), _key(mask))[0].as_py()
         return f"hash:{check[:16]}"
-    if mask.kind == "truncate":
-        return f"truncate:{mask.length}"
-    return mask.kind if mask.kind == "drop" else f"fixed:{mask.value!r}"
+    if isinstance(mask, TruncateMask):
+        return f"truncate:{mask.truncate}"
+    return mask if mask == "drop" else f"fixed:{mask.fixed!r}"
+
+
+def _kind(mask: Mask) -> str:
+    return mask if isinstance(mask, str) else next(iter(type(mask).model_fields))
 
 
 def _masked(array: pa.Array, column: Column, mask: Mask, there: NDArray[np.bool_]) -> pa.Array:
-    if mask.kind == "hash":
+    if isinstance(mask, HashMask):
         return hashed(array, _key(mask))
-    if mask.kind == "truncate":
+    if isinstance(mask, TruncateMask):
         cut = pc.binary_slice if pa.types.is_binary(array.type) else pc.utf8_slice_codeunits
-        return cut(array, 0, mask.length)
-    if mask.kind == "drop" or mask.value is None:
+        return cut(array, 0, mask.truncate)
+    if mask == "drop" or mask.fixed is None:
         return pa.nulls(len(array), array.type)
-    value = pa.scalar(mask.value).cast(arrow_type(column))
+    value = pa.scalar(mask.fixed).cast(arrow_type(column))
     return pc.if_else(pa.array(there), value, pa.scalar(None, array.type))
 
 
 def _check_fits(mask: Mask, column: Column, routes: tuple[Route, ...]) -> None:
     type_ = arrow_type(replace(column, masked=""))
     expected = ""
-    if mask.kind == "hash" and not has_text(type_):
+    if isinstance(mask, HashMask) and not has_text(type_):
         expected = "a column of single values: geometries and vectors cannot be hashed"
-    elif mask.kind == "truncate" and not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
+    elif isinstance(mask, TruncateMask) and not (
+        pa.types.is_string(type_) or pa.types.is_binary(type_)
+    ):
         expected = "a column of text or bytes"
-    elif mask.kind == "fixed" and mask.value is not None:
+    elif isinstance(mask, FixedMask) and mask.fixed is not None:
         try:
-            pa.scalar(mask.value).cast(type_)
+            pa.scalar(mask.fixed).cast(type_)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             expected = f"a value of the column's own type, {column.kind.value}"
     if expected:
         route = next(route for route in routes if route.rule.mask_of(column.name) is not None)
         raise ConfigError(
-            f"the mask {mask.kind} cannot be applied to column {column.name} of {route.source}",
+            f"the mask {_kind(mask)} cannot be applied to column {column.name} of {route.source}",
             table=route.source,
             setting=f"{route.setting}.masks.{column.name}",
             expected=expected,

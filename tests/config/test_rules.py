@@ -133,17 +133,38 @@ def test_expressions_that_may_be_used(text: str, reads: tuple[str, ...]) -> None
         ({"types": {"a": "varchar(3)"}}, "not a type"),
         ({"types": {"a": "string"}, "masks": {"A": "drop"}}, "is masked"),
         ({"masks": {"a": "drop", "A": {"truncate": 1}}}, "named twice"),
-        ({"masks": {"a": "hash"}}, "expected one of"),
-        ({"masks": {"a": {"truncate": -1}}}, "number of characters"),
-        ({"masks": {"a": {"fixed": [1]}}}, "single value"),
-        ({"masks": {"a": {"hash": {"salt": "short"}}}}, "shorter than 16"),
-        ({"masks": {"a": {"hash": {"salz": SALT}}}}, "expected {hash"),
     ],
 )
 def test_k14_mistakes_of_a_rule(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as found:
         rule(**settings)
     assert message in str(found.value)
+
+
+_MASKS = "expected drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
+
+
+@pytest.mark.parametrize(
+    ("mask", "said"),
+    [
+        ("hash", f"masks.a: got a text; {_MASKS}"),
+        ("{}", f"masks.a: got a section; {_MASKS}"),
+        ("{truncate: 1, fixed: x}", f"masks.a: got a section; {_MASKS}"),
+        ("{truncate: -1}", "masks.a.truncate: got a number; expected the number of characters to"),
+        ("{fixed: [1]}", "masks.a.fixed: got a list; expected a single value"),
+        ("{hash: {salt: short}}", "masks.a.hash.salt: the salt is shorter than 16"),
+        (f"{{hash: {SALT}}}", "masks.a.hash: got a text; expected {salt: ${SALT}}"),
+        (f"{{hash: {{salz: {SALT}}}}}", "masks.a.hash.salz: no such setting; did you mean 'salt'?"),
+    ],
+)
+def test_k14_mistakes_of_a_mask(tmp_path: Path, mask: str, said: str) -> None:
+    file = tmp_path / "shop.yaml"
+    head = "source: {kind: archive, directory: j}\nsink: {lake_path: lake}\n"
+    file.write_text(f"{head}targets: [{{masks: {{a: {mask}}}}}]\n")
+    with pytest.raises(ConfigMistakes) as found:
+        load_config(file)
+    assert said in str(found.value)
+    assert SALT not in str(found.value)
 
 
 def test_k14_a_salt_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +186,8 @@ def test_k14_a_salt_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         load_config(file)
     paths = {mistake.path for mistake in found.value.mistakes}
     assert paths == {
-        "targets.0.masks.b",
-        "targets.0.masks.email",
+        "targets.0.masks.b.hash.x",
+        "targets.0.masks.email.hash.salt",
         "targets.1.filter",
         "targets.1.types.a",
     } | {

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
-from cdc_pipeline.config.target_config import Mask
+from cdc_pipeline.config.target_config import HashMask
 from cdc_pipeline.errors import ConfigError, StagingError
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.targets.masks import HIDDEN, Masks, fingerprint
@@ -140,7 +140,7 @@ def test_k8_parked_rows_need_the_masks_of_now() -> None:
 
 def test_k14_a_fingerprint_tells_salts_apart_and_no_salt() -> None:
     made = [
-        fingerprint(Mask.model_validate({"hash": {"salt": salt}}))
+        fingerprint(HashMask.model_validate({"hash": {"salt": salt}}))
         for salt in (SALT, SALT + "2", SALT)
     ]
     assert made[0] == made[2] != made[1]

@@ -33,6 +33,7 @@ from typing import Final
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, StoreConfig
+from cdc_pipeline.config.target_config import HashMask
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -120,7 +121,7 @@ def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
     routes = Routes(config)
     for name in tables:
         for route in routes.of_table(name):
-            if any(mask.kind == "hash" for mask in route.rule.masks.values()):
+            if any(isinstance(mask, HashMask) for mask in route.rule.masks.values()):
                 return f"{name} has hashed columns, whose salt must not leave this process"
     return ""
 
