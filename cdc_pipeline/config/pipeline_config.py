@@ -345,10 +345,8 @@ class PipelineConfig(Section):
     openlineage: OpenLineageConfig | None = None
 
     _document: PipelineDocument | None = PrivateAttr(default=None)  # what it was read from
-    # Whether it is an outline, a variable of its lake is unset, and what is left out of it.
-    _is_outline: bool = PrivateAttr(default=False)
-    _lake_unknown: bool = PrivateAttr(default=False)
-    _left_out: tuple[Mistake, ...] = PrivateAttr(default=())
+    # Of an outline: a mistake for each variable that is unset.
+    _unset: tuple[Mistake, ...] | None = PrivateAttr(default=None)
     # Of a live source, once its server was asked.
     _names: NameRule | None = PrivateAttr(default=None)
 
@@ -373,14 +371,19 @@ class PipelineConfig(Section):
     @property
     def lake_unknown(self) -> bool:
         """The lake cannot be read, because a variable in its settings is unset."""
-        return self._lake_unknown
+        of_lake = ("sink.lake_path", "sink.storage")
+        return any(mistake.path.startswith(of_lake) for mistake in self._unset or ())
 
     @property
     def left_out(self) -> tuple[Mistake, ...]:
         """The unset variables because of which Dagster has no schedule, or nothing of another
         section.
         """
-        return self._left_out
+        return tuple(
+            mistake
+            for mistake in self._unset or ()
+            if mistake.path.partition(".")[0] in _SHOWN_IF_LEFT_OUT
+        )
 
     def __getstate__(self) -> dict[Any, Any]:
         # Executors get no text of the file, which may hold secrets, and no environment (K26).
@@ -396,7 +399,7 @@ class PipelineConfig(Section):
         Raises:
             ConfigMistakes: a variable is unset, or what it stands for is wrong.
         """
-        if self._document is None or not self._is_outline:
+        if self._document is None or self._unset is None:
             return self
         return self._document.resolve(environment)
 
@@ -519,19 +522,9 @@ class PipelineDocument:
         content = references.replaced(self.content)
         for section in _LEFT_OUT & {path[0] for path in references.unset}:
             content.pop(section, None)
-        lake_unknown = any(
-            path[:2] in (("sink", "lake_path"), ("sink", "storage")) for path in references.unset
-        )
-        if lake_unknown:
+        if {path[:2] for path in references.unset} & {("sink", "lake_path"), ("sink", "storage")}:
             content["sink"].pop("storage", None)
-        config = self._checked(content, references, accepts)
-        config._is_outline, config._lake_unknown = True, lake_unknown
-        config._left_out = tuple(
-            mistake
-            for mistake in references.unset_mistakes()
-            if mistake.path.partition(".")[0] in _SHOWN_IF_LEFT_OUT
-        )
-        return config
+        return self._checked(content, references, accepts)
 
     def with_mistakes(self, mistakes: list[Mistake]) -> ConfigMistakes:
         return ConfigMistakes(self.file, located(mistakes, self.text))
@@ -550,7 +543,6 @@ class PipelineDocument:
                 config = PipelineConfig.model_validate(
                     {**content, "name": self.name}, context=context
                 )
-                config._document = self
             except ValidationError as error:
                 wrong = validation_errors(error, PipelineConfig, self.text)
                 if not (references.keep and references.drop_unset(content, wrong)):
@@ -559,10 +551,12 @@ class PipelineDocument:
         known = {mistake.path for mistake in mistakes}
         if config is None:
             mistakes += [one for one in references.explained(wrong) if one.path not in known]
+        unset = references.unset_mistakes()
         if config is None or not references.keep:
-            mistakes += references.unset_mistakes()
+            mistakes += unset
         if mistakes or config is None:
             raise self.with_mistakes(mistakes)
+        config._document, config._unset = self, tuple(unset) if references.keep else None
         return config
 
 
