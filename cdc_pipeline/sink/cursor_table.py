@@ -47,7 +47,7 @@ from cdc_pipeline.sink.delta.log import (
     read_commit_lines,
 )
 from cdc_pipeline.sink.delta.plain_commit import put_commit
-from cdc_pipeline.sink.delta.row_count import log_files, read_actions
+from cdc_pipeline.sink.delta.replay import log_files, read_actions
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.text.server_messages import said_by
 

@@ -27,11 +27,10 @@ from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
-from cdc_pipeline.sink.delta.active_files import data_files
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
-from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.replay import data_files, log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import (

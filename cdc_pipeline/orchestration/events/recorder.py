@@ -44,7 +44,7 @@ _TABLES_NAMED_MAX = 20
 def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
     """From the table's log, which may have no counts. Raises LakeStateError if it is damaged."""
     # Imported late: definitions are loaded often, and runs that log no table need none of it.
-    from cdc_pipeline.sink.delta.row_count import row_count
+    from cdc_pipeline.sink.delta.replay import row_count
 
     return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import LISTED_FILES_MAX, DataFile, data_files
+from cdc_pipeline.sink.delta.replay import LISTED_FILES_MAX, DataFile, data_files
 
 _LOOKED_ROWS_MAX: Final = 20_000_000
 _LOOKED_FILES_MAX: Final = 500

@@ -34,10 +34,10 @@ from cdc_pipeline.sink.apply.mirror_rows import (
     mirror_rows,
     plain_types,
 )
-from cdc_pipeline.sink.delta.active_files import DataFile, data_files
 from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_mark
+from cdc_pipeline.sink.delta.replay import DataFile, data_files
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.shape import needs_shaping

@@ -48,7 +48,6 @@ from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta.active_files import DataFile
 from cdc_pipeline.sink.delta.data_file import json_text, plain_type
 from cdc_pipeline.sink.delta.deletion_vectors import (
     bitmap_bytes,
@@ -66,6 +65,7 @@ from cdc_pipeline.sink.delta.log import (
     open_delta,
 )
 from cdc_pipeline.sink.delta.log_copy import log_on_disk, log_tail, note_commit
+from cdc_pipeline.sink.delta.replay import DataFile
 
 _log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from cdc_pipeline.sink.delta.log import (
     last_checkpoint,
     read_commit_lines,
 )
-from cdc_pipeline.sink.delta.row_count import log_files, read_actions
+from cdc_pipeline.sink.delta.replay import log_files, read_actions
 from cdc_pipeline.sink.read.cuts import files_of
 
 _THREADS: Final = 16  # each waits for the disk, which syncs concurrent requests in one go

@@ -48,7 +48,7 @@ from cdc_pipeline.sink.delta.log import (
     read_commit,
     read_commit_lines,
 )
-from cdc_pipeline.sink.delta.row_count import active_files, log_files, read_actions
+from cdc_pipeline.sink.delta.replay import active_files, log_files, read_actions
 from cdc_pipeline.sink.durable.durability import (
     Commits,
     NewFile,

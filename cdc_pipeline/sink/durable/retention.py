@@ -39,7 +39,7 @@ from cdc_pipeline.sink.delta.log import (
     is_maintenance,
     read_commit,
 )
-from cdc_pipeline.sink.delta.row_count import complete_checkpoints
+from cdc_pipeline.sink.delta.replay import complete_checkpoints
 from cdc_pipeline.sink.delta.table_checks import TableCheckCache
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 

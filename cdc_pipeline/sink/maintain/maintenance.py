@@ -56,7 +56,7 @@ from cdc_pipeline.sink.delta.log import (
     read_table_log,
     unreadable_log,
 )
-from cdc_pipeline.sink.delta.row_count import log_files, row_count
+from cdc_pipeline.sink.delta.replay import log_files, row_count
 from cdc_pipeline.sink.delta.table_checks import log_of_cut
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced

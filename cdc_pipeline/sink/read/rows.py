@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import TableState, table_state
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
+from cdc_pipeline.sink.delta.replay import TableState, table_state
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
 SMALL_ROWS: Final = 500_000

@@ -26,7 +26,7 @@ from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
-from cdc_pipeline.sink.delta.row_count import active_files, row_count
+from cdc_pipeline.sink.delta.replay import active_files, row_count
 from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.target import Carried, Target
 

@@ -44,7 +44,6 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import TableState, table_state
 from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_id, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
@@ -58,7 +57,7 @@ from cdc_pipeline.sink.delta.log import (
 )
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
-from cdc_pipeline.sink.delta.row_count import NAME_PARTS, file_name
+from cdc_pipeline.sink.delta.replay import NAME_PARTS, TableState, file_name, table_state
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.replaced import ReplacedRows

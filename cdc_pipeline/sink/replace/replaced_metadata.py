@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cdc_pipeline.sink.delta.active_files import TableState
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
+from cdc_pipeline.sink.delta.replay import TableState
 
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"

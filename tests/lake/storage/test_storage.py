@@ -35,7 +35,7 @@ from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.log import commit_file, read_table_log
-from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.writers import texts_that_won
 from tests.support.object_store import Store

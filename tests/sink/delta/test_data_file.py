@@ -17,7 +17,6 @@ import pytest
 
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
-from cdc_pipeline.sink.delta.active_files import table_state
 from cdc_pipeline.sink.delta.data_file import (
     json_text,
     plain_type,
@@ -25,6 +24,7 @@ from cdc_pipeline.sink.delta.data_file import (
     write_data_files,
 )
 from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.replay import table_state
 
 MARKS = {"delta.enableDeletionVectors": "true"}
 FEW = {**MARKS, "delta.dataSkippingNumIndexedCols": "1"}

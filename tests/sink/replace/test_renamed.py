@@ -10,7 +10,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.lake.records import BatchRecord
-from cdc_pipeline.sink.delta.row_count import file_name
+from cdc_pipeline.sink.delta.replay import file_name
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.target import Carried, Target

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta.log import read_commit
-from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.read.read import table_frame
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at
