@@ -54,6 +54,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
 RESTORE: Final = "RESTORE"
 PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
+FEATURE_OPERATION: Final = "DROP FEATURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +265,13 @@ def commit_note(app_id: str, batch_number: int) -> str:
 
 
 def maintenance_note(app_id: str) -> str:
-    """Of the commits by which maintenance changes a table's properties."""
+    """Of our commits that change a table's properties or features alone."""
     return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
 
 
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
-    """Whether a commit changed no row: Delta's own maintenance, or our change of properties."""
-    if commit.operation == PROPERTIES_OPERATION:
+    """Whether a commit changed no row: Delta's own maintenance, or our change of settings."""
+    if commit.operation in (PROPERTIES_OPERATION, FEATURE_OPERATION):
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 

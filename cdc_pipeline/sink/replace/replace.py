@@ -47,6 +47,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_id, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
+    FEATURE_OPERATION,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
@@ -237,8 +238,11 @@ def replace_by_spark(
     path, target, side, old = what.path, what.target, what.side, what.old
     if old is None:
         side.check_folder(path)
-    elif mapping_mode(old.metadata) == "none" != mapping_mode(side.state.metadata):
-        _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
+    else:
+        if mapping_mode(old.metadata) == "none" != mapping_mode(side.state.metadata):
+            _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
+        if side.state.metadata.get("partitionColumns"):
+            _end_clustering(what, check_lock)
     settings.large_batch(side.size_bytes)
     with old_commits_readable(session):
         rows = table_frame(session, side.path, version=side.version)
@@ -275,6 +279,35 @@ def _map_columns(session: SparkSession, path: Path) -> None:
         )
     finally:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
+
+
+def _end_clustering(what: Replacing, check_lock: Callable[[], None]) -> None:
+    """Spark replaces no table that ever had clusters by one with partitions, and has no statement
+    that takes the feature away: a commit of ours does, and changes no row.
+    """
+    there, old = read_table_log(what.path), what.old
+    if there is None or old is None or "clustering" not in features_of(old.protocol):
+        return
+    features, settings = features_of(old.protocol), old.metadata.get("configuration", {})
+    versions = (old.protocol["minReaderVersion"], old.protocol["minWriterVersion"])
+    if commit_refusal(features, settings, versions=versions):
+        return  # Spark's own error says what it refuses
+    kept = [name for name in old.protocol["writerFeatures"] if name != "clustering"]
+    actions: list[dict[str, Any]] = [{"protocol": {**old.protocol, "writerFeatures": kept}}]
+    if _CLUSTERING in old.domains:
+        actions.append({"domainMetadata": {**old.domains[_CLUSTERING], "removed": True}})
+    info = {
+        "timestamp": int(time.time() * 1000),
+        "operation": FEATURE_OPERATION,
+        "operationParameters": {"featureName": "clustering", "truncateHistory": "false"},
+        "readVersion": there.version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": False,
+        "operationMetrics": {},
+        "userMetadata": maintenance_note(there.app_id),
+    }
+    check_lock()
+    put_commit(what.path, there.version + 1, info, actions)
 
 
 def _with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:

@@ -8,16 +8,29 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.schema.evolution.steps import RenameColumn
 from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.sink.target import Target
 from tests.sink.replace.lake import Lakes, differences, finish, recorded_swap, side_target, target
-from tests.support.sink_values import check_targets, column, decoded, delete, insert, table_schema
+from tests.support.kills import killed_at
+from tests.support.sink_values import (
+    Change,
+    check_targets,
+    column,
+    decoded,
+    delete,
+    insert,
+    table_schema,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -126,3 +139,58 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
         lakes.sql(f"OPTIMIZE {table[name]}")
     found = {row.id for row in lakes.sql(f"SELECT id FROM {table['old_mapped']}")}
     assert found == {1, 2, 3, 4, 5, 100}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("killed", ["before_replaced", "between_merges"])
+def test_k2_k17_rows_that_stay_go_from_clusters_to_partitions_and_back(
+    open_sink: Callable[[str], DeltaSink], killed: str
+) -> None:
+    """Delta replaces no table that ever had clusters by one with partitions. What happens in
+    between is no other program's change, and no batch."""
+    modes: tuple[Mode, ...] = ("soft_delete", "history", "changelog")
+    lakes = Lakes(open_sink)
+    schemas = {mode: table_schema(f"shop.{mode}", COLUMNS, "id") for mode in modes}
+    clustered = RecordedShape(cluster_by=("region",))
+    made = {mode: target(schemas[mode], mode=mode, shape=clustered) for mode in modes}
+    row = {"id": 1, "region": "a", "v": 1}
+    names = pa.array(["1:10"])
+
+    def add(batch: StagedBatch, mode: Mode, of: Target, change: Change, place: int) -> None:
+        rows = decoded(schemas[mode], [change], first_place=place)
+        batch.add(rows, of, transactions=names if mode == "changelog" else None)
+
+    batch = lakes.main.begin(1)
+    for mode in modes:
+        batch.create(made[mode])
+        add(batch, mode, made[mode], insert(**row), 10)
+    finish(lakes.main, batch)
+    partitioned = RecordedShape(partition_by=("region",))
+    for number, shape in enumerate((partitioned, clustered), start=1):
+        loading = {
+            mode: side_target(before, number).with_spec(shape=shape)
+            for mode, before in made.items()
+        }
+        batch = lakes.side.begin(1)
+        for mode in modes:
+            batch.create(loading[mode])
+            add(batch, mode, loading[mode], insert(id=1 + number, region="b", v=2), 500)
+        finish(lakes.side, batch, kind="snapshot")
+        record = recorded_swap(lakes, *loading.values())
+        with killed_at(killed):
+            lakes.main.finish(record)
+        before = lakes.main.last_cut()
+        assert before is not None
+        for mode in modes:
+            lakes.main.check_target(before, f"shop.{mode}")
+        cut = lakes.main.finish(record)
+        check_targets(lakes.main, cut)
+        made = loading
+        for mode in modes:
+            detail = lakes.sql(f"DESCRIBE DETAIL {lakes.table(schemas[mode])}")[0]
+            assert detail.partitionColumns == list(shape.partition_by)
+            assert detail.clusteringColumns == list(shape.cluster_by)
+            ids = {row["id"] for row in lakes.main.read_rows(f"shop.{mode}", "id").to_pylist()}
+            # A changelog that follows the log already has what the load says of its rows.
+            assert ids >= ({1} if mode == "changelog" else {1, 1 + number}), (mode, number)
+        lakes.snapshot_again()
