@@ -56,6 +56,7 @@ Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_
 DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplicate", "ambiguous")
 _ROWS_PER_BUCKET: Final = 50_000
 _BUCKETS_MAX: Final = 4096
+_ROW_BYTES: Final = 32  # at least, of a row in a table's files
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,6 @@ def compare(
         return result
     session = new_session(start())
     files = source.files()
-    MergeSettings(session, fixed or {}).large_batch(source.size_bytes)
     # The result is read without Spark: there Spark's own form of a timestamp holds no year before
     # 1678.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -131,7 +131,10 @@ def compare(
     try:
         # Of the larger side: the driver holds the rows of a bucket that differ.
         counts = [old_frame(session, sides.path, version).count() for version in versions]
-        buckets = min(_BUCKETS_MAX, max(1, max(source.rows, *counts) // _ROWS_PER_BUCKET))
+        rows = max(source.rows, *counts)
+        settings = MergeSettings(session, fixed or {})
+        settings.large_batch(max(source.size_bytes, rows * _ROW_BYTES))
+        buckets = min(_BUCKETS_MAX, max(1, rows // _ROWS_PER_BUCKET))
         make_sides(session, sides, files, buckets=buckets)
         return _by_spark(session, sides, folder, keys, after_seq, buckets, sampled=sampled)
     except Exception as error:
@@ -222,15 +225,19 @@ def _by_spark(
         rows = select("SEMI", others["wanted"], "rows_wanted")
     if sampled:
         rows = select("SEMI", f"SELECT {keys} FROM {rows} WHERE _in_source", "rows_sampled")
-    shown = ", ".join([*(f"c{at}" for at in sides.positions), "_seq", "_absent", "_weight",
-                       "_bucket", "_in_source"])  # fmt: skip
+    cells, grouped = [*(f"c{at}" for at in sides.positions), "_absent"], ""
+    shown = ", ".join([*cells, "_seq", "_weight", "_bucket", "_in_source"])
+    if not sides.key:  # the driver holds a row that occurs millions of times once, with its weight
+        values = ", ".join(f"any_value({cell}) AS {cell}" for cell in cells)
+        shown = f"{values}, max(_seq) AS _seq, sum(_weight) AS _weight, _bucket, _in_source"
+        grouped = f" GROUP BY {keys}, _bucket, _in_source"
     queries = []
     changed = [others["changed"]] if "changed" in others else []
     if after_seq is not None:
         changed.append(f"SELECT {keys} FROM {rows} WHERE _seq > {seq_literal(after_seq)}")
     if changed:
         moved = select("SEMI", " UNION ALL ".join(changed), "rows_moved")
-        queries.append(f"SELECT {shown}, true AS _changed FROM {moved}")
+        queries.append(f"SELECT {shown}, true AS _changed FROM {moved}{grouped}")
         rows = select("ANTI", " UNION ALL ".join(changed), "rows_still")
     sums = [
         f"sum(CAST({value} AS decimal(20,0)) * _weight * IF(_in_source, 1, -1)) <> 0"
@@ -246,7 +253,7 @@ def _by_spark(
         listed = ", ".join(map(str, differing))
         differs = f"WHERE _bucket IN ({listed}) GROUP BY {keys} HAVING {unlike}"
         rows = select("SEMI", f"SELECT {keys} FROM {rows} {differs}", "rows_unlike")
-        queries.append(f"SELECT {shown}, false AS _changed FROM {rows}")
+        queries.append(f"SELECT {shown}, false AS _changed FROM {rows}{grouped}")
     counts: Counter[Kind] = Counter()
     if queries:
         written = folder.with_name(f"{folder.name}-rows")

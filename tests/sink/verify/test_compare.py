@@ -22,6 +22,7 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.verify import compare as comparing
 from cdc_pipeline.sink.verify import in_memory
 from cdc_pipeline.sink.verify import scratch as scratches
@@ -244,19 +245,44 @@ def test_k22_a_table_that_another_program_changed_is_left_to_spark(
         compare(ask, sides, scratch.rows(), folder=scratch.new_folder())
 
 
+@pytest.mark.parametrize(("key", "held", "buckets"), [(("id",), 9, 4), ((), 3, 1)])
 def test_k25_the_rows_of_the_larger_side_are_compared_in_parts(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    key: tuple[str, ...],
+    held: int,
+    buckets: int,
 ) -> None:
+    """Rows without a key that are alike are one row of their number, wherever they are held."""
     lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
+    ids = range(9) if key else [1, 1, 2, 1, 2, 2, 2, None, None]
     seqs = pa.array([Decimal(1)] * 9, pa.decimal128(38, 0))
-    write_deltalake(lake, pa.table({"id": pa.array(range(9), pa.int32()), "_cdc_seq": seqs}))
+    write_deltalake(lake, pa.table({"id": pa.array(ids, pa.int32()), "_cdc_seq": seqs}))
     columns = (TargetColumn(name="id", delta_type="int"),)
-    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",)))
-    sides = ComparisonSql(target=target, columns=("id",), key=("id",), path=lake, version=0)
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=key))
+    sides = ComparisonSql(target=target, columns=("id",), key=key, path=lake, version=0)
+    asked_bytes: list[int] = []
+    lengths: list[int] = []
+
+    def tell(_sides: ComparisonSql, rows: pa.Table) -> pa.Table:
+        lengths.append(len(rows))
+        return differences(_sides, rows)
+
     monkeypatch.setattr(comparing, "_in_memory", lambda *_, **__: None)
-    monkeypatch.setattr(comparing, "_ROWS_PER_BUCKET", 2)
+    monkeypatch.setattr(comparing, "_ROWS_PER_BUCKET", 9 // buckets)
+    monkeypatch.setattr(MergeSettings, "large_batch", lambda _, size: asked_bytes.append(size))
+    differences = in_memory.differences
+    monkeypatch.setattr(in_memory, "differences", tell)
     found = compare(lambda: spark, sides, scratch.rows(), folder=scratch.new_folder())
-    assert (found.buckets, dict(found.counts)) == (4, {"extra": 9})
+    assert (found.buckets, sum(lengths), found.rows_lake) == (buckets, held, 9)
+    assert asked_bytes == [9 * 32]
+    if key:
+        assert dict(found.counts) == {"extra": 9}
+    else:
+        assert told(sides, found) == [
+            ("extra", (1,), (), -3), ("extra", (2,), (), -4), ("extra", (None,), (), -2)
+        ]  # fmt: skip
 
 
 def test_k25_rows_of_many_tables_are_held_together_only_within_one_bound(
