@@ -6,23 +6,29 @@ from pathlib import Path
 
 import pyspark
 
+from cdc_pipeline.lake.storage.storage_settings import SparkStorage
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home
+from cdc_pipeline.sink.spark.session import _LOG_STORE, LOG_STORE_JAR, _hadoop_settings
 from tests.cluster.daemon import Daemon, accepts, free_port
 from tests.support.captures import SPARK
 
 ADDRESS = "TEST_CONNECT_ADDRESS"  # the variable that `users_session.connected` reads
 
 
-def connect_server(folder: Path) -> tuple[Daemon, str]:
+def connect_server(folder: Path, store: SparkStorage | None = None) -> tuple[Daemon, str]:
+    """`store` is what it may open besides folders."""
+    jars = [*jar_paths(), *([] if store is None else [*jar_paths(store.jar_set), LOG_STORE_JAR])]
+    stored = {} if store is None else {**_LOG_STORE, **_hadoop_settings(store)}
     port, home = free_port(), Path(pyspark.__file__).parent
     own: dict[str, str] = SPARK["settings"]
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
-        "spark.driver.extraClassPath": ":".join(map(str, jar_paths())),
+        "spark.driver.extraClassPath": ":".join(map(str, jars)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **own,
+        **stored,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.storage.storage_settings import spark_storage
+from tests.cluster.gateway import gateway_or_skip
 from tests.servers import Server
 from tests.sink.spark import users_session
 from tests.sink.spark.connect_server import ADDRESS, connect_server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.crash_children import run_child
+from tests.support.object_store_server import ACCESS_KEY, SECRET
 from tests.support.project import ROOT
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
+@pytest.mark.parametrize("place", ["folder", "store"])
 def test_k1_k18_every_command_in_a_session_of_spark_connect(
-    mysql_server: Server, mysql_database: str, tmp_path: Path
+    mysql_server: Server, mysql_database: str, tmp_path: Path, place: str
 ) -> None:
     pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
     server, database = mysql_server, mysql_database
@@ -32,7 +39,7 @@ def test_k1_k18_every_command_in_a_session_of_spark_connect(
         "tables": [f"{database}.account"],
         "computed": {"size": {"type": "int", "expression": "length(name)"}},
     }
-    document = {
+    document: dict[str, Any] = {
         "name": "bank",
         "source": live(server),
         "tables": {"include": [f"{database}.{table}" for table in COLUMNS]},
@@ -45,9 +52,22 @@ def test_k1_k18_every_command_in_a_session_of_spark_connect(
             "spark": {"session": f"{users_session.__name__}:connected"},
         },
     }
-    file = tmp_path / "config.json"
+    file, storage = tmp_path / "config.json", None
+    stack = ExitStack()
+    if place == "store":
+        gateway = stack.enter_context(gateway_or_skip(tmp_path))
+        document["sink"] |= {
+            "lake_path": gateway.store.lake(),
+            "storage": {
+                "endpoint": gateway.store.endpoint,
+                "access_key_id": ACCESS_KEY,
+                "secret_access_key": SECRET,
+                "lease_s": 3000,
+            },
+        }
+        storage = spark_storage(PipelineConfig.model_validate(document).sink.lake_path)
     file.write_text(json.dumps(document), encoding="utf-8")
-    daemon, address = connect_server(tmp_path)
+    daemon, address = connect_server(tmp_path, storage)
 
     def told(commands: str) -> dict[str, object]:
         done = run_child(
@@ -62,7 +82,7 @@ def test_k1_k18_every_command_in_a_session_of_spark_connect(
         answers: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         return answers
 
-    with daemon:
+    with stack, daemon:
         assert told("snapshot")["snapshot"] == "taken"
         workload.run(15)
         server.execute_all(
@@ -76,6 +96,8 @@ def test_k1_k18_every_command_in_a_session_of_spark_connect(
     names = [f"{database}.{name}" for name in ("account", "label_history", "transfer")]
     assert answers["verify"] == ["equal", names]
     assert answers["maintain"] == [[], names]
+    if place == "store":
+        return  # Spark has read it: what it wrote is what the server has
     for table, more in {"account": ["level"], "transfer": []}.items():
         names = [*COLUMNS[table], *more]
         expected = server_rows(server, database, table, names)
