@@ -147,6 +147,17 @@ def _check_statistics(add: dict[str, Any]) -> None:
     if vector is not None:  # the protocol requires the count then
         assert vector["cardinality"] < rows
         assert statistics["tightBounds"] is False
-    assert all(0 <= nulls <= rows for nulls in statistics.get("nullCount", {}).values())
-    lows, highs = statistics.get("minValues", {}), statistics.get("maxValues", {})
+    nulls, lows, highs = (
+        _leaves(statistics.get(of, {})) for of in ("nullCount", "minValues", "maxValues")
+    )
+    assert all(0 <= count <= rows for count in nulls.values())
     assert all(low <= highs[name] for name, low in lows.items() if name in highs), statistics
+
+
+def _leaves(values: dict[str, Any], *path: str) -> dict[tuple[str, ...], Any]:
+    """By path, of structs too."""
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in values.items():
+        at = (*path, name)
+        found |= _leaves(value, *at) if isinstance(value, dict) else {at: value}
+    return found

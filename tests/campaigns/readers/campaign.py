@@ -2,6 +2,7 @@
 their own, against SELECT.
 
 Lakes of several reader settings, and of both engines, are written by captures from a real server.
+Those of both engines have the same rows at every cut, as Spark reads them, by the same batches.
 Each has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and rows
 that change their partition; an added column and changed keys.
 """
@@ -17,11 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.spark_config import SparkConfig
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.read.read import table_frame
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.campaigns.frame import Campaign, Case, Play, locked_environment
+from tests.campaigns.sink.verify import Lake
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
+from tests.support.delta_protocol import check_log
 
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "all": {},
@@ -109,6 +115,35 @@ def make_lakes(folder: Path) -> None:
             (folder / f"{table}.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
+def compare_engines(folder: Path) -> Counter[str]:
+    """What both engines have alike, as Spark reads it, and a check of all logs."""
+    spark, totals = SparkProvider(SparkConfig(**SPARK)).session(), Counter[str]()
+    lakes = {name: Lake(folder / name, name.replace("-", "_")) for name in SETTINGS}
+    for lake in lakes.values():
+        for table in lake.cuts()[-1].tables:
+            totals["commits that are as the protocol says"] += check_log(lake.paths.table(table))
+    for plain, by_spark in zip(lakes["all"].cuts(), lakes["spark"].cuts(), strict=True):
+        assert plain.tables.keys() == by_spark.tables.keys()
+        for table in plain.tables:
+            rows, batches = [], []
+            for name, cut in (("all", plain), ("spark", by_spark)):
+                path, version = lakes[name].paths.table(table), cut.tables[table].table_version
+                frame = table_frame(spark, path, version=version).toArrow()
+                rows.append(sorted(frame.select(sorted(frame.column_names)).to_pylist(), key=repr))
+                batches.append(_batches(path, version))
+            assert rows[0] == rows[1], (table, plain.batch_number)
+            assert batches[0] == batches[1], (table, plain.batch_number)
+            totals["tables at cuts, the same by both engines"] += 1
+    return totals
+
+
+def _batches(path: Path, version: int) -> list[int]:
+    """The transaction versions of a table's commits."""
+    files = (path / "_delta_log" / f"{number:020d}.json" for number in range(version + 1))
+    lines = (json.loads(line) for file in files for line in file.read_text("utf-8").splitlines())
+    return [line["txn"]["version"] for line in lines if "txn" in line]
+
+
 def as_text(value: object) -> str | None:
     if value is None:
         return None
@@ -129,11 +164,12 @@ def _cases(_seed: int) -> int:
 @contextmanager
 def _opened(folder: Path) -> Iterator[Play]:
     python = locked_environment(folder / "venv", _HERE / "requirements.lock")
-    make_lakes(folder)
 
     def play(case: Case) -> Counter[str]:
         if not case:
             return Counter()
+        make_lakes(folder)
+        totals = compare_engines(folder)
         # A process of its own folder: it imports nothing of this project.
         done = subprocess.run(
             [str(python), str(_HERE / "read.py"), str(folder)],
@@ -144,7 +180,7 @@ def _opened(folder: Path) -> Iterator[Play]:
         )
         print(done.stdout, flush=True)
         assert not done.returncode, done.stdout + done.stderr
-        return Counter(tables=len(done.stdout.splitlines()))
+        return totals + Counter({"tables read": len(done.stdout.splitlines())})
 
     yield play
 

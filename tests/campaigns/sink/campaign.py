@@ -1,14 +1,14 @@
 """Random workloads with random DDL against the whole pipeline.
 
-Each pack is one seed: its tables, transactions and DDL. Packs of a case share a pipeline; the
-flavors take turns. Every cut of every lake is compared with the server's SELECT at the cut's place.
+Each pack is one seed: its tables, transactions and DDL. Packs of a case share a pipeline, which
+each engine plays into a lake of its own; the flavors take turns. Every cut of every lake is
+compared with the server's SELECT at the cut's place, and every commit with Delta's protocol.
 With ``shrink=true`` a finding says which statements it needs, with ``sql=true`` all are printed;
 with ``kill=true`` captures are processes of their own that kill themselves.
 """
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from tests.campaigns.frame import (
 )
 from tests.campaigns.sink.capabilities import KINDS
 from tests.campaigns.sink.group import Group, Way, choose_way
-from tests.campaigns.sink.killing import KilledRuns
+from tests.campaigns.sink.killing import killed_runs
 from tests.campaigns.sink.spark_settings import LONG_RUN
 from tests.campaigns.sink.workload import Pack, Size
 from tests.servers import Server
@@ -94,8 +94,7 @@ def _trial(group: Group, seed: int, statements: list[str], folder: Path, way: Wa
         script = Script(seed, trial.executor, size=group.size)
         trial.packs = [script]
         script.play(statements)
-        config = trial.config(live=True)
-        trial.capture_all(config, way, random.Random(seed))
+        trial.capture_all()
         findings = trial.verify().findings
         return str(findings[0]) if findings else ""
     except Exception as error:
@@ -153,7 +152,7 @@ def _play(
     group = Group(server, seeds, folder, LONG_RUN, size=size, kinds=frozenset(kinds))
     if kill:
         group.way = replace(group.way or choose_way(group.choose), crashes=False)
-        group.run = KilledRuns(folder)
+        group.run = killed_runs
     try:
         verdict = group.play()
         findings = list({finding.table: finding for finding in reversed(verdict.findings)}.values())
@@ -168,6 +167,7 @@ def _play(
     totals = Counter(f"DDL {kind}" for pack in group.packs for kind in pack.changes)
     totals["statements"] = group.executor.taken
     totals["refused by the server"] = group.executor.refused
+    totals.update({f"kills, engine {engine}": count for engine, count in group.kills.items()})
     totals["cuts"] = verdict.cuts
     totals["tables compared at cuts"] = verdict.compared
     totals.update({f"compared as {mode}": count for mode, count in verdict.modes.items()})

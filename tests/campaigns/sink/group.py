@@ -1,5 +1,5 @@
-"""A group of packs: many seeds as tables of one pipeline, worked on a server, captured, and
-compared at every cut.
+"""A group of packs: many seeds as tables of one pipeline, worked on a server, captured by both
+engines into a lake each, and compared at every cut.
 
 How the log is captured is the first seed's choice: after each step, or afterwards in runs that end
 at chosen places, from the server or from copies of its journals; in merge batches of a few rows or
@@ -9,7 +9,9 @@ of many.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +29,7 @@ from tests.campaigns.sink.verify import Lake, Verdict, verify
 from tests.campaigns.sink.workload import Executor, Pack, Size
 from tests.servers import Server
 from tests.support.captures import live as live_source
+from tests.support.delta_protocol import check_log
 from tests.support.kills import AtPoint, Killed, end_run
 
 FAULT_POINTS = (
@@ -41,7 +44,8 @@ FAULT_POINTS = (
 SOURCE = "torture"
 
 
-Run = Callable[[PipelineConfig, Bound | None, random.Random], None]
+Engine = Literal["auto", "spark"]
+Run = Callable[[PipelineConfig, Bound | None, random.Random], int]  # how often it was killed
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Way:
     merge_rows: int
     runs: int
     crashes: bool
-    engine: Literal["auto", "spark"] = "auto"
+    engines: tuple[Engine, ...] = ("auto", "spark")
 
 
 def choose_way(choose: random.Random) -> Way:
@@ -62,7 +66,6 @@ def choose_way(choose: random.Random) -> Way:
         merge_rows=choose.choice((150, 600, 5_000_000)),
         runs=choose.randint(1, 3),
         crashes=choose.random() < 0.4,
-        engine=choose.choice(("auto", "spark")),
     )
 
 
@@ -78,6 +81,7 @@ class Group:
     kinds: frozenset[str] = KINDS
     way: Way | None = None
     run: Run | None = None
+    kills: Counter[Engine] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.choose = random.Random(f"group {self.seeds[0]}")
@@ -88,9 +92,8 @@ class Group:
             Pack(seed, self.executor, size=self.size, kinds=self.kinds) for seed in self.seeds
         ]
 
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
+    def lake(self, engine: Engine) -> Lake:
+        return Lake(self.folder / engine / "lake", SOURCE)
 
     def play(self) -> Verdict:
         way = self.way
@@ -100,47 +103,54 @@ class Group:
         try:
             for pack in self.packs:
                 pack.create()
-            config = self.config(live=not way.archive)
             for _ in range(self.size.steps):
                 for pack in self.choose.sample(self.packs, len(self.packs)):
                     pack.step()
                 if self.choose.random() < 0.3:
                     self.server.flush_journal()
                 if way.stepwise:
-                    self._capture(config, None)
+                    self._capture(None)
             if not way.stepwise:
-                self.capture_all(config, way, self.choose)
+                self.capture_all()
             return self.verify()
         finally:
             self.executor.close()
 
     def verify(self) -> Verdict:
+        assert self.way is not None
         may_stand = {table.full_name for pack in self.packs for table in pack.may_stand}
         changes = None
         if any(pack.modes != ("mirror",) for pack in self.packs):
             journals = self.folder / "read again"
             self.server.copy_journals(journals)
             changes = read_changes(sorted(journals.iterdir()), start=self.start)
-        return verify(
-            Lake(self.lake, SOURCE),
-            self.executor.oracle,
-            changes=changes,
-            altered=self.executor.altered,
-            may_stop=may_stand.__contains__,
-        )
+        verdict = Verdict()
+        for engine in self.way.engines:
+            lake = self.lake(engine)
+            verify(
+                verdict,
+                lake,
+                self.executor.oracle,
+                changes=changes,
+                altered=self.executor.altered,
+                may_stop=may_stand.__contains__,
+            )
+            for name in lake.cuts()[-1].tables:
+                check_log(lake.paths.table(name))
+        return verdict
 
     def drop(self) -> None:
         for pack in self.packs:
             self.server.execute(f"DROP DATABASE IF EXISTS `{pack.database}`")
             self.server.execute(f"DROP DATABASE IF EXISTS `elsewhere_{pack.database}`")
 
-    def config(self, *, live: bool) -> PipelineConfig:
+    def config(self, engine: Engine) -> PipelineConfig:
         way = self.way
         assert way is not None
-        if live:
-            source = live_source(self.server)
-        else:
+        if way.archive:
             source = {"kind": "archive", "directory": self.folder / "journals"}
+        else:
+            source = live_source(self.server)
         return PipelineConfig.model_validate(
             {
                 "name": SOURCE,
@@ -149,12 +159,18 @@ class Group:
                 "start": {"journal": self.start[0], "offset": self.start[1]},
                 "targets": [rule for pack in self.packs for rule in rules_of(pack)],
                 "batch": {"merge_rows": way.merge_rows},
-                "store": {"directory": self.folder / "spill"},
-                "sink": {"lake_path": self.lake, "engine": way.engine, "spark": self.spark},
+                "store": {"directory": self.folder / engine / "spill"},
+                "sink": {
+                    "lake_path": self.folder / engine / "lake",
+                    "engine": engine,
+                    "spark": self.spark,
+                },
             }
         )
 
-    def capture_all(self, config: PipelineConfig, way: Way, choose: random.Random) -> None:
+    def capture_all(self) -> None:
+        way, choose = self.way, self.choose
+        assert way is not None
         places = sorted(
             choose.sample(self.executor.places, min(way.runs - 1, len(self.executor.places)))
         )
@@ -162,25 +178,24 @@ class Group:
             self.server.flush_journal()
             self.server.copy_journals(self.folder / "journals")
         for journal, offset in places:
-            self._capture(config, PositionConfig(journal=journal, offset=offset))
-        self._capture(config, None)
+            self._capture(PositionConfig(journal=journal, offset=offset))
+        self._capture(None)
 
-    def _capture(self, config: PipelineConfig, bound: Bound | None) -> None:
+    def _capture(self, bound: Bound | None) -> None:
         assert self.way is not None
-        if self.run is not None:
-            self.run(config, bound, self.choose)
-            return
-        cursors: CursorStore = FileCursorStore(self.folder / "cursors", source=SOURCE)
-        if self.way.crashes:
-            crash = AtPoint(self.choose.choice(FAULT_POINTS), end_run, self.choose.randint(1, 3))
-            try:
-                with listening(crash):
-                    run_once(config, bound, cursors=cursors)
-            except Killed:
-                cursors = FileCursorStore(self.folder / "cursors", source=SOURCE)
-            else:
-                return
-        run_once(config, bound, cursors=cursors)
+        for engine in self.way.engines:
+            config = self.config(engine)
+            if self.run is not None:
+                self.kills[engine] += self.run(config, bound, self.choose)
+                continue
+            folder = self.folder / engine / "cursors"
+            if self.way.crashes:
+                point, occurrence = self.choose.choice(FAULT_POINTS), self.choose.randint(1, 3)
+                with suppress(Killed), listening(AtPoint(point, end_run, occurrence)):
+                    run_once(config, bound, cursors=FileCursorStore(folder, source=SOURCE))
+                    continue
+                self.kills[engine] += 1
+            run_once(config, bound, cursors=FileCursorStore(folder, source=SOURCE))
 
 
 def rules_of(pack: Pack) -> list[dict[str, Any]]:

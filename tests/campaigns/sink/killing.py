@@ -30,38 +30,33 @@ KILLS_MAX = 2  # a process starts a JVM of its own
 TIMEOUT_S = 7200  # a large group takes its time on a busy machine: that is no finding
 
 
-class KilledRuns:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.killed = 0
+def killed_runs(config: PipelineConfig, bound: Bound | None, choose: random.Random) -> int:
+    """Run to the end, killed at most `KILLS_MAX` times before; returns how often."""
+    file = config.sink.lake_path.parent / "config.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(document_of(config)), encoding="utf-8")
+    at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
+    killed = 0
+    for _ in range(choose.randint(0, KILLS_MAX)):
+        point = ["--point", choose.choice(FAULT_POINTS), "--occurrence", str(choose.randint(1, 4))]
+        killed += _run(str(file), *at, *point) == -signal.SIGKILL
+    _run(str(file), *at)
+    return killed
 
-    def __call__(self, config: PipelineConfig, bound: Bound | None, choose: random.Random) -> None:
-        file = self._folder / "config.json"
-        file.write_text(json.dumps(document_of(config)), encoding="utf-8")
-        at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
-        for _ in range(choose.randint(0, KILLS_MAX)):
-            point = [
-                "--point",
-                choose.choice(FAULT_POINTS),
-                "--occurrence",
-                str(choose.randint(1, 4)),
-            ]
-            self.killed += self._run(str(file), *at, *point) == -signal.SIGKILL
-        self._run(str(file), *at)
 
-    def _run(self, *arguments: str) -> int:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.campaigns.sink.killing", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-        if done.returncode not in (0, -signal.SIGKILL):
-            pytest.fail(f"a capture ended with {done.returncode}: {done.stderr[-3000:]}")
-        return done.returncode
+def _run(*arguments: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.campaigns.sink.killing", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    if done.returncode not in (0, -signal.SIGKILL):
+        pytest.fail(f"a capture ended with {done.returncode}: {done.stderr[-3000:]}")
+    return done.returncode
 
 
 def document_of(config: PipelineConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from cdc_pipeline.sink.read.read import table_frame
 from tests.campaigns.sink.column_types import plain
 from tests.campaigns.sink.comparing import rows_of
-from tests.campaigns.sink.group import SOURCE, Group, Way
+from tests.campaigns.sink.group import Group, Way
 from tests.campaigns.sink.spark_settings import SPARK
 from tests.campaigns.sink.verify import Lake
 from tests.campaigns.sink.workload import Size
@@ -22,9 +22,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.whole]
 # Few merges: each costs seconds.
 SIZE = Size(tables_max=1, steps=1, transactions_max=4, changes_max=1)
 WAYS = {
-    "mysql": Way(stepwise=False, archive=False, merge_rows=5_000_000, runs=1, crashes=True),
+    "mysql": Way(
+        stepwise=False, archive=False, merge_rows=5_000_000, runs=1, crashes=True, engines=("auto",)
+    ),
     "mariadb": Way(
-        stepwise=False, archive=True, merge_rows=100, runs=1, crashes=False, engine="spark"
+        stepwise=False, archive=True, merge_rows=100, runs=1, crashes=False, engines=("spark",)
     ),
 }
 # Each costs CPU-seconds of the suite: another DDL in each, and the last of MySQL's in all modes.
@@ -45,7 +47,8 @@ def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, sp
         assert not verdict.findings, "\n".join(map(str, verdict.findings))
         assert verdict.modes.keys() == MODES[server.flavor]
         assert {kind for pack in group.packs for kind in pack.changes} == DDL[server.flavor]
-        _assert_spark_agrees(Lake(group.lake, SOURCE), spark)
+        (engine,) = WAYS[server.flavor].engines
+        _assert_spark_agrees(group.lake(engine), spark)
     finally:
         group.drop()
 

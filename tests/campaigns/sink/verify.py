@@ -34,14 +34,15 @@ class Finding:
     table: str
     cut: int
     what: str
+    lake: Path
 
     def __str__(self) -> str:
-        return f"{self.table} at cut {self.cut}: {self.what}"
+        return f"{self.table} at cut {self.cut} of {self.lake}: {self.what}"
 
 
 @dataclass
 class Verdict:
-    """What the comparison of a lake found; `compared` counts tables at cuts."""
+    """What the comparison of lakes found; `compared` counts tables at cuts."""
 
     findings: list[Finding] = field(default_factory=list)
     compared: int = 0
@@ -68,19 +69,19 @@ class Lake:
 
 
 def verify(
+    verdict: Verdict,
     lake: Lake,
     oracle: Oracle,
     *,
     changes: dict[str, list[Change]] | None = None,
     altered: Sequence[Altered] = (),
     may_stop: Callable[[str], bool] = lambda _source: False,
-) -> Verdict:
+) -> None:
     """Compare every target of every cut with the server's SELECT, and with the twin of its mode.
     `changes`: the log's changes by source table, where targets other than mirrors are to be
     compared; `altered`: what DDL did to rows without row events, in order; `may_stop`: whether a
     DDL that may stop its table by the product's own rules was run on a source table.
     """
-    verdict = Verdict()
     for cut in lake.cuts():
         verdict.cuts += 1
         kept: set[str] = set()
@@ -88,14 +89,13 @@ def verify(
             kept.update(state.source_names)
             finding = _target(lake, cut, name, oracle, (changes or {}, altered), may_stop, verdict)
             if finding:
-                verdict.findings.append(Finding(name, cut.batch_number, finding))
+                verdict.findings.append(Finding(name, cut.batch_number, finding, lake.paths.lake))
         place = (cut.cursor.journal, cut.cursor.offset)
         for source in sorted(oracle.states.keys() - kept):
             expected = oracle.at(source, place)
             if expected is not None and expected.rows and not is_shadow(source):
                 what = f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no target"
-                verdict.findings.append(Finding(source, cut.batch_number, what))
-    return verdict
+                verdict.findings.append(Finding(source, cut.batch_number, what, lake.paths.lake))
 
 
 def is_shadow(source: str) -> bool:
