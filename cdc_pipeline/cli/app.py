@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cdc_pipeline.cli.common.activity import at_work
-from cdc_pipeline.cli.common.settings import CommandGroup, Settings, current_settings
+from cdc_pipeline.cli.common.settings import CommandGroup, Settings, current_settings, with_examples
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.version import __version__
@@ -53,12 +53,12 @@ class _LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"cdc_pipeline.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        return command
+        return with_examples(ctx, cmd_name, command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [

@@ -23,12 +23,11 @@ def command() -> None:
 def schema(settings: Settings) -> None:  # noqa: ARG001
     """Print the JSON Schema of a source's YAML file, with and without --json.
 
-    Editors complete and check a file with it. Write it beside the files, and name it in the first
-    line of each:
+    Editors complete and check a file with it. Write it beside the files (the example below), and
+    name it in the first line of each:
 
     \b
-      cdc-pipeline config schema > jobs/.schema.json
-      # yaml-language-server: $schema=.schema.json
+        # yaml-language-server: $schema=.schema.json
     """
     from cdc_pipeline.config.settings import json_schema
 

@@ -324,8 +324,7 @@ class TargetRule(RowPolicies):
             for name in read_expression(text).reads:
                 if name in masked:
                     raise ValueError(
-                        f"{setting}: {name!r} is masked: an expression must not use "
-                        "its values (K14)"
+                        f"{setting}: {name!r} is masked: an expression must not use its values"
                     )
                 if name in own:
                     raise ValueError(

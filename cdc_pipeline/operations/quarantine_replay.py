@@ -203,7 +203,7 @@ class _Replay:
         if not all(target.spec.key for target in following if target.spec.mode not in ordered):
             return "the table has no key to identify its rows"
         if ordered:
-            return f"its {' and '.join(sorted(ordered))} must receive changes in order (K18)"
+            return f"its {' and '.join(sorted(ordered))} must receive changes in order"
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
         if gone and is_forgotten and not even_if_deleted:

@@ -145,7 +145,7 @@ def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
 def _key(mask: HashMask) -> bytes:
     salt = mask.hash.salt.get_secret_value()
     if not salt:
-        raise ConfigError("the salt of hashed columns is not in this process (K14)")
+        raise ConfigError("the salt of hashed columns is not in this process")
     return salt.encode()
 
 

@@ -15,6 +15,7 @@ import pytest
 from cdc_pipeline.cli.app import COMMANDS, cli
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "cdc_pipeline" / "cli" / "examples.txt"
 _COMMAND = re.compile(r"cdc-pipeline +(?P<rest>[^`\n]*)")
 # What ends a command in a sentence or a shell.
 _END = re.compile(
@@ -116,3 +117,52 @@ def test_k22_every_command_that_is_named_can_be_typed() -> None:
 )
 def test_a_command_that_is_none_is_found(rest: str, said: str) -> None:
     assert list(mistakes(rest)) == ([said] if said else [])
+
+
+def _leaves(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _leaves(below, click.Context(below, info_name=name, parent=context))
+    else:
+        yield context.command_path, command
+
+
+def test_each_help_text_ends_with_two_examples_that_can_be_typed() -> None:
+    shown = []
+    for path, command in _leaves(cli, click.Context(cli, info_name="cdc-pipeline")):
+        examples = (command.epilog or "").splitlines()[2:]
+        assert len(examples) == 2, path
+        for one in examples:
+            assert f"{one.strip()} ".startswith(f"{path} "), one
+            assert not list(mistakes(one.strip().removeprefix("cdc-pipeline "))), one
+        shown += [one.strip() for one in examples]
+    assert sorted(shown) == sorted(EXAMPLES.read_text(encoding="utf-8").splitlines())
+
+
+_RULE_CODE = re.compile(r"(?<![\w`.:/-])[KP]\d{1,2}(?![\w`.-])")
+
+
+def test_no_text_for_people_names_a_rule_by_its_code() -> None:
+    """Such a code says nothing to them. Docstrings are for those who read the code, unless they are
+    help texts; a string that is a code alone (`start.Row.clause`) is data."""
+    wrong = []
+    for file in sorted((ROOT / "cdc_pipeline").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        inside = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                code = _RULE_CODE.search(node.value)
+                is_data = file.name == "fault_points.py" or (code and code[0] == node.value)
+                if code and not is_data and id(node) not in inside:
+                    wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} {code[0]}: {node.value}")
+    helps = [command.help or "" for _, command in _leaves(cli, click.Context(cli))]
+    wrong += [text for text in helps if _RULE_CODE.search(text)]
+    assert not wrong, "\n".join(wrong)

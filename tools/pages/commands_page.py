@@ -60,9 +60,13 @@ def _described(command: click.Command, context: click.Context, title: str) -> It
     yield f"## {title}\n"
     if not isinstance(command, click.Group):
         arguments = " ".join(command.collect_usage_pieces(context)).replace("[OPTIONS]", "").strip()
-        yield f"`{context.command_path} {arguments}".rstrip() + "`\n"
+        if arguments:
+            yield f"`{arguments}`\n"
     if command.help:
         yield _prose(_SAID_ABOVE.sub("", command.help))
+    if command.epilog:
+        examples = inspect.cleandoc(command.epilog.partition("Examples:\n")[2])
+        yield f"```sh\n{examples}\n```\n"
     options = [
         _option(option, context)
         for option in command.get_params(context)

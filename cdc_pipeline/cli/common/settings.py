@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -15,6 +15,8 @@ from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
+
+_EXAMPLES: Final = Path(__file__).parents[1] / "examples.txt"
 
 
 @dataclass
@@ -148,8 +150,27 @@ def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def with_examples(ctx: click.Context, name: str, command: click.Command | None) -> Any:
+    """The command with those of `examples.txt` that begin with its name, below its help."""
+    names = [name]
+    while ctx.parent is not None:
+        names, ctx = [str(ctx.info_name), *names], ctx.parent
+    if command is not None and not isinstance(command, click.Group):
+        begin = " ".join(["cdc-pipeline", *names, ""])
+        lines = _EXAMPLES.read_text(encoding="utf-8").splitlines()
+        mine = [f"  {line}" for line in lines if f"{line} ".startswith(begin)]
+        command.epilog = "\n".join(["\b", "Examples:", *mine])
+    return command
+
+
 class CommandGroup(click.Group):
     """A group that names its commands where a word is none of them."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command: click.Command | None = with_examples(
+            ctx, cmd_name, super().get_command(ctx, cmd_name)
+        )
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

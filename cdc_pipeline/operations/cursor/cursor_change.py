@@ -208,9 +208,7 @@ def _change(
             f"a gap from {old.position} to {position}{f', {move.gap}' if move.gap else ''}: it "
             "is never applied"
         )
-        said.append(
-            f"{text}; every table is labelled partial (K19) until a new snapshot replaces it"
-        )
+        said.append(f"{text}; every table is labelled partial until a new snapshot replaces it")
         notes.append(Note(kind="gap", text=text, journal=old.journal, offset=old.offset))
     dropped = len(old.open_xa) - len(open_xa)
     if dropped:
@@ -309,7 +307,7 @@ def _said_back(
     said = [
         f"{move.again or f'everything from {position} to {old.position}'} will be read again; "
         "newer rows in the lake stay",
-        f"until a run has passed {old.position}, keys deleted since then may reappear (K18)",
+        f"until a run has passed {old.position}, keys deleted since then may reappear",
     ]
     statements = _statements_after(sink, position)
     if statements:

@@ -120,9 +120,7 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     """ "" if a target of this mode can be; `unread`: some rows have no key to compare by."""
     spec = MODES[mode]
     if spec.rows_are_changes:
-        return (
-            f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
-        )
+        return f"a {spec.label} keeps changes in their order, so that no old change can be added"
     if unread:
         return (
             "without a key a row may be an older image of one that the policies "

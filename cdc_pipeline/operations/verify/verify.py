@@ -271,14 +271,14 @@ class _Verification:
             return "its table was dropped or renamed at the source; the lake keeps its rows"
         if state.partial and MODES[table.spec.mode].rows_are_changes:
             return (
-                "a changelog that began after the table's creation (K19): it does not show "
+                "a changelog that began after the table's creation: it does not show "
                 "the rows that existed before its first change. Only a snapshot makes it "
                 f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
                 f"{quote(next(iter(sources)))}`"
             )
         if state.partial and not self._options.tables:
             return (
-                "partial (K19): it lacks rows from before its first change; name it with "
+                "partial: it lacks rows from before its first change; name it with "
                 "--table to compare it"
             )
         return ""

@@ -110,7 +110,7 @@ class StartDecision:
 
     Attributes:
         position: with the full set of executed GTIDs if reading can continue after that set.
-        reasons: the first names the row of the table, with its clause.
+        reasons: the first is the row's of the table.
         by_offset: read by journal and offset even if the position has a GTID set.
         epoch_grows: the source's identity or numbering has changed, so that a new epoch begins
             (K1: order spans servers).

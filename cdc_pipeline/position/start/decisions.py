@@ -241,9 +241,7 @@ def switch_by_time(context: StartContext) -> StartDecision:
         f"now {_name_of(context.identity)} answers: searched for the first commit at or after "
         f"{_time(t_us)}, which is {rules.fallback_interval_us / SECOND_US:g} s before the last one "
         "that was applied",
-        f"found at {found}"
-        if found
-        else f"there is none: the end of the log at {context.end} (P8)",
+        f"found at {found}" if found else f"there is none: the end of the log at {context.end}",
     ]
     position = found or context.end
     until_us: int | None = last_us

@@ -78,9 +78,7 @@ def complete(source: Log, wanted: Position) -> tuple[Position, tuple[str, ...]]:
     try:
         read = _read_to(source, wanted)
         if read.begin >= 0:
-            notes.append(
-                f"{wanted} is inside a transaction: back to its beginning at {read.begin} (P7)"
-            )
+            notes.append(f"{wanted} is inside a transaction: back to its beginning at {read.begin}")
             read = _read_to(source, replace(wanted, offset=read.begin))
     except ServerSettingError:
         executed = _executed_by_heads(source, wanted)

@@ -2,7 +2,7 @@
 
 Rules:
 - The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` without a cursor) whose condition holds
-  decides. Its clause and reason begin the chain of reasons, which `plan` shows and the cursor's
+  decides. Its reason begins the chain of reasons, which `plan` shows and the cursor's
   metadata keeps.
 - A cursor wins over the configuration. A cursor of an unrelated server, or past the end of its own
   server's log, is an error and never reads as "nothing new".
@@ -163,7 +163,7 @@ def resolve_start(
             decision = row.decide(context)
             return _after_unknown_table(
                 context,
-                replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons)),
+                replace(decision, reasons=(row.reason, *decision.reasons)),
             )
     raise PositionError("the configured start is of an unknown kind", setting="start", got=start)
 
@@ -178,7 +178,7 @@ def _after_unknown_table(context: StartContext, decision: StartDecision) -> Star
         return decision
     position, notes = complete(context.source, decision.position.by_offset)
     back = (
-        "P7: the last run found rows without a table map: back to the beginning of the "
+        "the last run found rows without a table map: back to the beginning of the "
         "transaction before them"
     )
     return replace(decision, position=position, reasons=(*decision.reasons, back, *notes))

@@ -51,7 +51,7 @@ def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
     assert decision.position == cursor().position
     assert not decision.epoch_grows
     assert decision.overlap_until_us is None
-    assert decision.reasons[0] == "P5: the cursor's own server: continue at the last position"
+    assert decision.reasons[0] == "the cursor's own server: continue at the last position"
     assert decision.reasons[1] == "the cursor of batch 7 is at binlog.000001:500"
     assert "continues to" in decision.reasons[-1]
 
@@ -120,7 +120,7 @@ def test_p3_a_server_that_has_begun_to_use_gtids_goes_on_by_offset_with_the_whol
     assert (decision.position.offset, decision.position.gtid_set) == (at, f"{UUID}:1-2")
     assert decision.by_offset
     assert not decision.epoch_grows
-    assert decision.reasons[0].startswith("P3: the server has begun to use GTIDs")
+    assert decision.reasons[0].startswith("the server has begun to use GTIDs")
 
 
 def test_p5_a_server_that_uses_gtids_no_more_goes_on_by_offset_without_the_set() -> None:
@@ -135,7 +135,7 @@ def test_p5_a_server_that_uses_gtids_no_more_goes_on_by_offset_without_the_set()
 def test_p3_a_purged_journal_is_passed_by_the_set() -> None:
     log = source(oldest_listed=1)
     decision = started(log, "earliest", cursor=cursor())
-    assert decision.reasons[0].startswith("P3: the cursor's journal was purged")
+    assert decision.reasons[0].startswith("the cursor's journal was purged")
     assert decision.read_from == decision.position == cursor().position == log.validated[0]
     error = refusal(
         JournalMissingError,
@@ -157,7 +157,10 @@ def test_p7_after_rows_without_a_table_map_the_start_goes_back_to_a_begin() -> N
     mine = cursor(offset=inside, gtid_set="")
     decision = started(log, "earliest", cursor=mine, rules=rules)
     assert (decision.position.offset, decision.position.gtid_set) == (begin, "")
-    assert any(reason.startswith("P7: ") for reason in decision.reasons)
+    assert any(
+        reason.startswith("the last run found rows without a table map")
+        for reason in decision.reasons
+    )
     whole = started(log, "earliest", cursor=cursor(offset=begin, gtid_set=""), rules=rules)
     assert whole.position.offset == begin
     untouched = started(log, "earliest", cursor=mine)
@@ -178,7 +181,7 @@ def test_p3_another_server_with_gtids_takes_over_at_its_earliest_journal() -> No
         assert decision.read_from == decision.position
         assert decision.epoch_grows
         assert decision.overlap_until_us is None
-        assert decision.reasons[0].startswith("P3: another server")
+        assert decision.reasons[0].startswith("another server")
     assert log.validated[0].gtid_set == f"{UUID}:1-2"
 
 
@@ -258,7 +261,7 @@ def test_p6_a_switch_without_gtids_searches_before_the_last_commit() -> None:
     assert decision.by_offset
     assert decision.epoch_grows
     assert decision.overlap_until_us == NOON_US + 100 * SECOND_US
-    assert decision.reasons[0].startswith("P6: primary and standby were switched")
+    assert decision.reasons[0].startswith("primary and standby were switched")
     assert "12:00:40" in " ".join(decision.reasons)
 
 
@@ -267,7 +270,7 @@ def test_p6_back_to_the_primary_is_a_switch_too() -> None:
     mine = without_gtids(server_uuid="3f0c-b", server_id=2, address="db2:3306")
     decision = started(log, cursor=mine, rules=PAIR)
     assert decision.epoch_grows
-    assert decision.reasons[0].startswith("P6")
+    assert decision.reasons[0].startswith("primary and standby were switched")
 
 
 def test_p6_the_fallback_interval_and_the_cuts_commit_time_decide_where_the_search_begins() -> None:
@@ -286,7 +289,7 @@ def test_p6_a_standby_that_lags_is_read_from_its_end() -> None:
     late = without_gtids(timestamp_s=NOON_US // SECOND_US + 3600)
     decision = started(log, cursor=late, rules=PAIR)
     assert decision.position == log.end_position()
-    assert "P8" in " ".join(decision.reasons)
+    assert "the end of the log at" in " ".join(decision.reasons)
 
 
 def test_p6_a_log_that_begins_after_the_last_commit_is_a_gap() -> None:
@@ -425,7 +428,7 @@ def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(
     assert decision.position.offset == begin
     assert decision.position.gtid_set == (f"{UUID}:{executed}" if executed else "")
     assert (
-        f"binlog.000001:{inside} is inside a transaction: back to its beginning at {begin} (P7)"
+        f"binlog.000001:{inside} is inside a transaction: back to its beginning at {begin}"
         in decision.reasons
     )
 
@@ -498,7 +501,7 @@ def test_p4_earliest_and_latest() -> None:
     assert earliest.position == replace(log.earliest_position(), journal_created_s=created_s)
     latest = started(log)
     assert latest.position == replace(log.end_position(), journal_created_s=created_s)
-    assert latest.reasons[0] == "P4: there is no cursor: the end of the log"
+    assert latest.reasons[0] == "there is no cursor: the end of the log"
 
 
 # -- time (P4, P8, K6) -----------------------------------------------------------------------------
@@ -574,7 +577,7 @@ def test_p4_a_standby_without_a_start_begins_at_its_current_end(start) -> None:
     log = source(identity=STANDBY)
     decision = started(log, start, rules=PAIR)
     assert decision.position.order == log.end_position().order
-    assert decision.reasons[0] == "P4: there is no cursor: the standby without a configured start"
+    assert decision.reasons[0] == "there is no cursor: the standby without a configured start"
 
 
 def test_p3_a_configured_gtid_set_means_the_same_on_the_standby() -> None:

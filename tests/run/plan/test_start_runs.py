@@ -87,7 +87,7 @@ def test_p6_k1_runs_follow_the_server_that_answers_each_in_an_epoch_of_its_own(
     assert planned.start_reasons == second.plan.start_reasons
     reasons = second.plan.start_reasons
     assert "cannot be reached" in reasons[0]
-    assert any(reason.startswith("P6: primary and standby were switched") for reason in reasons)
+    assert any(reason.startswith("primary and standby were switched") for reason in reasons)
     assert cursors.metadata["start_reasons"] == list(reasons)
     assert second.interval.transactions_seen >= 4
 
@@ -144,10 +144,7 @@ def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
     cursors = MemoryCursorStore()
     report = capture(silent, cursors=cursors)
     assert (report.plan.start.journal, report.plan.start.offset) == standby.end_position()
-    assert (
-        "P4: there is no cursor: the standby without a configured start"
-        in report.plan.start_reasons
-    )
+    assert "there is no cursor: the standby without a configured start" in report.plan.start_reasons
     at_end(standby, cursors, epoch=1)
     assert plan(told, cursors=MemoryCursorStore()).start.offset == 4
 
@@ -192,7 +189,9 @@ def test_k7_a_standby_that_lags_publishes_nothing_and_moves_no_cursor(
     ahead = cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600})
     cursors.write(ahead, {})
     primary.kill()
-    assert any("P8" in reason for reason in plan(config, cursors=cursors).start_reasons)
+    assert any(
+        "the end of the log at" in reason for reason in plan(config, cursors=cursors).start_reasons
+    )
     with pytest.raises(PositionError, match="lags"):
         capture(config, cursors=cursors)
     assert cursors.read() == ahead
