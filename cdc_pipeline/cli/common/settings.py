@@ -150,12 +150,12 @@ def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def with_examples(ctx: click.Context, name: str, command: click.Command | None) -> Any:
+def with_examples(ctx: click.Context, name: str, command: click.Command) -> click.Command:
     """The command with those of `examples.txt` that begin with its name, below its help."""
     names = [name]
     while ctx.parent is not None:
         names, ctx = [str(ctx.info_name), *names], ctx.parent
-    if command is not None and not isinstance(command, click.Group):
+    if not isinstance(command, click.Group):
         begin = " ".join(["cdc-pipeline", *names, ""])
         lines = _EXAMPLES.read_text(encoding="utf-8").splitlines()
         mine = [f"  {line}" for line in lines if f"{line} ".startswith(begin)]
@@ -167,10 +167,8 @@ class CommandGroup(click.Group):
     """A group that names its commands where a word is none of them."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        command: click.Command | None = with_examples(
-            ctx, cmd_name, super().get_command(ctx, cmd_name)
-        )
-        return command
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else with_examples(ctx, cmd_name, command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
