@@ -22,8 +22,8 @@ from cdc_pipeline.text.wording import size
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
-_PIN: Final = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)(?!.*extra)")
-_SPARK: Final = frozenset({"pyspark", "delta-spark"})
+_REQUIRED: Final = re.compile(r"([A-Za-z0-9._-]+)([^;]*)(?!.*extra)$")
+_LIMIT: Final = re.compile(r"(>=|<|==)\s*([0-9.]+)")
 _TEMPORARY_BYTES: Final = 1 << 30
 
 
@@ -50,23 +50,39 @@ def _packages(_context: Context) -> Iterator[Verdict]:
         )
         return
     fine = []
-    for pin in filter(None, map(_PIN.match, required)):
-        name, wanted = pin.groups()
+    for requirement in filter(None, map(_REQUIRED.match, required)):
+        name, wanted = requirement.groups()
         try:
             got = metadata.version(name)
         except metadata.PackageNotFoundError:
             got = "not installed"
-        if got == wanted:
+        if got != "not installed" and _is_within(got, wanted):
             fine.append(f"{name} {got}")
             continue
-        verdict = error if name in _SPARK or got == "not installed" else warning
+        # Delta's jars are made for one minor version of Spark.
+        verdict = error if name == "pyspark" or got == "not installed" else warning
         yield verdict(
-            f"the version of {name} is not the one that this program was tested with",
+            f"the version of {name} is none that this program was tested with",
             expected=wanted,
             got=got,
-            next_step="make setup (installs requirements.lock into .venv)",
+            next_step=f"pip install '{name}{wanted}'; in a checkout: make setup",
         )
     yield ok(f"{', '.join(fine)}")
+
+
+def _is_within(version: str, limits: str) -> bool:
+    got = _release(version)
+    compared = {">=": got.__ge__, "<": got.__lt__, "==": got.__eq__}
+    return all(compared[sign](_release(limit)) for sign, limit in _LIMIT.findall(limits))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Without zeros at its end, and what follows its numbers: 4.2.0rc1 is (4, 2)."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [] if match is None else [int(part) for part in match[0].split(".")]
+    while numbers[-1:] == [0]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _java(context: Context) -> Iterator[Verdict]:

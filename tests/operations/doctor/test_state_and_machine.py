@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,16 @@ def test_what_this_machine_lacks_is_told(
         "store": {"disk_bytes_max": 1 << 60},
         "batch": {"merge_staged_bytes": 1 << 60},
     }
+    versions = {"pyspark": "4.3.0", "rich": "13.8", "numpy": "2.5.0rc1"}
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or installed(name))
     found = diagnosis(_config(tmp_path, **sections), areas=["lake", "local"])
+    packages = [one for one in found.findings if one.check == "packages"]
+    assert [(one.severity, one.got) for one in packages[:2]] == [
+        ("error", "4.3.0"), ("warning", "13.8"),
+    ]  # fmt: skip
+    assert packages[0].next_step.startswith("pip install 'pyspark<4.3,>=4.2'")
+    assert "numpy 2.5.0rc1" in packages[2].what
     severities = {
         check: only(found, check).severity
         for check in ("Java", "jars", "memory", "cores", "disks", "disk")
