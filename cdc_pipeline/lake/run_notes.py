@@ -9,12 +9,13 @@ Rules:
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from cdc_pipeline.config.pipeline_config import Start
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start
 from cdc_pipeline.lake.paths import LakePaths, parsed, replace_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.dump_errors import DumpErrors
@@ -72,7 +73,17 @@ def changed_start(kept: Start | None, start: Start, *, pipeline_name: str) -> tu
     """
     if kept is None or kept == start:
         return ()
+    command = f"cdc-pipeline cursor set {pipeline_name} --from {shlex.quote(_begin(start))}"
     return (
-        "start was changed after the first run, without effect: each run begins at the cursor, "
-        f"and `cdc-pipeline cursor set {pipeline_name}` moves it",
+        "start was changed after the first run, without effect: each run begins at the cursor; "
+        f"`{command}` moves it there",
     )
+
+
+def _begin(start: Start) -> str:
+    """As `cursor set` takes it."""
+    if isinstance(start, str):
+        return start
+    if isinstance(start, PositionConfig):
+        return f"{start.journal}:{start.offset}"
+    return start.gtid_set if isinstance(start, GtidConfig) else start.time.isoformat()

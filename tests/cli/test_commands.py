@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
+from cdc_pipeline.cli.common.progress import ProgressObserver
 from cdc_pipeline.cli.common.report import ddl_table
 from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
@@ -204,7 +205,13 @@ def test_k31_f87_a_start_that_is_changed_after_the_first_run_is_told(project: Pr
     assert plan(configured("earliest"), cursors=cursors).warnings == ()
     (warning,) = plan(configured(other), cursors=cursors).warnings
     assert warning.startswith("start was changed after the first run")
-    assert "cdc-pipeline cursor set shop" in warning
+    assert "`cdc-pipeline cursor set shop --from binlog.000001:4` moves it there" in warning
+    moment = {"time": "2026-01-31T08:00:00+00:00"}
+    assert "--from 2026-01-31T08:00:00+00:00" in str(plan(configured(moment), cursors=cursors))
+    shown = StringIO()
+    with ProgressObserver(shown) as progress:
+        capture(configured(other), cursors=cursors, observer=progress)
+    assert f"note: {warning}" in shown.getvalue()
     seen = TellingObserver()
     capture(configured(other), cursors=cursors, observer=seen)
     assert seen.warnings == [warning]

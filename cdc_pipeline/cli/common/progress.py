@@ -82,6 +82,8 @@ class ProgressObserver(Bars, RunObserver):
             f"{plan.source}: {plan.start} to {plan.end}, {stops}{plan.bytes_between:,} bytes",
             soft_wrap=True,
         )
+        for warning in plan.warnings:
+            self._console.print(f"  note: {warning}", soft_wrap=True)
 
     def progressed(
         self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
