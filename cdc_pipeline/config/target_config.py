@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -207,6 +207,8 @@ Mask = Annotated[
 
 class ColumnsRule(Section):
     """Which columns a target has: shell patterns over their names."""
+
+    of_unknown: ClassVar = " (masks are beside columns: masks: {email: hash})"
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ rest. A status without it says that it is of the last cut, and is never ahead of
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -96,7 +97,9 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
     paths = LakePaths(config.sink.lake_path, config.name)
     cut = state.last_cut(paths)
     pending = state.pending_record(paths)
-    reconciled = _of_cut(cut) if cursors is None else reconcile(cursors.read(), cut)
+    reconciled = (
+        _of_cut(cut, config.sink.lake_path) if cursors is None else reconcile(cursors.read(), cut)
+    )
     cursor = reconciled.cursor
     if cursor is None:
         absent: Literal["no_cut", "never_run"] = "no_cut" if cursors is None else "never_run"
@@ -167,9 +170,11 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
     )
 
 
-def _of_cut(cut: Cut | None) -> Reconciled:
+def _of_cut(cut: Cut | None, lake: Path) -> Reconciled:
     if cut is None:
-        return Reconciled(None, "the lake has no cut: no run has applied anything yet", False)
+        is_gone = isinstance(lake, Path) and not lake.exists()
+        where = f"there is no lake in {lake}" if is_gone else "the lake has no cut"
+        return Reconciled(None, f"{where}: no run has applied anything yet", False)
     return Reconciled(cut.cursor, f"the lake is at cut {cut.batch_number}", False)
 
 

@@ -118,6 +118,9 @@ def test_k3_status_tells_whether_it_is_of_the_cut_or_of_the_cursor(archive: Proj
     of_lake = _json("status", "shop")
     assert (of_lake["state"], of_lake["position_of"], of_lake["journal"]) == ("no_cut", "cut", "")
     assert "no run has applied anything" in of_lake["reason"]
+    archive.lake.rename(archive.root / "away")
+    assert f"there is no lake in {archive.lake}" in _json("status", "shop")["reason"]
+    (archive.root / "away").rename(archive.lake)
     of_cursor = _json("status", "shop", "--cursor")
     assert (of_cursor["state"], of_cursor["position_of"]) == ("ready", "cursor")
     assert of_cursor["offset"] == made["cursor"]["offset"]

@@ -222,3 +222,6 @@ def test_k13_a_policy_is_a_word_or_a_section_with_switches(tmp_path: Path) -> No
         ConfigMistakes, match=r"policy decides about other changes: evolve, careful"
     ):
         load_config(file)
+    file.write_text(head + "targets: [{columns: {mask: [email]}}]\n")
+    with pytest.raises(ConfigMistakes, match=r"masks are beside columns: masks: \{email"):
+        load_config(file)

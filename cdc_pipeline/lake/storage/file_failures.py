@@ -69,6 +69,8 @@ def cure_of(error: OSError, *, lake: Path | None = None) -> str:
             "there is a file where a folder should be, or a folder where a file should "
             f"be{place}: move it away, or name another folder, {again}"
         )
+    if number == errno.ENOENT and lake is not None and not lake.exists():
+        return f"name another folder: {lake} (sink.lake_path) cannot be made, {again}"
     if number in _TOO_MANY:
         return f"let this user open more files (ulimit -n), {again}"
     return f"check the disk and the system's log, {again}"

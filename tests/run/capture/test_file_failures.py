@@ -71,6 +71,13 @@ def test_k22_each_refusal_has_its_cure(tmp_path: Path, number: str, cure: str) -
     assert "file" in caught.value.what
 
 
+def test_k22_a_lake_that_cannot_be_made_is_told_to_be_elsewhere(tmp_path: Path) -> None:
+    lake = Path("/proc/none/lake")
+    with pytest.raises(SinkError) as caught, files_failing(lake):
+        lake.mkdir(parents=True)
+    assert "/proc/none/lake (sink.lake_path) cannot be made" in str(caught.value.next_step)
+
+
 @pytest.mark.parametrize(
     ("number", "retryable", "machine"),
     [
