@@ -104,7 +104,7 @@ def jars_of(jar_set: str) -> Verdict:
     if jars is not None:
         return ok(f"{title}: {len(jars)}, checksums right")
     with_set = "" if jar_set == DELTA else f" --with {jar_set}"
-    return warning(
+    return note(
         f"{title} are not complete in the cache; the first run that writes downloads them",
         expected="all of them, with the checksums that the package lists",
         got="some are missing or damaged",

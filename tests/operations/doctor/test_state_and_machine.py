@@ -156,7 +156,7 @@ def test_what_this_machine_lacks_is_told(
         for check in ("Java", "jars", "memory", "cores", "disks", "disk")
     }
     assert severities == {
-        "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning",
+        "Java": "error", "jars": "note", "memory": "error", "cores": "note", "disks": "warning",
         "disk": "error",
     }  # fmt: skip
     assert only(found, "jars").next_step == "python -m cdc_pipeline.sink.spark"
