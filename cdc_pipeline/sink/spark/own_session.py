@@ -37,7 +37,11 @@ def users_session(path: str) -> SparkSession:
     is no such function, it failed, or its session lacks something.
     """
     try:
-        users = _function(path)()
+        function = _function(path)
+        users = function()
+        if is_dropped(users):
+            users.stop()  # else pyspark returns it again
+            users = function()
     except RuntimeSetupError:
         raise
     except Exception as error:
@@ -110,6 +114,17 @@ def check_delta(session: Any, path: str) -> None:
             expected=f"Delta {_minor(DELTA_VERSION)} of io.delta",
             got=delta or "no Delta in its jars",
         )
+
+
+def is_dropped(session: Any) -> bool:
+    """Whether a server of Spark Connect has dropped a session, as it does after an idle hour."""
+    if not is_remote(session):
+        return False
+    try:
+        session.conf.get("spark.sql.session.timeZone")
+    except Exception as error:
+        return "INVALID_HANDLE" in str(error)
+    return False
 
 
 def is_remote(session: Any) -> bool:

@@ -45,7 +45,7 @@ from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.cluster import check_executors, check_master
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home
-from cdc_pipeline.sink.spark.own_session import check_delta, is_remote, users_session
+from cdc_pipeline.sink.spark.own_session import check_delta, is_dropped, is_remote, users_session
 from cdc_pipeline.text.hide import hide
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class SparkProvider:
     def session(self) -> SparkSession:
         """Raises RuntimeSetupError: no Java, jars or executors, or Spark does not start."""
         with self._guard:
-            if _forget_dead_jvm():
+            # Views and settings of a batch are those of its own copy: nothing of this one is lost.
+            if _forget_dead_jvm() or (self._session is not None and is_dropped(self._session)):
                 self._session = None
             if self._refusal is not None:
                 raise self._refusal

@@ -16,8 +16,10 @@ from tests.support.captures import SPARK
 ADDRESS = "TEST_CONNECT_ADDRESS"  # the variable that `users_session.connected` reads
 
 
-def connect_server(folder: Path, store: SparkStorage | None = None) -> tuple[Daemon, str]:
-    """`store` is what it may open besides folders."""
+def connect_server(
+    folder: Path, store: SparkStorage | None = None, *, idle: str = "60m"
+) -> tuple[Daemon, str]:
+    """`store` is what it may open besides folders; `idle`, after how long it drops a session."""
     jars = [*jar_paths(), *([] if store is None else [*jar_paths(store.jar_set), LOG_STORE_JAR])]
     stored = {} if store is None else {**_LOG_STORE, **_hadoop_settings(store)}
     port, home = free_port(), Path(pyspark.__file__).parent
@@ -31,6 +33,8 @@ def connect_server(folder: Path, store: SparkStorage | None = None) -> tuple[Dae
         **stored,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.session.manager.defaultSessionTimeout": idle,
+        "spark.connect.session.manager.maintenanceInterval": "1s",
         "spark.ui.enabled": "false",
     }
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,32 @@ from tests.support.project import ROOT
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+
+_IDLE = f"""
+import time
+from cdc_pipeline.config.spark_config import SparkConfig
+from cdc_pipeline.sink.spark.session import SparkProvider, new_session
+
+provider = SparkProvider(SparkConfig(session="{users_session.__name__}:connected"))
+for wait_s in (0, 8):
+    time.sleep(wait_s)
+    assert new_session(provider.session()).sql("SELECT 7").collect()[0][0] == 7
+"""
+
+
+def test_a_session_that_its_server_has_dropped_is_made_again(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
+    daemon, address = connect_server(tmp_path, idle="3s")
+    with daemon:
+        done = subprocess.run(
+            [sys.executable, "-c", _IDLE],
+            env={**os.environ, "PYTHONPATH": str(ROOT), ADDRESS: address},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr[-6000:]
 
 
 @pytest.mark.parametrize("place", ["folder", "store"])
