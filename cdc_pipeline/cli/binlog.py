@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from cdc_pipeline.operations.inspect.inputs import FileChunk
     from cdc_pipeline.operations.inspect.inspect import Inspection
-    from cdc_pipeline.operations.inspect.selection import Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
+_OTHER_PLACES: Final = {
+    "from": "a place in these journals",
+    "until": "a position or a time; a set of transactions is for --gtid",
+}
 _STDIN: Final = Path("-")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,56 +61,37 @@ def _paths(
     return paths
 
 
-def _begins(values: tuple[str, ...]) -> dict[str, Any]:
-    """Return the conditions of ``--from``, each as the selection takes it.
+def _conditions(option: Literal["from", "until"], values: tuple[str, ...]) -> dict[str, Any]:
+    """The conditions of ``--from`` or ``--until``, each as the selection takes it.
 
     Raises:
         ConfigError: one of them cannot be understood.
     """
-    from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
-    from cdc_pipeline.operations.inspect.range_text import not_understood, start_of
+    from cdc_pipeline.config.pipeline_config import (
+        GtidConfig,
+        PositionConfig,
+        TimeBoundConfig,
+        TimeConfig,
+    )
+    from cdc_pipeline.operations.inspect.range_text import end_of, not_understood, start_of
 
-    conditions: dict[str, Any] = {}
+    conditions: list[tuple[str, Any]] = []
     for text in values:
-        start = start_of(text)
-        if isinstance(start, PositionConfig):
-            conditions["from_position"] = Position(start.journal, start.offset)
-        elif isinstance(start, TimeConfig):
-            conditions["from_us"] = _microseconds(start.time)
-        elif isinstance(start, GtidConfig):
-            conditions["exclude_gtids"] = start.gtid_set
-        elif start == "latest":
-            raise not_understood(text, "from", expected="a place in these journals")
-    return _one_of_each(conditions, values, "--from")
-
-
-def _ends(values: tuple[str, ...]) -> dict[str, Any]:
-    """Return the conditions of ``--until``, each as the selection takes it.
-
-    Raises:
-        ConfigError: one of them cannot be understood.
-    """
-    from cdc_pipeline.config.pipeline_config import PositionConfig, TimeBoundConfig
-    from cdc_pipeline.operations.inspect.range_text import end_of, not_understood
-
-    conditions: dict[str, Any] = {}
-    for text in values:
-        end = end_of(text)
-        if isinstance(end, PositionConfig):
-            conditions["to_position"] = Position(end.journal, end.offset)
-        elif isinstance(end, TimeBoundConfig):
-            conditions["to_us"] = _microseconds(end.time) + 1
-        elif end != "end_of_log":
-            raise not_understood(
-                text, "until", expected="a position or a time; a set of transactions is for --gtid"
-            )
-    return _one_of_each(conditions, values, "--until")
-
-
-def _one_of_each(found: dict[str, Any], values: tuple[str, ...], option: str) -> dict[str, Any]:
-    if len(found) < len([one for one in values if one not in ("earliest", "end_of_log")]):
-        raise click.UsageError(f"{option} was given twice for the same kind of position")
-    return found
+        place = start_of(text) if option == "from" else end_of(text)
+        if isinstance(place, PositionConfig):
+            name = "from_position" if option == "from" else "to_position"
+            conditions.append((name, Position(place.journal, place.offset)))
+        elif isinstance(place, TimeConfig):
+            conditions.append(("from_us", _microseconds(place.time)))
+        elif isinstance(place, TimeBoundConfig):
+            conditions.append(("to_us", _microseconds(place.time) + 1))
+        elif isinstance(place, GtidConfig):
+            conditions.append(("exclude_gtids", place.gtid_set))
+        elif place not in ("earliest", "end_of_log"):
+            raise not_understood(text, option, expected=_OTHER_PLACES[option])
+    if len(dict(conditions)) < len(conditions):
+        raise click.UsageError(f"--{option} was given twice for the same kind of position")
+    return dict(conditions)
 
 
 def _microseconds(moment: datetime) -> int:
@@ -262,10 +246,12 @@ def command(
     its end, everything before the error is shown.
     """
     _check_usage(settings, paths, form, output, follow)
-    if exclude_gtids and "exclude_gtids" in _begins(begins):
+    conditions = _conditions("from", begins) | _conditions("until", ends)
+    if exclude_gtids and "exclude_gtids" in conditions:
         raise click.UsageError("--exclude-gtid and a GTID set of --from exclude each other")
     if annotations and form != "jsonl":
         raise click.UsageError("--annotations needs --format jsonl")
+    from cdc_pipeline.operations.inspect import inputs
     from cdc_pipeline.operations.inspect.inspect import Inspection
     from cdc_pipeline.operations.inspect.selection import Selection
     from cdc_pipeline.text.table_names import NameRule
@@ -275,12 +261,17 @@ def command(
         names=NameRule(int(lower_case)),
         operations=operations if statements else operations - {"statement"},
         gtids=gtids,
-        **{"exclude_gtids": exclude_gtids, **_begins(begins), **_ends(ends)},
+        **{"exclude_gtids": exclude_gtids, **conditions},
     )
     inspection = Inspection(selection, unknown_charset=charset, annotations=annotations)
     inspection.bare_tables.on_new = _note_bare
     with _until_stopped(is_on=follow) as wait:
-        chunks = _chunks(paths, selection, follow=follow, wait=lambda: wait(poll_s))
+        if follow:
+            chunks = inputs.follow(paths[0], selection, wait=lambda: wait(poll_s))
+        else:
+            # unbuffered, so that new bytes are seen at once
+            stdin = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer) if _STDIN in paths else None
+            chunks = inputs.read_all(paths, selection, stdin=stdin)
         if form == "jsonl":
             _write_lines(inspection, chunks)
         elif form == "parquet":
@@ -303,22 +294,6 @@ def _check_usage(
         raise click.UsageError("--format parquet and --output DIR must be given together")
     if follow and (form != "jsonl" or len(paths) != 1 or _STDIN in paths):
         raise click.UsageError("--follow needs --format jsonl and a single directory or journal")
-
-
-def _chunks(
-    paths: tuple[Path, ...], selection: Selection, *, follow: bool, wait: Callable[[], bool]
-) -> Iterable[FileChunk]:
-    from cdc_pipeline.operations.inspect.inputs import follow_all, read_all
-
-    if follow:
-        return follow_all(paths[0], selection, wait=wait)
-    return read_all(paths, selection, stdin=_standard_input() if _STDIN in paths else None)
-
-
-def _standard_input() -> BinaryIO:
-    """Unbuffered, so that new bytes are seen at once."""
-    handle = sys.stdin.buffer
-    return getattr(handle, "raw", handle)
 
 
 @contextmanager
@@ -393,21 +368,16 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
 
 
 def _note_rest(inspection: Inspection) -> None:
-    log = inspection.log
-    if log.filter.moved_from is not None:
-        note(
-            "note: no transaction begins at the given position; it was moved to "
-            f"{log.filter.moved_from}"
-        )
-    if log.counts.abandoned:
-        note(
-            f"note: not shown: {log.counts.abandoned} transactions that their "
-            "journal left unfinished"
-        )
-    if log.counts.unfinished:
-        note(f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended")
-    if log.counts.shown_too_early:
-        note(
-            f"note: {log.counts.shown_too_early} large transactions were shown before they "
-            "were rolled back (op statement, kind rollback) or left unfinished"
-        )
+    counts, moved_from = inspection.log.counts, inspection.log.filter.moved_from
+    for value, text in (
+        (moved_from, "no transaction begins at the given position; it was moved to {}"),
+        (counts.abandoned, "not shown: {} transactions that their journal left unfinished"),
+        (counts.unfinished, "not shown: the transaction at {}, which has not ended"),
+        (
+            counts.shown_too_early,
+            "{} large transactions were shown before they were rolled back (op statement, kind "
+            "rollback) or left unfinished",
+        ),
+    ):
+        if value:
+            note(f"note: {text.format(value)}")

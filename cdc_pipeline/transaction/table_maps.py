@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -27,8 +28,14 @@ from cdc_pipeline.binlog.event_types import EventType, event_name
 from cdc_pipeline.binlog.events.format_description import table_id_bytes
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.binlog.tables.table_map import TableName
 from cdc_pipeline.binlog.tables.table_map_resolution import CARRIED, resolve_maps
-from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError, TableIdNotFoundError
+from cdc_pipeline.errors import (
+    DamagedJournalError,
+    MetadataMissingError,
+    SchemaError,
+    TableIdNotFoundError,
+)
 from cdc_pipeline.text.table_names import NameRule
 
 _CACHED_MAPS_MAX: Final = 4096
@@ -76,19 +83,23 @@ class _KnownMap:
 
 class TableMaps:
     """Of consecutive slices of one source. `schemas` completes maps that do not describe
-    everything (row metadata below FULL; MariaDB's UUID, INET4, INET6).
+    everything (row metadata below FULL; MariaDB's UUID, INET4, INET6); `completes` those that it
+    does not, from name, parser, known schema and error. With it, sequences are shown as logged.
     """
-
-    _leaves_out_sequences = True
 
     def __init__(
         self,
         captured: Callable[[str, str], bool],
         *,
         schemas: KnownSchemas | None = None,
+        completes: Callable[
+            [TableName, Callable[..., TableSchema], TableSchema | None, SchemaError], TableSchema
+        ]
+        | None = None,
         names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         self._captured = captured
+        self._completes = completes
         self._names = names
         self._schemas = schemas
         self._known: dict[tuple[bool, bytes], _KnownMap] = {}
@@ -213,7 +224,7 @@ class TableMaps:
             if needs_schema:
                 known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
             if (
-                self._leaves_out_sequences
+                self._completes is None
                 and needs_schema
                 and known_schema is None
                 and is_mariadb
@@ -222,28 +233,35 @@ class TableMaps:
                 known = _KnownMap(key, name.database, name.table, None, True, known_schema)
                 self._known[cache_key] = known
                 return known
+            parse = partial(
+                table_map.parse,
+                body,
+                journal=chunk.journal,
+                offset=offset,
+                is_mariadb=is_mariadb,
+                table_id_bytes=id_bytes,
+                names=self._names,
+            )
             try:
-                schema = table_map.parse(
-                    body,
-                    journal=chunk.journal,
-                    offset=offset,
-                    is_mariadb=is_mariadb,
-                    table_id_bytes=id_bytes,
-                    known=known_schema,
-                    names=self._names,
-                )
-            except MetadataMissingError as error:
-                if self._schemas is not None and known_schema is None:
-                    why = self._schemas.why_unknown(
-                        name.database, name.table, chunk.journal, offset
-                    )
-                    error.got = (
-                        f"{error.got}; the schema history does not know the table at this "
-                        f"position: {why}"
-                    )
-                raise
-            if self._schemas is not None:
-                self._schemas.observed(schema, chunk.journal, offset)
+                schema = parse(known=known_schema)
+                if self._schemas is not None:
+                    self._schemas.observed(schema, chunk.journal, offset)
+            except SchemaError as error:
+                if self._completes is not None:
+                    # parsed again at its next place: a statement before that may tell more
+                    needs_schema = True
+                    schema = self._completes(name, parse, known_schema, error)
+                else:
+                    is_bare = isinstance(error, MetadataMissingError) and known_schema is None
+                    if is_bare and self._schemas is not None:
+                        why = self._schemas.why_unknown(
+                            name.database, name.table, chunk.journal, offset
+                        )
+                        error.got = (
+                            f"{error.got}; the schema history does not know the table at this "
+                            f"position: {why}"
+                        )
+                    raise
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
         known = self._known[cache_key] = _KnownMap(

@@ -139,6 +139,6 @@ def test_golden_statements_are_those_of_the_sql(name: str) -> None:
     for chunk in read_journal(GOLDEN / f"{name}.000001"):
         grouping.apply(chunk)
         rows = np.flatnonzero(np.isin(chunk.events["event_type"], list(ROWS_TYPES)))
-        named.update(reader.read(chunk).for_rows(rows).to_pylist())
+        named.update(reader.read(chunk).take(rows).to_pylist())
     assert named - {None} <= set(sql)
     assert len(named) > 10

@@ -18,7 +18,6 @@ _READERS = {
     "StatementRules": "names",
     "RunDecoder": "names",
     "TableMaps": "names",
-    "BareTableMaps": "names",
     "ArchiveSource": "names",
     "ArchiveSourceConfig": "lower_case_table_names",
     "ShadowNames": "1",

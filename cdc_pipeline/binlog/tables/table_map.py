@@ -14,6 +14,7 @@ writes the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -96,6 +97,7 @@ def parse(
     is_mariadb: bool = False,
     table_id_bytes: int = 6,
     known: TableSchema | None = None,
+    fill: Callable[[TableMapMetadata, ColumnCounts], None] | None = None,
     names: NameRule = NameRule.AS_GIVEN,
 ) -> TableSchema:
     """The schema of a table map event, from its bytes between header and checksum. Raises
@@ -106,13 +108,14 @@ def parse(
 
     Args:
         known: the table's schema at this log position (schema history), to complete the event.
+        fill: adds to the event's metadata before it is read.
         names: how the server compares names.
     """
     raw = bytes(body)
     name: TableName | None = None
     try:
         name = table_name(raw, table_id_bytes=table_id_bytes, names=names)
-        return _parse(raw, name, is_mariadb, known)
+        return _parse(raw, name, is_mariadb, known, fill)
     except CdcError as error:
         error.journal, error.offset = journal, offset
         error.table = None if name is None else table_names.table_name(name.database, name.table)
@@ -202,9 +205,17 @@ def _columns_of(
     return wires, nulls, counts, reader
 
 
-def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | None) -> TableSchema:
+def _parse(
+    raw: bytes,
+    name: TableName,
+    is_mariadb: bool,
+    known: TableSchema | None,
+    fill: Callable[[TableMapMetadata, ColumnCounts], None] | None,
+) -> TableSchema:
     wires, nulls, counts, reader = _columns_of(raw, name.end, is_mariadb)
     metadata = parse_metadata(raw[reader.at :], counts)
+    if fill is not None:
+        fill(metadata, counts)
     is_full = metadata.names is not None
     if known is not None and not is_full:
         metadata = completed(metadata, _listed(wires, is_mariadb), count=counts.all, known=known)

@@ -33,8 +33,9 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows
 from cdc_pipeline.binlog.events.gtid_columns import Gtids
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, ConfigError
-from cdc_pipeline.operations.inspect.change_log import LogPiece
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.operations.inspect.change_log import Changes, LogPiece
+from cdc_pipeline.operations.inspect.inputs import shown_name
 
 GROUP_BYTES: Final = 32 << 20
 _WAITING_BYTES_MAX: Final = 256 << 20
@@ -109,8 +110,8 @@ class _Waiting:
     waiting_bytes: int = 0
     parts: int = 0
     writer: pq.ParquetWriter | None = None
-    path: Path | None = None
-    used: int = 0  # time of the last write
+    path: Path = Path()
+    written_rows: int = 0
 
 
 class ChangeFiles:
@@ -130,40 +131,29 @@ class ChangeFiles:
             )
         self._directory = directory
         self._file_bytes_max = file_bytes_max
-        self._waiting: dict[TableSchema, _Waiting] = {}
+        self._waiting: dict[TableSchema, _Waiting] = {}  # the one written last is at the end
         self._versions: dict[str, int] = defaultdict(int)
-        self._clock = 0
         self.files: dict[str, int] = {}
-        self._rows: dict[str, int] = defaultdict(int)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for table in self._waiting.values():
+        for table in list(self._waiting.values()):
             self._write(table)
             self._close(table)
 
-    def add(self, piece: LogPiece, journal: str) -> None:
-        """Raises as the decoder, after writing what comes before the event that it names."""
-        offsets = piece.chunk.events["offset"]
-        try:
-            decoded = list(piece.decoded())
-        except CdcError as error:
-            earlier = piece.before(error)
-            if earlier is not None:
-                self.add(earlier, journal)
-            raise
-        for selected, rows in decoded:
+    def add(self, piece: LogPiece, changes: Changes) -> None:
+        for table_rows, rows in changes:
             table = self._table(rows.schema)
-            changes = change_table(
+            waiting = change_table(
                 rows,
-                journal=journal,
-                offsets=offsets[selected.rows],
-                gtids=piece.gtids_of(selected.rows),
+                journal=shown_name(piece.chunk.journal),
+                offsets=piece.chunk.events["offset"][table_rows],
+                gtids=piece.gtids_of(table_rows),
             )
-            table.tables.append(changes)
-            table.waiting_bytes += changes.nbytes
+            table.tables.append(waiting)
+            table.waiting_bytes += waiting.nbytes
             if table.waiting_bytes >= GROUP_BYTES:
                 self._write(table)
         while sum(table.waiting_bytes for table in self._waiting.values()) > _WAITING_BYTES_MAX:
@@ -183,41 +173,34 @@ class ChangeFiles:
         rows = pa.concat_tables(table.tables)
         table.tables, table.waiting_bytes = [], 0
         if table.writer is None:
-            self._open(table)
-        assert table.writer is not None
-        assert table.path is not None
+            table.writer = self._open(table)
         table.writer.write_table(rows, row_group_size=max(len(rows), 1))
-        self._rows[table.path.name] += len(rows)
-        self._clock += 1
-        table.used = self._clock
+        table.written_rows += len(rows)
+        self._waiting[table.schema] = self._waiting.pop(table.schema)
         if table.path.stat().st_size >= self._file_bytes_max:
             self._close(table)
 
-    def _open(self, table: _Waiting) -> None:
+    def _open(self, table: _Waiting) -> pq.ParquetWriter:
         open_now = [other for other in self._waiting.values() if other.writer is not None]
         if len(open_now) >= _OPEN_FILES_MAX:
-            self._close(min(open_now, key=lambda other: other.used))
+            self._close(open_now[0])
         table.parts += 1
         table.path = self._directory / f"{table.name}-{table.parts:05d}.parquet.partial"
-        table.writer = pq.ParquetWriter(table.path, _file_schema(table.schema), compression="zstd")
+        return pq.ParquetWriter(table.path, _file_schema(table.schema), compression="zstd")
 
     def _close(self, table: _Waiting) -> None:
-        if table.writer is None or table.path is None:
+        if table.writer is None:
             return
         table.writer.close()
         whole = table.path.with_suffix("")
         table.path.rename(whole)
-        self.files[whole.name] = self._rows.pop(table.path.name)
-        table.writer = table.path = None
+        self.files[whole.name], table.written_rows, table.writer = table.written_rows, 0, None
 
 
 def _gtid_texts(gtids: Gtids) -> pa.Array:
-    known = gtids.key >= 0
-    keys = pa.array([*gtids.keys, ""], pa.string()).take(
-        pa.array(np.where(known, gtids.key, len(gtids.keys)))
-    )
-    joined: Any = pc.binary_join_element_wise(keys, pa.array(gtids.number).cast(pa.string()), "")
-    return pc.if_else(pa.array(known), joined, pa.scalar(None, pa.string()))
+    keys = pa.array(gtids.keys, pa.string()).take(pa.array(gtids.key, mask=gtids.key < 0))
+    numbers: Any = pa.array(gtids.number).cast(pa.string())
+    return pc.binary_join_element_wise(keys, numbers, "")
 
 
 def _image(batch: pa.RecordBatch, there: NDArray[np.bool_]) -> pa.Array:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
@@ -28,7 +29,8 @@ from cdc_pipeline.binlog.events.gtid_columns import GtidColumns, Gtids
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.inspect.annotations import StatementReader, Statements
+from cdc_pipeline.operations.inspect.annotations import StatementReader
+from cdc_pipeline.operations.inspect.inputs import shown_name
 from cdc_pipeline.operations.inspect.selection import Selection, TransactionFilter
 from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -41,6 +43,11 @@ DECODE_BYTES: Final = 16 << 20  # of events that are decoded at a time
 StatementObserver = Callable[[query.Query, Chunk, int], None]
 
 _SLICE_EVENTS: Final = 1 << 30  # slices are as long as chunks
+
+
+# Table by table: rows of the piece's chunk with what their events hold; `event_row` counts through
+# these rows.
+Changes = list[tuple[NDArray[np.int64], DecodedRows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class LogPiece:
         gtids: of the transactions of all events of the chunk from `first` on.
         tables: wanted rows events.
         statements: int64: rows of statements, XA PREPARE and ROLLBACK.
-        annotations: SQL texts of the rows; None if not requested.
+        annotations: SQL texts of the chunk's events from `first` on; None if not requested.
     """
 
     chunk: Chunk
@@ -69,16 +76,30 @@ class LogPiece:
     first: int
     tables: list[TableRows]
     statements: NDArray[np.int64]
-    annotations: Statements | None = None
+    annotations: pa.DictionaryArray | None = None
 
     def gtids_of(self, rows: NDArray[np.int64]) -> Gtids:
         at = rows - self.first
         return Gtids(self.gtids.keys, self.gtids.key[at], self.gtids.number[at])
 
-    def decoded(self) -> Iterator[tuple[TableRows, DecodedRows]]:
-        """Table by table; `event_row` counts through the table's rows. Raises as `decode_rows`."""
-        for table in self.tables:
-            yield table, decode_rows([RowsSelection(self.chunk, table.rows)], table.schema, epoch=1)
+    def decoded(self) -> Iterator[tuple[LogPiece, Changes]]:
+        """Once, with its changes. Raises as `decode_rows`, after the part before the event that
+        the error names.
+        """
+        try:
+            changes = [
+                (
+                    table.rows,
+                    decode_rows([RowsSelection(self.chunk, table.rows)], table.schema, epoch=1),
+                )
+                for table in self.tables
+            ]
+        except CdcError as error:
+            stop = _count_before(self.chunk, self.events, error)
+            if 0 < stop < len(self.events):
+                yield from self.between(0, stop).decoded()
+            raise
+        yield self, changes
 
     def parts(self) -> Iterator[LogPiece]:
         """The same in parts of about `DECODE_BYTES`, for chunks unpacked to more."""
@@ -102,11 +123,6 @@ class LogPiece:
             statements=_between(self.statements, low, high),
         )
 
-    def before(self, error: CdcError) -> LogPiece | None:
-        """The part before the event that an error names; None if it is empty or all."""
-        stop = _count_before(self.chunk, self.events, error)
-        return self.between(0, stop) if 0 < stop < len(self.events) else None
-
 
 @dataclass(slots=True)
 class _LogCounts:
@@ -125,8 +141,8 @@ class ChangeLog:
     def __init__(
         self,
         selection: Selection | None = None,
+        table_maps: TableMaps | None = None,
         *,
-        table_maps: Callable[[Callable[[str, str], bool]], TableMaps] = TableMaps,
         on_statement: StatementObserver | None = None,
         annotations: bool = False,
     ) -> None:
@@ -137,7 +153,7 @@ class ChangeLog:
         self._buffer = TransactionBuffer(
             self._take, is_isolated=self._is_isolated, source="", slice_events_max=_SLICE_EVENTS
         )
-        self._maps = table_maps(self.selection.wants_table)
+        self._maps = table_maps or TableMaps(self.selection.wants_table, names=self.selection.names)
         self._types = self.selection.wanted_types()
         self._gtids = GtidColumns()
         self._on_statement = on_statement
@@ -145,7 +161,6 @@ class ChangeLog:
         self._is_mariadb = False
         self._journal = ""
         self._held: list[tuple[EventSlice, Gtids]] = []
-        self._held_bytes = 0
         self._is_early = False  # the open transaction was released before its end
 
     @property
@@ -161,76 +176,63 @@ class ChangeLog:
         except CdcError as error:
             failure = error
         taken, self._slices = self._slices, []
-        fed: Chunk | None = None
+        # Events held in the buffer are from the chunk before, whose GTIDs are still known.
         for piece in taken:
-            if piece.chunk is chunk and fed is None:
-                self._gtids.feed(chunk)
-                fed = chunk
-            # Events held in the buffer are from the chunk before, whose GTIDs are still known.
-            yield from self._pass_on(piece, self._gtids.of_transactions(piece.events["tx_offset"]))
-        if fed is None:
-            self._gtids.feed(chunk)
+            if piece.chunk is not chunk:
+                yield from self._pass_on(piece)
+        self._gtids.feed(chunk)
+        for piece in taken:
+            if piece.chunk is chunk:
+                yield from self._pass_on(piece)
         if failure is not None:
             raise failure
 
     def finish(self) -> None:
         """A transaction that is still open does not count."""
         if self.is_open:
-            self.counts.unfinished = f"{self._journal}:{self._buffer.transactions.open_offset}"
+            self.counts.unfinished = (
+                f"{shown_name(self._journal)}:{self._buffer.transactions.open_offset}"
+            )
             self.counts.shown_too_early += self._is_early
-        self._drop_held()
 
     def _is_isolated(self, statement: query.Query) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
         return self._on_statement is not None and is_isolated(
-            self.selection.parse(statement, is_mariadb=self._is_mariadb), _any_table
+            self.selection.parse(statement, is_mariadb=self._is_mariadb),
+            lambda _database, _table: True,
         )
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
         self._slices.extend(slices)
         return True
 
-    def _pass_on(self, piece: EventSlice, gtids: Gtids) -> Iterator[LogPiece]:
+    def _pass_on(self, piece: EventSlice) -> Iterator[LogPiece]:
         if piece.kind is SliceKind.ABANDONED:
             self.counts.abandoned += 1
             self.counts.shown_too_early += self._is_early
-            self._drop_held()
+            self._held, self._is_early = [], False
             self._maps.reset()
             return
-        if piece.kind is SliceKind.OPEN_PIECE:
-            if self._is_early:
-                yield from self._resolved(piece, gtids)
+        self._held.append((piece, self._gtids.of_transactions(piece.events["tx_offset"])))
+        is_open = piece.kind is SliceKind.OPEN_PIECE
+        if is_open and not self._is_early:
+            self._is_early = sum(held.event_bytes for held, _ in self._held) > HELD_BYTES_MAX
+            if not self._is_early:
                 return
-            self._held.append((piece, gtids))
-            self._held_bytes += piece.event_bytes
-            if self._held_bytes > HELD_BYTES_MAX:
-                self._is_early = True
-                held, self._held, self._held_bytes = self._held, [], 0
-                for one, its in held:
-                    yield from self._resolved(one, its)
-            return
-        if piece.kind is SliceKind.LAST_PIECE:
-            is_rolled_back = bool((piece.events["role"] == Role.ROLLBACK).any())
-            for one, its in self._held:
-                yield from self._resolved(one, its, without_rows=is_rolled_back)
-            self.counts.shown_too_early += is_rolled_back and self._is_early
-            self._drop_held()
-        yield from self._resolved(piece, gtids)
-
-    def _drop_held(self) -> None:
-        self._held, self._held_bytes, self._is_early = [], 0, False
+        is_rolled_back = piece.kind is SliceKind.LAST_PIECE and len(piece.rolled_back_offsets) > 0
+        self.counts.shown_too_early += is_rolled_back and self._is_early
+        self._is_early &= is_open
+        released, self._held = self._held, []
+        for held, gtids in released:
+            yield from self._resolved(held, gtids, without_rows=is_rolled_back)
 
     def _resolved(
         self, piece: EventSlice, gtids: Gtids, *, without_rows: bool = False
     ) -> Iterator[LogPiece]:
         events = piece.events
-        keep = np.ones(len(events), bool)
-        if self.selection.asks_for_transactions:
-            keep = self.filter.wanted(piece.chunk, events, gtids)
-        rolled_back = piece.rolled_back_offsets
+        keep = self.filter.wanted(piece.chunk, events, gtids)
         rows_wanted = keep & self._types[events["event_type"]]
-        if len(rolled_back):
-            rows_wanted &= ~np.isin(events["tx_offset"], rolled_back)
+        rows_wanted &= ~np.isin(events["tx_offset"], piece.rolled_back_offsets)
         if self._on_statement is not None:
             for row in (np.flatnonzero(events["role"] == Role.STATEMENT) + piece.first).tolist():
                 self._on_statement(query.parse_query(piece.chunk, row), piece.chunk, row)
@@ -249,9 +251,6 @@ class ChangeLog:
                 if len(rows):
                     # as logged: the server's columns and earlier versions of rows, too
                     tables.append(TableRows(group.schema.logged, rows))
-        annotations = None
-        if self._annotations is not None:
-            annotations = self._annotations.read(piece.chunk, piece.first, piece.stop)
         is_text = np.isin(events["role"], (Role.STATEMENT, Role.ROLLBACK, Role.XA_PREPARE))
         yield from LogPiece(
             chunk=piece.chunk,
@@ -260,12 +259,10 @@ class ChangeLog:
             first=piece.first,
             tables=tables,
             statements=np.flatnonzero(keep & is_text) + piece.first,
-            annotations=annotations,
+            annotations=None
+            if self._annotations is None
+            else self._annotations.read(piece.chunk, piece.first, piece.stop),
         ).parts()
-
-
-def _any_table(_database: str, _table: str) -> bool:
-    return True
 
 
 def _count_before(chunk: Chunk, events: NDArray[np.int64], error: CdcError) -> int:

@@ -14,26 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.inspect.bare_table_maps import BareTableMaps, BareTables
+from cdc_pipeline.operations.inspect.bare_table_maps import BareTables
 from cdc_pipeline.operations.inspect.change_lines import lines_of
-from cdc_pipeline.operations.inspect.change_log import ChangeLog, LogPiece
-from cdc_pipeline.operations.inspect.inputs import FileChunk, read_all
-from cdc_pipeline.operations.inspect.journal_stream import numbered
+from cdc_pipeline.operations.inspect.change_log import ChangeLog, Changes, LogPiece
+from cdc_pipeline.operations.inspect.inputs import FileChunk, read_all, shown_name
 from cdc_pipeline.operations.inspect.selection import OPERATIONS, STATEMENT, Selection
 from cdc_pipeline.operations.inspect.summary import JournalSummary, SummaryBuilder
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.schemas import journal_schemas
+from cdc_pipeline.transaction.table_maps import TableMaps
+
+if TYPE_CHECKING:
+    from cdc_pipeline.operations.inspect.change_files import ChangeFiles
 
 __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
-
-
-class _ChangeWriter(Protocol):
-    def add(self, piece: LogPiece, journal: str) -> None: ...
 
 
 class Inspection:
@@ -47,20 +46,17 @@ class Inspection:
         annotations: bool = False,
     ) -> None:
         self.selection = selection or Selection()
-        self._names: dict[str, str] = {}  # for people, by the names that the chunks have
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
         self._schemas = journal_schemas(lambda _database, _table: True)
+        maps = TableMaps(
+            self.selection.wants_table,
+            schemas=self._schemas,
+            completes=self.bare_tables.completed,
+            names=self.selection.names,
+        )
         self.log = ChangeLog(
-            self.selection,
-            table_maps=lambda wanted: BareTableMaps(
-                wanted,
-                bare_tables=self.bare_tables,
-                schemas=self._schemas,
-                names=self.selection.names,
-            ),
-            on_statement=self._take_statement,
-            annotations=annotations,
+            self.selection, maps, on_statement=self._take_statement, annotations=annotations
         )
 
     def _take_statement(self, query: Query, chunk: Chunk, row: int) -> None:
@@ -73,63 +69,55 @@ class Inspection:
             time_us=int(event["commit_ts_us"]),
         )
 
-    def pieces(
-        self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
-    ) -> Iterator[tuple[str, LogPiece]]:
-        """With the journal's name for people; CdcError comes after everything before it."""
-        for file_chunk in chunks:
-            self._names[numbered(file_chunk.name)] = file_chunk.name
-            with self._named_in_errors():
-                if builder is not None:
-                    builder.add_chunk(file_chunk.name, file_chunk.path, file_chunk.chunk)
-                for piece in self.log.feed(file_chunk.chunk):
-                    yield self._names[piece.chunk.journal], piece
-            if self._is_past(file_chunk):
+    def _changes(self, chunks: Iterable[FileChunk]) -> Iterator[tuple[LogPiece, Changes]]:
+        for _, chunk in chunks:
+            for piece in self.log.feed(chunk):
+                yield from piece.decoded()
+            if self._is_past(chunk):
                 break
         self.log.finish()
 
-    @contextmanager
-    def _named_in_errors(self) -> Iterator[None]:
-        """Give an error the journal's name for people: inside, each name has a number."""
-        try:
-            yield
-        except CdcError as error:
-            error.journal = self._names.get(error.journal or "", error.journal)
-            raise
-
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[bytes]:
-        """Whole lines of JSON. Raises as `pieces`."""
-        for name, piece in self.pieces(chunks):
-            with self._named_in_errors():
-                yield from lines_of(piece, self.selection, journal=name)
+        """Whole lines of JSON. CdcError comes after everything before it."""
+        with _shown_in_errors():
+            for piece, its_changes in self._changes(chunks):
+                yield from lines_of(piece, its_changes, self.selection)
 
-    def write(self, chunks: Iterable[FileChunk], writer: _ChangeWriter) -> None:
-        """Pass all changes to `writer`. Raises as `pieces`, and what the writer raises."""
-        for name, piece in self.pieces(chunks):
-            with self._named_in_errors():
-                writer.add(piece, name)
+    def write(self, chunks: Iterable[FileChunk], writer: ChangeFiles) -> None:
+        """Raises CdcError, after everything before it was passed on, and as `writer`."""
+        with _shown_in_errors():
+            for piece, its_changes in self._changes(chunks):
+                writer.add(piece, its_changes)
 
     def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
         """An error is part of the summary."""
         builder = SummaryBuilder(everything=self.selection.is_everything)
-        error: dict[str, object] | None = None
         try:
-            for name, piece in self.pieces(chunks, builder):
-                with self._named_in_errors():
-                    builder.add_piece(name, piece)
-        except CdcError as failure:
-            error = failure.as_dict()
-        counts = self.log.counts
-        return builder.summary(
-            abandoned=counts.abandoned, unfinished=counts.unfinished, error=error
-        )
+            with _shown_in_errors():
+                for piece, its_changes in self._changes(builder.seen(chunks)):
+                    builder.add_piece(piece, its_changes)
+        except CdcError as error:
+            builder.summary.error = error.as_dict()
+        builder.summary.abandoned = self.log.counts.abandoned
+        builder.summary.unfinished = self.log.counts.unfinished
+        return builder.finish()
 
-    def _is_past(self, found: FileChunk) -> bool:
+    def _is_past(self, chunk: Chunk) -> bool:
         """Whether nothing wanted can follow: past the last position, outside a transaction."""
         place = self.selection.to_position
         if place is None or self.log.is_open:
             return False
-        return Position(numbered(found.name), found.chunk.end_offset).order >= place.order
+        return Position(chunk.journal, chunk.end_offset).order >= place.order
+
+
+@contextmanager
+def _shown_in_errors() -> Iterator[None]:
+    """Give an error the journal's name for people."""
+    try:
+        yield
+    except CdcError as error:
+        error.journal = None if error.journal is None else shown_name(error.journal)
+        raise
 
 
 def inspect(
@@ -150,4 +138,4 @@ def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Ite
     )
     inspection = Inspection(selection)
     for block in inspection.lines(read_all(paths, selection)):
-        yield from bytes(block).decode().split("\n")[:-1]
+        yield from block.decode().split("\n")[:-1]

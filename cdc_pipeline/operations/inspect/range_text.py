@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,7 +22,7 @@ from cdc_pipeline.config.pipeline_config import (
     TimeBoundConfig,
     TimeConfig,
 )
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import ConfigError, PositionError
 
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
@@ -32,21 +32,19 @@ _FORMS: Final = (
 )
 
 
+_MODELS: Final[dict[str, tuple[type[BaseModel], type[BaseModel], type[BaseModel], str]]] = {
+    "from": (PositionConfig, TimeConfig, GtidConfig, "gtid_set"),
+    "until": (PositionConfig, TimeBoundConfig, GtidBoundConfig, "gtid"),
+}
+
+
 def start_of(text: str | None) -> Start:
     """The oldest journal by default and for ``earliest``; ``latest``: the log's end; a GTID set
     counts as executed before the start. Raises ConfigError.
     """
     if text is None or text == "earliest":
         return "earliest"
-    if text == "latest":
-        return "latest"
-    start: Start = _read(
-        text,
-        setting="from",
-        position=PositionConfig,
-        gtid=(GtidConfig, "gtid_set"),
-        time=TimeConfig,
-    )  # type: ignore[assignment]
+    start: Start = "latest" if text == "latest" else _read(text, "from")
     return start
 
 
@@ -56,54 +54,30 @@ def end_of(text: str | None) -> Bound:
 
     A GTID names the last transaction. Raises ConfigError if it cannot be understood.
     """
-    if text is None or text == "end_of_log":
-        return "end_of_log"
-    end: Bound = _read(
-        text,
-        setting="until",
-        position=PositionConfig,
-        gtid=(GtidBoundConfig, "gtid"),
-        time=TimeBoundConfig,
-    )  # type: ignore[assignment]
+    end: Bound = "end_of_log" if text is None or text == "end_of_log" else _read(text, "until")
     return end
 
 
-def _read(
-    text: str,
-    *,
-    setting: Literal["from", "until"],
-    position: type[BaseModel],
-    gtid: tuple[type[BaseModel], str],
-    time: type[BaseModel],
-) -> BaseModel:
-    parts: dict[str, object]
+def _read(text: str, setting: Literal["from", "until"]) -> Any:
+    position, time, gtid, gtid_field = _MODELS[setting]
     journal = _JOURNAL.fullmatch(text)
-    if journal is not None:
-        form = position
-        parts = {name: value for name, value in journal.groupdict().items() if value is not None}
-    elif _MOMENT.fullmatch(text):
-        form, parts = time, {"time": text}
-    else:
-        form, parts = gtid[0], {gtid[1]: text}
-        _check_gtid(text, setting=setting)
     try:
-        return form.model_validate(parts)
-    except ValidationError:
-        raise not_understood(text, setting) from None
+        if journal is not None:
+            parts = {
+                name: value for name, value in journal.groupdict().items() if value is not None
+            }
+            return position.model_validate(parts)
+        if _MOMENT.fullmatch(text):
+            return time.model_validate({"time": text})
+        # late: it brings compiled code
+        from cdc_pipeline.operations.inspect.selection import check_gtid_set
 
-
-def _check_gtid(text: str, *, setting: Literal["from", "until"]) -> None:
-    from cdc_pipeline.errors import PositionError
-
-    # late: it brings compiled code
-    from cdc_pipeline.operations.inspect.selection import check_gtid_set
-
-    try:
         check_gtid_set(text)
-    except PositionError:
-        raise not_understood(text, setting) from None
-    if not text.strip():
-        raise not_understood(text, setting)
+        if text.strip():
+            return gtid.model_validate({gtid_field: text})
+    except (ValidationError, PositionError):
+        pass
+    raise not_understood(text, setting)
 
 
 def not_understood(

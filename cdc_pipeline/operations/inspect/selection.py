@@ -27,7 +27,7 @@ from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.text.table_names import NameRule, TablePattern
@@ -66,12 +66,6 @@ class Selection:
     @property
     def is_everything(self) -> bool:
         return self == Selection()
-
-    @property
-    def asks_for_transactions(self) -> bool:
-        """Whether any condition is on whole transactions."""
-        places = (self.from_us, self.to_us, self.from_position, self.to_position)
-        return any(place is not None for place in places) or bool(self.gtids or self.exclude_gtids)
 
     def wants_table(self, database: str, table: str) -> bool:
         return not self.tables or any(
@@ -122,7 +116,6 @@ class TransactionFilter:
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._sets: dict[tuple[str, bool], MysqlGtidSet | MariadbGtidSet] = {}
         # where reading begins instead of the given offset, which is inside
         self.moved_from: int | None = None
         self._is_placed = selection.from_position is None
@@ -145,20 +138,12 @@ class TransactionFilter:
             keep &= (events["commit_ts_us"] >= asked.from_us) & inside
         if asked.to_us is not None:
             keep &= (events["commit_ts_us"] < asked.to_us) & (events["commit_ts_us"] >= 0) & inside
-        is_mariadb = chunk.journal_format.is_mariadb
+        flavor: Flavor = "mariadb" if chunk.journal_format.is_mariadb else "mysql"
         if asked.gtids:
-            keep &= _in_set(gtids, self._set(asked.gtids, is_mariadb)) & inside
+            keep &= _in_set(gtids, _parsed_set(asked.gtids, flavor)) & inside
         if asked.exclude_gtids:
-            keep &= ~_in_set(gtids, self._set(asked.exclude_gtids, is_mariadb))
+            keep &= ~_in_set(gtids, _parsed_set(asked.exclude_gtids, flavor))
         return keep
-
-    def _set(self, text: str, is_mariadb: bool) -> MysqlGtidSet | MariadbGtidSet:
-        gtid_set = self._sets.get((text, is_mariadb))
-        if gtid_set is None:
-            gtid_set = self._sets[text, is_mariadb] = parse_gtid_set(
-                text, "mariadb" if is_mariadb else "mysql"
-            )
-        return gtid_set
 
     def _find_start(self, events: np.ndarray, number: int) -> None:
         """Note where the start is moved to if it is not a transaction's begin."""
@@ -189,19 +174,16 @@ def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.b
 def _covered(
     numbers: NDArray[np.int64], key: str, wanted: MysqlGtidSet | MariadbGtidSet
 ) -> NDArray[np.bool_]:
-    none = np.zeros(len(numbers), bool)
     if isinstance(wanted, MariadbGtidSet):
-        domain, server, _ = key.split("-")
+        domain, server = map(int, key.split("-")[:2])
         limits = [
             last
             for (of_domain, of_server), last in wanted.last.items()
-            if of_domain == int(domain) and (not wanted.is_state or of_server == int(server))
+            if of_domain == domain and (not wanted.is_state or of_server == server)
         ]
-        reached: NDArray[np.bool_] = numbers <= max(limits) if limits else none
+        reached: NDArray[np.bool_] = numbers <= max(limits, default=-1)
         return reached
-    intervals = wanted.intervals.get(key.removesuffix(":"))
-    if intervals is None:
-        return none
+    intervals = wanted.intervals.get(key.removesuffix(":"), np.zeros((1, 2), np.int64))
     at = np.searchsorted(intervals[:, 0], numbers, side="right") - 1
     inside: NDArray[np.bool_] = (at >= 0) & (numbers < intervals[at, 1])
     return inside
@@ -216,6 +198,9 @@ def check_gtid_set(text: str) -> None:
             parse_gtid_set(text, "mariadb")
         except PositionError:
             raise error from None
+
+
+_parsed_set = lru_cache(maxsize=4)(parse_gtid_set)
 
 
 @lru_cache(maxsize=64)

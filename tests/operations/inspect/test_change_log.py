@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.operations.inspect import change_log
-from cdc_pipeline.operations.inspect.bare_table_maps import _columns_and_metadata, parse_bare
+from cdc_pipeline.operations.inspect.bare_table_maps import parse_bare
 from cdc_pipeline.operations.inspect.change_files import ChangeFiles, change_table, file_stem
 from cdc_pipeline.operations.inspect.change_log import ChangeLog
 from cdc_pipeline.operations.inspect.inputs import read_all
@@ -165,9 +165,11 @@ def test_a_table_map_without_metadata_is_read_by_rule() -> None:
             body = bytes(chunk.body(row))
             full = table_map.parse(body, journal="j.000001", offset=4)
             parse = partial(table_map.parse, journal="j.000001", offset=4)
-            same, missing = parse_bare(body, parse, 6)
+            name = table_map.table_name(body)
+            same, missing = parse_bare(name, partial(parse, body))
             assert (same, missing) == (full, ())
-            bare, missing = parse_bare(body[: _columns_and_metadata(body, 6)[1]], parse, 6)
+            metadata_at = table_map._columns_of(body, name.end, False)[3].at
+            bare, missing = parse_bare(name, partial(parse, body[:metadata_at]))
             has_text = any(column.kind in (Kind.TEXT, Kind.BINARY) for column in full.columns)
             assert {"names", "signs"} <= set(missing)
             assert ("charsets" in missing) == has_text

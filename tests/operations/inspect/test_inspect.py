@@ -15,7 +15,7 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import CdcError, DamagedJournalError
-from cdc_pipeline.operations.inspect.annotations import Statements
+from cdc_pipeline.operations.inspect.annotations import lengths_bytes
 from cdc_pipeline.operations.inspect.change_files import ChangeFiles
 from cdc_pipeline.operations.inspect.change_log import ChangeLog
 from cdc_pipeline.operations.inspect.inputs import read_all
@@ -129,6 +129,5 @@ def test_annotations_are_the_statements_that_were_run(
 
 def test_lengths_of_statements_need_no_copy_of_them() -> None:
     texts = pa.array(["ab", "é"], pa.large_string())
-    of_event = np.array([0, -1, 1, 1])
-    statements = Statements(first=3, texts=texts, of_event=of_event)
-    assert statements.lengths_bytes(np.array([3, 4, 5, 6])).tolist() == [2, 0, 2, 2]
+    statements = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 1]), texts)
+    assert lengths_bytes(statements).tolist() == [2, 0, 2, 2]
