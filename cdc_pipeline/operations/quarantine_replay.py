@@ -33,8 +33,10 @@ from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.decode.decoding import lacks_values
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import accepted, table_policy
 from cdc_pipeline.targets.table_filter import tables_named
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets, shaped, targets_at
 from cdc_pipeline.text.table_names import split_table_name
 
 _REPLAYED_NOTE = "quarantine_replayed"
@@ -113,16 +115,17 @@ def settle(
         tables = tables_named(config, tables)
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
-        targets = Targets(config, cut, cursor)
+        targets = targets_at(config, cut, cursor)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
         else:
             for table in dict.fromkeys(entry.table for entry in entries):
                 replay = _Replay(cut, targets, table, even_if_deleted=even_if_deleted)
                 replay.take([entry for entry in entries if entry.table == table], settled)
+                targets = replay.targets
                 for found, rows in replay.staged:
                     for target in found:
-                        batch.rows.add(targets.shaped(rows, target), target)
+                        batch.rows.add(shaped(targets, rows, target), target)
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -160,7 +163,7 @@ class _Replay:
 
     def __init__(self, cut: Cut, targets: Targets, table: str, *, even_if_deleted: bool) -> None:
         self.staged: list[tuple[list[Target], DecodedRows]] = []
-        self._targets = targets
+        self.targets = targets
         self._table = table
         self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
 
@@ -176,8 +179,8 @@ class _Replay:
         for schema, entries_of_schema in good.items():
             rows = joined([rows for _, rows in entries_of_schema])
             try:
-                self._targets.masks.check_parked(schema)
-                following = self._targets.accept(rows)
+                self.targets.masks.check_parked(schema)
+                self.targets, following = accepted(self.targets, rows)
             except CdcError as error:
                 settled.left.update((entry.id, error.what) for entry, _ in entries_of_schema)
                 continue
@@ -186,12 +189,12 @@ class _Replay:
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
         database, table = split_table_name(self._table)
-        following = self._targets.following(database, table)
+        following = self.targets.following(database, table)
         modes = {target.spec.mode for target in following}
         ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
         # A row deleted from such a target left nothing newer behind.
         is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
-        if self._targets.is_suspended(database, table):
+        if self.targets.is_suspended(database, table):
             return "the table is suspended and must be caught up first"
         if not following:
             return "the table has no target yet: the first row that can be applied creates it"
@@ -219,7 +222,7 @@ class _Replay:
         rows = entry.rows()
         if rows is None:
             return "the event could not be decoded: only its bytes were kept", None
-        policy = self._targets.policy(rows.schema)
+        policy = table_policy(self.targets, rows.schema)
         judged = policy.judge(rows)
         if judged.failing is not None or judged.bad:
             value = judged.failing or judged.bad[0]

@@ -51,7 +51,7 @@ class Routes:
     """The targets of each captured table."""
 
     def __init__(self, config: PipelineConfig) -> None:
-        self._captured = TableFilter(config).captured
+        self.tables = TableFilter(config)
         properties = config.sink.properties
         self._default = TargetRule(mode=config.sink.mode, properties=properties)
         self.policy = config.schema_changes
@@ -101,7 +101,7 @@ class Routes:
         return sorted(
             name
             for name in names
-            if self._captured(*split_table_name(name))
+            if self.tables.captured(*split_table_name(name))
             and any(route.target == target for route in self.of_table(name))
         )
 

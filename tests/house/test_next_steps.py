@@ -97,7 +97,7 @@ SEEN: Final[dict[str, str]] = {
         "orchestration/test_live_source.py::"
         "test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run"
     ),
-    "targets/targets.py::Targets._arrive": (
+    "targets/decided.py::_content_unknown": (
         "a load of a suspended table, as `way_out` names it too"
     ),
     "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),

@@ -43,8 +43,13 @@ def test_k33_an_alter_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         query, targets=model.targets, journal=AT.journal, offset=AT.offset
     )
     assert decision.changes
-    journal_schemas(lambda *_: True).apply(
-        query, decision.statement, journal=AT.journal, offset=AT.offset, time_us=1
+    journal_schemas().apply(
+        query,
+        decision.statement,
+        lambda *_: True,
+        journal=AT.journal,
+        offset=AT.offset,
+        time_us=1,
     )
     assert read == [sql]
 

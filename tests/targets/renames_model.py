@@ -18,12 +18,18 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.schema.evolution.changes import Decision
 from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.decided import created_in_log, decided
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import Targets, targets_at
 from cdc_pipeline.text.table_names import NameRule
 from tests.targets.test_exact import config
 
 AT = Position("b.000001", 400)
+
+
+def carried_of(targets: Targets) -> list[Target]:
+    return [target for target in targets.by_name.values() if target.carried is not None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Names:
 
     def __post_init__(self) -> None:
         self.filter = TableFilter(self.config)
-        self.targets = Targets(self.config, None)
+        self.targets = targets_at(self.config, None)
         self.rules = StatementRules(
             self.filter, is_mariadb=False, names=NameRule.AS_GIVEN, config=self.config, followed=()
         )
@@ -101,21 +107,21 @@ class Names:
         if not self.is_captured(name) or self.targets.is_suspended(database, table):
             return []
         column = Column(f"c{self.tables[name]}", Kind.INT32, 3, 0, nullable=False)
-        found = self.targets.confirm(TableSchema(database, table, (column,), (0,)))
+        self.targets, found = confirmed(self.targets, TableSchema(database, table, (column,), (0,)))
         self.cut()
         return found
 
     def load(self, name: str) -> None:
         """A load puts the table of a name in its target's place."""
         for route in self.targets.routes_of(name):
-            known = self.targets.now.resumed(route.target)
+            known = self.targets.resumed(route.target)
             others = {
-                name: target for name, target in known.targets.items() if name != route.target
+                name: target for name, target in known.by_name.items() if name != route.target
             }
             moved = tuple(name for name in known.moved if name in others)
-            self.targets.now = replace(known, targets=others, moved=moved)
+            self.targets = replace(known, by_name=others, moved=moved)
             self.stopped.pop(route.target, None)
-        self.targets.created([name])
+        self.targets = created_in_log(self.targets, [name])
         self.whole.add(self.tables[name])
         self.rows(name)
 
@@ -128,9 +134,9 @@ class Names:
             query, targets=self.targets, journal=AT.journal, offset=AT.offset
         )
         self.decisions.append(decision)
-        before, there = dict(self.held), self.targets.now.targets
-        errors = self.targets.decided(decision)
-        for target in self.targets.now.carried:
+        before, there = dict(self.held), self.targets.by_name
+        self.targets, errors = decided(self.targets, decision)
+        for target in carried_of(self.targets):
             assert target.carried is not None
             origin_state = there[target.carried.origin].state
             assert (target.carried.app_id, target.carried.version) == (
@@ -146,12 +152,13 @@ class Names:
             assert error.table is not None
             made = suspension(error, batch_number=1, at=AT, epoch=1)
             assert made.needs_snapshot
-            for name in self.targets.suspend(error.table, made, only=error.targets):
+            self.targets, names = self.targets.suspending(error.table, made, only=error.targets)
+            for name in names:
                 self.stopped[name] = error
         for name in list(self.stopped):
             if (
-                name not in self.targets.now.states(self.held)
-                or self.targets.now.states(self.held)[name].suspended is None
+                name not in self.targets.states(self.held)
+                or self.targets.states(self.held)[name].suspended is None
             ):
                 del self.stopped[name]
         for change in decision.changes:
@@ -167,7 +174,7 @@ class Names:
 
     def cut(self) -> None:
         """The batch is done; a new target holds the table whose column it has."""
-        for known in self.targets.now.targets.values():
+        for known in self.targets.by_name.values():
             if known.is_new and known.carried is None:
                 number = int(known.spec.columns[0].name.removeprefix("c"))
                 self.held[known.name] = Held((number,), is_whole=not known.state.partial)
@@ -175,7 +182,7 @@ class Names:
                 update={"table_version": max(known.state.table_version, 0)}
             )
             made = replace(known, state=state, is_new=False, replaces="", carried=None)
-            self.targets.now = self.targets.now.having(made)
+            self.targets = self.targets.having(made)
 
     def end(self) -> None:
         """A change of every table comes, and each is looked at."""

@@ -16,11 +16,12 @@ from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Rec
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import Decision, decide
+from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.next_cut import next_cut
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.decided import decided, known
+from cdc_pipeline.targets.targets import Targets, targets_at
 
 INTERVAL = Interval(start=Position("b.000001"), end=Position("b.000001", 100))
 STANDS = Suspension(
@@ -35,23 +36,22 @@ def config(**sections: Any) -> PipelineConfig:
     )
 
 
-def said(targets: Targets, sql: str, **policies: Any) -> Decision:
+def said(targets: Targets, sql: str, **policies: Any) -> Targets:
     policy = SchemaChangePolicy(**policies)
     decision = decide(
         StatementContext(
             parse_statement(sql, "d"),
             captured=lambda *_: True,
-            known=lambda *table: (known := targets.known(*table)) and replace(known, policy=policy),
+            known=lambda *table: (
+                (recorded := known(targets, *table)) and replace(recorded, policy=policy)
+            ),
         )
     )
-    targets.decided(decision)
-    return decision
+    return decided(targets, decision)[0]
 
 
 def created(sql: str = "CREATE TABLE t (a INT PRIMARY KEY, b INT)", **sections: Any) -> Targets:
-    targets = Targets(config(**sections), None)
-    said(targets, sql)
-    return targets
+    return said(targets_at(config(**sections), None), sql)
 
 
 def exact(targets: Targets) -> bool:
@@ -78,7 +78,7 @@ def cut_after(
         cursor_after=CursorState(
             source="bank", batch_number=number, flavor="mysql", server_id=1, journal="b.000001",
             offset=100,
-            targets=targets.now.states({"d.t"}),
+            targets=targets.states({"d.t"}),
         ),
         targets=tuple(
             RecordedTarget(
@@ -97,7 +97,7 @@ def cut_after(
 
 def later(cut: Cut) -> Targets:
     """The targets of the next run."""
-    return Targets(config(), cut)
+    return targets_at(config(), cut)
 
 
 def test_k12_a_table_created_in_the_log_is_exact_from_run_to_run() -> None:
@@ -106,11 +106,11 @@ def test_k12_a_table_created_in_the_log_is_exact_from_run_to_run() -> None:
     cut = cut_after(targets)
     assert cut.cursor.targets["d.t"].exact
     targets = later(cut)
-    said(targets, "ALTER TABLE t ADD c INT, ADD INDEX (b)")
-    said(targets, "CREATE INDEX i ON t (b)")
-    said(targets, "ALTER TABLE elsewhere TRUNCATE PARTITION p1")
+    targets = said(targets, "ALTER TABLE t ADD c INT, ADD INDEX (b)")
+    targets = said(targets, "CREATE INDEX i ON t (b)")
+    targets = said(targets, "ALTER TABLE elsewhere TRUNCATE PARTITION p1")
     assert exact(targets)
-    assert not targets.now.has_lost_exactness
+    assert not targets.has_lost_exactness
     assert exact(later(cut_after(targets, cut, rows=False)))
 
 
@@ -162,13 +162,13 @@ def test_k12_statements_that_may_change_rows_in_silence_end_it(sql: str) -> None
     decision = decide(
         StatementContext(parse_statement(sql, "d"), captured=lambda *_: True, known=lambda *_: None)
     )
-    targets.decided(decision)
+    targets, _ = decided(targets, decision)
     assert not exact(targets)
-    assert targets.now.has_lost_exactness
+    assert targets.has_lost_exactness
     after = cut_after(targets, cut, rows=False)
     assert not exact(later(after))
-    targets.committed(after)
-    assert not targets.now.has_lost_exactness
+    targets = targets.at_cut(after)
+    assert not targets.has_lost_exactness
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -176,7 +176,7 @@ def test_k7_k12_an_overlap_ends_it(rows: bool) -> None:
     """So do a replay and a quarantine: they call the same."""
     cut = cut_after(created())
     targets = later(cut)
-    targets.lose_exactness()
+    targets = targets.without_exactness()
     assert not exact(targets)
     assert not exact(later(cut_after(targets, cut, rows=rows)))
 
@@ -191,10 +191,10 @@ def test_k4_k12_standing_still_and_catching_up_end_it() -> None:
     failed = cut_after(later(cut), cut, failing=True)
     assert not failed.cursor.targets["d.t"].exact
     targets = later(cut)
-    targets.suspend("d.t", STANDS)
+    targets, _ = targets.suspending("d.t", STANDS)
     suspended = cut_after(targets, cut, rows=False)
     assert not suspended.cursor.targets["d.t"].exact
-    catching = Targets(config(), suspended, catching_up="d.t")
+    catching = targets_at(config(), suspended, catching_up="d.t")
     assert not exact(catching)
     assert not cut_after(catching, suspended, kind="catch_up").cursor.targets["d.t"].exact
     assert not cut_after(later(cut), cut, kind="catch_up").cursor.targets["d.t"].exact

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.decided import known_all
+from cdc_pipeline.targets.targets import Targets, targets_at
 from tests.targets.test_exact import config, said
 
 FOLLOWING = {"rename_table": "follow"}
@@ -29,7 +31,7 @@ class Names:
     """Which table stands under which name, as the server would have it; each table has a column of
     its own."""
 
-    targets: Targets = field(default_factory=lambda: Targets(config(), None))
+    targets: Targets = field(default_factory=lambda: targets_at(config(), None))
     columns: dict[str, str] = field(default_factory=dict)
     made: int = 0
     targets_of: dict[str, str] = field(default_factory=dict)
@@ -37,26 +39,26 @@ class Names:
     def do(self, step: str, name: str, other: str) -> None:
         """One step, if the server would take it."""
         if step == "cut":
-            known = self.targets.now.targets.values()
+            known = self.targets.by_name.values()
             made = (replace(target, is_new=False, replaces="") for target in known)
-            self.targets.now = self.targets.now.having(*made)
+            self.targets = self.targets.having(*made)
         elif step == "create" and name not in self.columns:
             self.made += 1
             self.columns[name] = f"c{self.made}"
-            said(self.targets, f"CREATE TABLE {name} (c{self.made} INT PRIMARY KEY)")
+            self.targets = said(self.targets, f"CREATE TABLE {name} (c{self.made} INT PRIMARY KEY)")
         elif step == "rename" and name in self.columns and other not in self.columns:
             self.columns[other] = self.columns.pop(name)
-            said(self.targets, f"RENAME TABLE {name} TO {other}", **FOLLOWING)
+            self.targets = said(self.targets, f"RENAME TABLE {name} TO {other}", **FOLLOWING)
         elif step == "swap" and name != other and {name, other} <= self.columns.keys():
             self.columns[name], self.columns[other] = self.columns[other], self.columns[name]
-            said(
+            self.targets = said(
                 self.targets,
                 f"RENAME TABLE {name} TO aside, {other} TO {name}, aside TO {other}",
                 **FOLLOWING,
             )
         elif step == "drop" and name in self.columns:
             del self.columns[name]
-            said(self.targets, f"DROP TABLE {name}")
+            self.targets = said(self.targets, f"DROP TABLE {name}")
 
     def check(self) -> None:
         """Each table has a target of its own, which stays the same whatever the table's name."""
@@ -65,7 +67,7 @@ class Names:
             schema = TableSchema(
                 "d", name, (Column(column, Kind.INT32, 3, 0, nullable=False),), (0,)
             )
-            (target,) = self.targets.confirm(schema)
+            self.targets, (target,) = confirmed(self.targets, schema)
             assert [own.name for own in target.spec.columns] == [column]
             assert self.targets_of.setdefault(column, target.name) == target.name
             found[target.name] = column
@@ -96,4 +98,4 @@ def test_k13_a_table_made_under_the_last_name_of_a_dropped_one_has_its_own_targe
         names.do(*step)
         names.check()
     assert names.targets_of == {"c1": "d.a", "c2": "d.b"}
-    assert [known.name for known in names.targets.known_all("d", "b")] == ["d.b"]
+    assert [known.name for known in known_all(names.targets, "d", "b")] == ["d.b"]

@@ -7,20 +7,21 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.targets import Targets, targets_at
 from tests.targets.test_exact import config, said
 
 COLUMNS = (Column("a", Kind.INT32, -1, 0, False),)
 
 
-def met(targets: Targets, table: str) -> bool:
+def met(targets: Targets, table: str) -> tuple[Targets, bool]:
     """Whether the target of a table is partial once a table map of it has come."""
-    (target,) = targets.confirm(TableSchema("d", table, COLUMNS, (0,)))
-    return target.state.partial
+    targets, (target,) = confirmed(targets, TableSchema("d", table, COLUMNS, (0,)))
+    return targets, target.state.partial
 
 
 def targets_of(**sections: Any) -> Targets:
-    return Targets(config(**sections), None)
+    return targets_at(config(**sections), None)
 
 
 @pytest.mark.parametrize(
@@ -34,17 +35,18 @@ def targets_of(**sections: Any) -> Targets:
 def test_k19_a_table_first_met_in_a_table_map_is_partial(sql: str, partial: bool) -> None:
     targets = targets_of()
     if sql:
-        said(targets, sql)
-    assert met(targets, "t") is partial
-    assert met(targets, "t") is partial, "it stays what it is"
+        targets = said(targets, sql)
+    targets, first = met(targets, "t")
+    assert first is partial
+    assert met(targets, "t")[1] is partial, "it stays what it is"
 
 
 def test_k19_a_target_is_partial_while_one_of_its_tables_is() -> None:
     targets = targets_of(targets=[{"tables": ["d.*_t"], "name": "d.t", "shard_column": "shard"}])
-    assert met(targets, "eu_t")
-    said(targets, "CREATE TABLE us_t (a INT PRIMARY KEY)")
-    assert met(targets, "us_t"), "all of one table, and a part of another"
+    targets, _ = met(targets, "eu_t")
+    targets = said(targets, "CREATE TABLE us_t (a INT PRIMARY KEY)")
+    assert met(targets, "us_t")[1], "all of one table, and a part of another"
     whole = targets_of(targets=[{"tables": ["d.*_t"], "name": "d.t", "shard_column": "shard"}])
-    said(whole, "CREATE TABLE eu_t (a INT PRIMARY KEY)")
-    assert not met(whole, "eu_t")
-    assert met(whole, "us_t")
+    whole, is_partial = met(said(whole, "CREATE TABLE eu_t (a INT PRIMARY KEY)"), "eu_t")
+    assert not is_partial
+    assert met(whole, "us_t")[1]

@@ -25,7 +25,7 @@ from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.targets.quarantine import BadRows, bad_rows
-from cdc_pipeline.targets.row_policies import RowPolicy, TablePolicy
+from cdc_pipeline.targets.targets import targets_at
 from tests.support.sink_values import (
     column,
     cursor_at,
@@ -36,6 +36,7 @@ from tests.support.sink_values import (
     table_schema,
     update,
 )
+from tests.targets.test_exact import config
 
 SCHEMA = table_schema(
     "shop.t", [column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "d"
@@ -236,8 +237,10 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
         return decoded(schema, [insert(d=1, n="a"), insert(d=2, n="b")], first_place=1)
 
     monkeypatch.setattr(decoding, "decode_rows", decode)
-    policy = TablePolicy(RowPolicy(on_bad_row="quarantine"), ("d",))
-    lenient = RunDecoder(captured=lambda *_: True, epoch=3, policies=lambda _: policy)
+    lenient, strict = RunDecoder(epoch=3), RunDecoder(epoch=3)
+    rule = {"tables": ["*.*"], "on_bad_row": "quarantine"}
+    lenient._targets = targets_at(config(targets=[rule]), None)
+    strict._targets = targets_at(config(), None)
     bad: list[BadRows] = []
     assert len(lenient._decoded(parts, SCHEMA, bad=bad)) == 2
     sink = _sink(tmp_path / "lake")
@@ -246,6 +249,6 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
     assert (entry.offset, entry.error, entry.rows()) == (104, "DamagedJournalError", None)
     assert entry.raw == bytes(range(7, 14))
     assert int(entry.seq) == pack_seq(3, 1, 4, 0, 0, 0)
-    for decoder, given in ((lenient, None), (RunDecoder(captured=lambda *_: True, epoch=3), [])):
+    for decoder, given in ((lenient, None), (strict, [])):
         with pytest.raises(DamagedJournalError):
             decoder._decoded(parts, SCHEMA, bad=given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.decided import decided, known
+from cdc_pipeline.targets.targets import targets_at
 from tests.targets.test_exact import said
 
 
@@ -19,7 +21,7 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
     None
 ):
     source = {"kind": "archive", "directory": Path("journals")}
-    targets = Targets(
+    targets = targets_at(
         PipelineConfig.model_validate(
             {"name": "bank", "source": source, "sink": {"lake_path": "lake"}}
         ),
@@ -31,10 +33,10 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
         "DROP TABLE u",
         "CREATE TABLE u (a INT PRIMARY KEY, b INT)",
     ):
-        said(targets, sql, rename_table="follow")
+        targets = said(targets, sql, rename_table="follow")
     assert [target.name for target in targets.following("d", "u")] == ["d.u"]
-    assert [column.name for column in targets.now.targets["d.u"].spec.columns] == ["a", "b"]
-    old = targets.now.targets["d.t"]
+    assert [column.name for column in targets.by_name["d.u"].spec.columns] == ["a", "b"]
+    old = targets.by_name["d.t"]
     assert [column.name for column in old.spec.columns] == ["a"]
     assert old.spec.sources["d.u"].gone
 
@@ -50,27 +52,32 @@ def test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_ma
         "sink": {"lake_path": "lake"},
         "targets": [{"tables": ["d.t"], "mode": mode, "name": "d.t"}],
     }
-    targets = Targets(PipelineConfig.model_validate(document), None)
+    targets = targets_at(PipelineConfig.model_validate(document), None)
     for sql in ("CREATE TABLE t (a INT PRIMARY KEY)", "DROP TABLE t"):
-        targets.decided(
+        targets, _ = decided(
+            targets,
             decide(
                 StatementContext(
-                    parse_statement(sql, "d"), captured=lambda *_: True, known=targets.known
+                    parse_statement(sql, "d"),
+                    captured=lambda *_: True,
+                    known=partial(known, targets),
                 )
-            )
+            ),
         )
     again = decide(
         StatementContext(
             parse_statement("CREATE TABLE t (a INT)", "d"),
             captured=lambda *_: True,
-            known=targets.known,
+            known=partial(known, targets),
         )
     )
     with pytest.raises(SchemaError, match="keeps the past"):
-        targets.decided(again)
+        decided(targets, again)
     emptied = decide(
         StatementContext(
-            parse_statement("DROP TABLE t", "d"), captured=lambda *_: True, known=targets.known
+            parse_statement("DROP TABLE t", "d"),
+            captured=lambda *_: True,
+            known=partial(known, targets),
         )
     )
-    targets.decided(emptied)  # a DROP alone asks nothing of it
+    decided(targets, emptied)  # a DROP alone asks nothing of it

@@ -27,14 +27,18 @@ from cdc_pipeline.lake.records import (
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.interpret import check_not_parked
+from cdc_pipeline.run.decode.statements import _Lookup
+from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.target import Carried
+from cdc_pipeline.targets.decided import decided
+from cdc_pipeline.targets.targets import route_to
 from cdc_pipeline.text.table_names import table_name
-from tests.targets.renames_model import Held, Names, names
+from tests.targets.renames_model import Held, Names, carried_of, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])
 STEPS = st.tuples(
@@ -157,15 +161,15 @@ def test_k20_k28_names_with_dots_are_pairs() -> None:
         model.say(said)
     assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
     assert model.held["`a.b`.c"] == Held((1,))
-    assert list(model.targets.now.targets["`a.b`.c"].spec.sources) == ["`a.b`.c"]
-    assert model.targets.now.targets["a.b.c"].spec.sources["a.b.c"].gone
+    assert list(model.targets.by_name["`a.b`.c"].spec.sources) == ["`a.b`.c"]
+    assert model.targets.by_name["a.b.c"].spec.sources["a.b.c"].gone
 
 
 def test_k28_a_name_that_is_left_is_as_after_drop_table() -> None:
     model = names()
     model.create("d.a")
     model.rename(("d.a", "d.b"))
-    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
+    assert model.targets.by_name["d.a"].spec.sources["d.a"].gone
     assert model.held == {"d.a": Held((1,)), "d.b": Held((1,))}
     model.create("d.a")
     assert model.held == {"d.a": Held((2,)), "d.b": Held((1,))}
@@ -210,7 +214,7 @@ def test_k28_a_suspended_name_is_over_when_its_table_goes() -> None:
         assert model.stopped.keys() == {"d.a"}
         model.say(leave)
         assert model.stopped == {}
-        assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
+        assert model.targets.by_name["d.a"].spec.sources["d.a"].gone
 
 
 def test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on() -> None:
@@ -226,11 +230,12 @@ def test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on() -> None:
 def test_k20_a_database_whose_name_has_a_dot_has_its_tables() -> None:
     model = names()
     model.create("d.a")
-    known, name = model.targets.now, table_name("a.b", "t")
-    target = known.targets["d.a"]
+    known, name = model.targets, table_name("a.b", "t")
+    target = known.by_name["d.a"]
     spec = target.spec.model_copy(update={"sources": {name: target.spec.sources["d.a"]}})
-    dotted = replace(known, targets={name: replace(target, spec=spec)})
-    assert (dotted.names_in("a.b"), dotted.names_in("a")) == (["t"], [])
+    dotted = replace(known, by_name={name: replace(target, spec=spec)})
+    tables = _Lookup(dotted, StatementKind.DROP_DATABASE, None)
+    assert (tables.names_in("a.b"), tables.names_in("a")) == (["t"], [])
 
 
 OTHER_RULES: list[list[dict[str, Any]]] = [
@@ -278,9 +283,9 @@ def test_k28_names_that_lead_to_one_target_move_no_row() -> None:
     decision = model.say("RENAME TABLE d.a TO d.b")
     model.tables = {"d.b": 1}
     assert not any(change.is_carried for change in decision.changes)
-    assert (model.stopped, list(model.targets.now.targets["d.one"].spec.sources)) == ({}, ["d.b"])
+    assert (model.stopped, list(model.targets.by_name["d.one"].spec.sources)) == ({}, ["d.b"])
     model.check()
-    assert model.targets.now.targets["d.one"].state.origin is None
+    assert model.targets.by_name["d.one"].state.origin is None
 
 
 def test_k28_columns_that_change_with_the_name() -> None:
@@ -289,9 +294,9 @@ def test_k28_columns_that_change_with_the_name() -> None:
     decision = model.say("ALTER TABLE d.a ADD COLUMN q INT, RENAME TO d.b")
     steps = {change.new_name: len(change.steps) for change in decision.changes}
     assert steps == {("d", "b"): 1, ("d", "a"): 0}
-    target = model.targets.now.targets["d.b"]
+    target = model.targets.by_name["d.b"]
     assert [column.name for column in target.spec.columns] == ["c1", "q"]
-    assert [column.name for column in model.targets.now.targets["d.a"].spec.columns] == ["c1"]
+    assert [column.name for column in model.targets.by_name["d.a"].spec.columns] == ["c1"]
 
 
 def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() -> None:
@@ -303,15 +308,15 @@ def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() 
     model.say("DROP TABLE d.b")
     model.say("ALTER TABLE d.a ADD COLUMN q INT NOT NULL AUTO_INCREMENT UNIQUE, RENAME TO d.b")
     assert model.stopped.keys() == {"d.b"}
-    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
+    assert model.targets.by_name["d.a"].spec.sources["d.a"].gone
 
 
 def test_k28_follow_and_keep_are_settings() -> None:
     following = names(schema_changes={"rename_table": "follow"})
     following.create("d.a")
     following.say("RENAME TABLE d.a TO d.b")
-    assert list(following.targets.now.targets["d.a"].spec.sources) == ["d.b"]
-    assert following.targets.now.targets["d.a"].state.origin == ("d.a", "d.a")
+    assert list(following.targets.by_name["d.a"].spec.sources) == ["d.b"]
+    assert following.targets.by_name["d.a"].state.origin == ("d.a", "d.a")
     keeping = names(schema_changes={"rename_table": "keep"})
     for name in ("d.a", "d.b"):
         keeping.create(name)
@@ -326,10 +331,10 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
     following.create("d.a")
     following.say("RENAME TABLE d.a TO d.b")
     model = names()
-    model.targets.now = model.targets.now.having(*following.targets.now.targets.values())
+    model.targets = model.targets.having(*following.targets.by_name.values())
     decision = model.say("RENAME TABLE d.b TO d.c")
     assert not any(change.is_carried for change in decision.changes)
-    assert list(model.targets.now.targets["d.a"].spec.sources) == ["d.c"]
+    assert list(model.targets.by_name["d.a"].spec.sources) == ["d.c"]
 
 
 def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
@@ -338,13 +343,14 @@ def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
     model = names()
     for name in ("d.a", "d.b"):
         model.create(name)
-    rules, targets = model.rules, model.targets
     model.say("DROP TABLE d.b")
-    decision = rules.decide(
+    targets = model.targets
+    decision = model.rules.decide(
         model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4
     )
-    assert [error.targets for error in targets.decided(decision, may_carry=False)] == [("d.b",)]
-    assert targets.now.carried == []
+    targets, errors = decided(targets, decision, may_carry=False)
+    assert [error.targets for error in errors] == [("d.b",)]
+    assert carried_of(targets) == []
 
 
 def _record(*targets: RecordedTarget, states: dict[str, TargetState]) -> BatchRecord:
@@ -449,7 +455,7 @@ def test_k22_k28_a_target_that_the_statement_moves_takes_over_nothing(
         following.create("d.b")
         following.say("RENAME TABLE d.b TO d.c")
         model = names()
-        model.targets.now = model.targets.now.having(*following.targets.now.targets.values())
+        model.targets = model.targets.having(*following.targets.by_name.values())
         model.tables, model.held, model.made = {"d.c": 1}, {"d.b": Held((1,))}, 1
         model.whole = {1}
         name, new = "d.c", "d.c"
@@ -461,14 +467,14 @@ def test_k22_k28_a_target_that_the_statement_moves_takes_over_nothing(
     model.create("d.a")
     model.rename(("d.a", "d.u1"), (name, "d.a"), ("d.u1", name))
     assert model.held == {"d.b": Held((1,)), "d.a": Held((2,))}, "nothing is overwritten"
-    assert list(model.targets.now.targets["d.b"].spec.sources) == ["d.a"]
-    assert model.targets.now.targets["d.a"].spec.sources["d.a"].gone
+    assert list(model.targets.by_name["d.b"].spec.sources) == ["d.a"]
+    assert model.targets.by_name["d.a"].spec.sources["d.a"].gone
     error = model.stopped[new]
     assert isinstance(error, ContentUnknownError)
     assert (error.table, error.journal, error.offset) == (name, "b.000001", 400)
     assert error.next_step is not None
     assert f"snapshot bank --table {name}" in error.next_step
-    assert model.targets.now.carried == []
+    assert carried_of(model.targets) == []
     model.end()
     model.load(name)
     model.end()
@@ -479,5 +485,5 @@ def test_k22_a_target_that_a_table_does_not_have_is_an_error_of_the_table() -> N
     model = names()
     model.create("d.a")
     with pytest.raises(SchemaError, match=r"d\.b is no longer a target of d\.a") as caught:
-        model.targets._route_to("d.a", "d.b")
+        route_to(model.targets, "d.a", "d.b")
     assert caught.value.table == "d.a"

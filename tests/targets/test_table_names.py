@@ -14,9 +14,10 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.pipeline_config import TablesConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 from cdc_pipeline.text.table_names import (
     TablePattern,
     TablePatterns,
@@ -57,12 +58,12 @@ def test_names_without_a_dot_in_the_schema_are_written_as_ever() -> None:
 
 def test_k20_two_pairs_with_one_joined_text_are_two_targets() -> None:
     """K20, F27: table `b.c` of schema `a`, and table `c` of schema `a.b`."""
-    targets = Targets(config(tables={"include": ["*.*"]}), None)
+    targets = targets_at(config(tables={"include": ["*.*"]}), None)
     columns = (Column("x", Kind.INT32, -1, 0, False),)
     made = [
         target
         for pair in (("a", "b.c"), ("a.b", "c"))
-        for target in targets.confirm(TableSchema(*pair, columns, (0,)))
+        for target in confirmed(targets, TableSchema(*pair, columns, (0,)))[1]
     ]
     assert [target.name for target in made] == ["a.b.c", "`a.b`.c"]
     paths = LakePaths(Path("/lake"), "shop")

@@ -51,8 +51,7 @@ from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 
 class GapReport(FrozenModel):
@@ -225,8 +224,8 @@ class _Filling:
         run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(
             context,
-            ReadRange(run, source, TableFilter(config), batch.cursor),
-            targets=Targets(config, batch.cut),
+            ReadRange(run, source, batch.cursor),
+            targets=targets_at(config, batch.cut),
             parking=self.batch.sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )

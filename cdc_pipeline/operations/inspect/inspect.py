@@ -48,7 +48,7 @@ class Inspection:
         self.selection = selection or Selection()
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
-        self._schemas = journal_schemas(lambda _database, _table: True)
+        self._schemas = journal_schemas()
         maps = TableMaps(
             self.selection.wants_table,
             schemas=self._schemas,
@@ -64,6 +64,7 @@ class Inspection:
         self._schemas.apply(
             query,
             self.selection.parse(query, is_mariadb=chunk.journal_format.is_mariadb),
+            lambda _database, _table: True,
             journal=chunk.journal,
             offset=int(event["offset"]),
             time_us=int(event["commit_ts_us"]),

@@ -23,9 +23,11 @@ from cdc_pipeline.errors import CdcError, UnrepresentableValueError
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
 from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import accepted, table_policy
 from cdc_pipeline.targets.quarantine import BadRows, without_values
 from cdc_pipeline.targets.row_policies import unrepresentable
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets, shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class RowPath:
         *,
         as_staged: Callable[[Target], Target] = lambda target: target,
     ) -> None:
-        self._targets = targets
+        self.targets = targets
         self._position = place
         self._as_staged = as_staged
 
@@ -62,8 +64,9 @@ class RowPath:
             SchemaError: the table contradicts what is recorded.
         """
         try:
-            good, bad = self._judged(self._targets.masks.apply(rows), first)
-            for target in self._targets.accept(good):
+            good, bad = self._judged(self.targets.masks.apply(rows), first)
+            self.targets, following = accepted(self.targets, good)
+            for target in following:
                 self._stage(batch, good, target)
         except CdcError as error:
             error.table = error.table or rows.schema.full_name
@@ -73,18 +76,18 @@ class RowPath:
         return 0 if bad is None else bad.entries.num_rows
 
     def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
-        shaped = self._targets.shaped(rows, target)
+        of_target = shaped(self.targets, rows, target)
         named = None
         if MODES[target.spec.mode].rows_are_changes:
             named = pa.array(
-                [f"{self._position.journal}:{self._position.offset}"] * len(shaped), pa.string()
+                [f"{self._position.journal}:{self._position.offset}"] * len(of_target), pa.string()
             )
-        batch.add(shaped, self._as_staged(target), transactions=named)
+        batch.add(of_target, self._as_staged(target), transactions=named)
 
     def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
         if not rows.invalid:
             return rows, None
-        policy = self._targets.policy(rows.schema)
+        policy = table_policy(self.targets, rows.schema)
         judged = policy.judge(rows)
         if judged.failing is not None:
             raise unrepresentable(rows, judged.failing)

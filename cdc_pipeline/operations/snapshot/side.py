@@ -40,7 +40,11 @@ from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.decided import created_in_log
+from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.targets import Targets, targets_at
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -158,7 +162,7 @@ class SnapshotLake(SideLake):
             self._leave(name, error)
 
     def targets_of(self, source: str) -> list[str]:
-        routes = Targets(self.config, None).routes_of(source)
+        routes = Routes(self.config).of_table(source)
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:
@@ -170,26 +174,22 @@ class SnapshotLake(SideLake):
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """The first batch: all targets, empty, with the source's columns at the low mark."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
-            targets = Targets(self.config, None)
-            targets.created(schemas)
-            confirmed = {
-                target.name: target
-                for schema in schemas.values()
-                for target in targets.confirm(targets.masks.schema(schema))
-            }
-            for name in confirmed:
-                batch.rows.create(targets.now.targets[name])
-            self.publish(batch, targets, created=list(confirmed))
+            targets = created_in_log(targets_at(self.config, None), schemas)
+            for schema in schemas.values():
+                targets, _ = confirmed(targets, targets.masks.schema(schema))
+            for target in targets.by_name.values():
+                batch.rows.create(target)
+            self.publish(batch, targets, created=list(targets.by_name))
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
         """A batch for rows that are read; it is discarded unless it is committed."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
-            targets = Targets(self.config, batch.last_cut(), batch.cursor)
+            targets = targets_at(self.config, batch.last_cut(), batch.cursor)
             yield SideBatch(self, batch, targets)
 
     def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
-        states = targets.now.states(created)
+        states = targets.states(created)
         cut = batch.publish(kind="snapshot", targets=states, source_time_us=self.state.time_us)
         self._find_leftover()
         return cut
@@ -236,7 +236,6 @@ class SideBatch:
         self.quarantined = 0
         self._side = side
         self._batch = batch
-        self._targets = targets
         self._path = RowPath(targets, self.place, as_staged=self._as_staged)
 
     @property
@@ -249,7 +248,7 @@ class SideBatch:
 
     def commit(self, progress: Progress) -> Cut:
         self._side.folder.write_progress(self._batch.number, progress)
-        cut = self._side.publish(self._batch, self._targets)
+        cut = self._side.publish(self._batch, self._path.targets)
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 

@@ -27,7 +27,8 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.targets import targets_at
 
 _SUPERSEDED = "a new snapshot replaced the table"
 
@@ -45,7 +46,7 @@ def swap(
     """
     side_cut, cut, batch = side.cut, main.cut, main.rows
     assert side_cut is not None
-    targets = Targets(side.config, side_cut)
+    targets = targets_at(side.config, side_cut)
     low, state = side.state.cursor, side.state
     seq = low.seq
     states = dict(cut.cursor.targets) if cut is not None else {}
@@ -57,7 +58,7 @@ def swap(
         )
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(
-            targets.now.targets[name], content, before=there_before, state=before, is_whole=is_whole
+            targets.by_name[name], content, before=there_before, state=before, is_whole=is_whole
         )
         app_id = state.app_id(name)
         batch.replace(found.target.with_state(app_id=app_id), found.content)
@@ -112,12 +113,12 @@ def given_up(
     """Targets that follow these tables after a rename; the table of their own name is gone."""
     if cut is None:
         return []
-    targets = Targets(config, cut)
+    targets = targets_at(config, cut)
     found = []
     for name, state in cut.cursor.targets.items():
         if state.origin is None or name in names or name not in cut.tables:
             continue
-        target = targets.now.targets[name]
+        target = targets.by_name[name]
         if not any(source in sources and not of.gone for source, of in target.spec.sources.items()):
             continue
         of = next(iter(target.spec.sources.values()))

@@ -25,7 +25,7 @@ from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, compare, read_differences
 from cdc_pipeline.sink.verify.sides import ComparisonSql
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 _RESTORED_NOTE = "restored"
 
@@ -51,7 +51,7 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
         return change
-    target = Targets(context.config, cut).now.targets[write.table]
+    target = targets_at(context.config, cut).by_name[write.table]
     recorded = recorded_of(target)
     sides = ComparisonSql(
         target=recorded,
@@ -101,7 +101,7 @@ def put_back(
     sink, who = context.sink, context.options.who
     with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
         cut = batch.last_cut()
-        targets = Targets(context.config, cut, batch.cursor)
+        targets = targets_at(context.config, cut, batch.cursor)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
             write = find_external_write(sink.paths, cut, name)
@@ -114,7 +114,7 @@ def put_back(
                     next_step="verify again",
                 )
             version = cut.tables[name].table_version
-            batch.rows.restore(targets.now.targets[name], version)
+            batch.rows.restore(targets.by_name[name], version)
             suspension = states[name].suspended
             if suspension is not None and suspension.needs_snapshot:
                 # The table now holds the cut's rows, so that it can be caught up from its position.

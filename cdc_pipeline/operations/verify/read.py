@@ -40,13 +40,14 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import TargetColumn, delta_type
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.target import Target
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
 from cdc_pipeline.sink.verify.in_memory import KeyUse
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets, targets_at
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class TableReading:
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if is_fresh else self._captures.recent()
         with self._captures.keeping(self.keep):
-            targets = Targets(self._config, before.cut, before.cursor)
+            targets = targets_at(self._config, before.cut, before.cursor)
             self.begin(request, before, targets)
             self._on_step(Step(self._name, "capturing", self.rows.rows))
             after, exact = self._view.end(self._place)
@@ -312,7 +313,7 @@ class TableReading:
         masked = self._targets.masks.schema(schema)
         renamed = {
             there: here
-            for here, there in self._targets.now.targets[self._name]
+            for here, there in self._targets.by_name[self._name]
             .spec.sources[self._source_table]
             .names
         }

@@ -50,7 +50,7 @@ from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 _ROUNDS_MAX: Final = 5
 
@@ -182,7 +182,7 @@ class _Reread:
 
     def _targets(self, schema: TableSchema, cut: Cut) -> list[str]:
         """Raises SnapshotError if a target cannot take rows this way."""
-        targets = Targets(self._config, cut)
+        targets = targets_at(self._config, cut)
         following = targets.following(schema.database, schema.table)
         others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
         if not following or others or targets.is_suspended(schema.database, schema.table):
@@ -273,7 +273,7 @@ class _Reread:
                 self._sink.rows_within(name, **bounds).highest for name in targets
             )
             check_room(first, count, table=self._table)
-            following = Targets(self._config, proved_at.cut, proved_at.cursor)
+            following = targets_at(self._config, proved_at.cut, proved_at.cursor)
             path = RowPath(
                 following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us)
             )

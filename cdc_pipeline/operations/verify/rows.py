@@ -23,8 +23,10 @@ from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, with_rescued, with_rescued_column
 from cdc_pipeline.sink.staging.fitting import fitted
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import accepted, table_policy
 from cdc_pipeline.targets.row_policies import unrepresentable
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets, shaped
 
 
 def recorded_of(target: Target) -> RecordedTarget:
@@ -55,7 +57,7 @@ class SourceRows:
     @property
     def target(self) -> Target:
         """As known now: with a rescue column once a value needed it."""
-        return self._targets.now.targets[self._name]
+        return self._targets.by_name[self._name]
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
         """Inserts of the source table as the target stages them; None if none is left.
@@ -78,25 +80,25 @@ class SourceRows:
         return keys.rename_columns([f"k{number}" for number in range(len(places))])
 
     def _staged(self, good: DecodedRows) -> StagedRows | None:
-        self._targets.accept(good)
+        self._targets, _ = accepted(self._targets, good)
         target = self.target
-        shaped = self._targets.shaped(good, target)
+        rows = shaped(self._targets, good, target)
         spec = target.spec
-        source = spec.sources.get(shaped.schema.full_name)
+        source = spec.sources.get(rows.schema.full_name)
         if source is not None:
-            shaped = fitted(shaped, spec.columns, source.names)
-        shaped = with_rescued(shaped, target.rescued)
-        self.supplied_columns = shaped.schema.column_names
-        if not len(shaped):
+            rows = fitted(rows, spec.columns, source.names)
+        rows = with_rescued(rows, target.rescued)
+        self.supplied_columns = rows.schema.column_names
+        if not len(rows):
             return None
         if target.rescued is not None:
             spec = spec.with_columns((*spec.columns, RESCUED))
-        return SINK_MODES["mirror"].stage(shaped, spec, None)
+        return SINK_MODES["mirror"].stage(rows, spec, None)
 
     def _judged(self, rows: DecodedRows) -> DecodedRows:
         if not rows.invalid:
             return rows
-        policy = self._targets.policy(rows.schema)
+        policy = table_policy(self._targets, rows.schema)
         judged = policy.judge(rows)
         if judged.failing is not None:
             raise unrepresentable(rows, judged.failing)

@@ -66,7 +66,7 @@ from cdc_pipeline.sink.verify.compare import (
 )
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.table_filter import tables_named
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 # Figures of the source tables that add up to their target's.
 _SUMMED: Final = (
@@ -161,7 +161,7 @@ class _Verification:
         two captures.
         """
         before = self._captures.recent()
-        targets = Targets(self._config, before.cut, before.cursor)
+        targets = targets_at(self._config, before.cut, before.cursor)
         reasons: dict[str, str] = {}
         begun: dict[str, dict[str, TableComparison]] = {}
         size_bytes = 0

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
@@ -31,10 +30,10 @@ from cdc_pipeline.run.plan.server_switch import HistoryWriter, history_writer
 from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.wiring import build_store
 from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.sink.target import Target
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.ring import RingStore
-from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class CaptureContext(Publisher):
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """The part of the log that is read, and the tables that are read of it.
+    """The part of the log that is read, and for whom.
 
     Attributes:
         cursor: of the source before it.
@@ -64,16 +63,16 @@ class ReadRange:
 
     run: LogRange
     source: Source
-    tables: TableFilter
     cursor: CursorState | None
     left: int | None = None
     of_plan: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CaptureSession:
     """A stretch of the log with the state of its stages.
 
+    `targets`: what is known of them behind the staged changes; the drain and the committer set it.
     `place`: how far its transactions are staged. `schemas` and `history` (None with GTIDs) are
     written before the record or cursor that refers to them.
     """
@@ -92,19 +91,6 @@ class CaptureSession:
     @property
     def epoch(self) -> int:
         return self.section.run.epoch
-
-    def captured(self, database: str, table: str) -> bool:
-        """By its name, or followed after a rename."""
-        return self.section.tables.captured(database, table) or self.targets.follows(
-            database, table
-        )
-
-    def applies_parked(self, schema: TableSchema) -> bool:
-        """If not, a table is no longer captured, or it is suspended: it then reads this
-        transaction again when it catches up (K4).
-        """
-        database, table = schema.database, schema.table
-        return self.captured(database, table) and not self.targets.is_suspended(database, table)
 
     def resume_position(self) -> Position:
         """The end of the last whole transaction, or before the oldest open prepared one: a target
@@ -134,8 +120,12 @@ def open_session(
         until_us = run.overlap_until_us
         history = history_writer(config, start=run.start, end=run.end, flavor=identity.flavor)
     if until_us is not None:
-        targets.lose_exactness()  # what the overlap does not skip may come twice (K12)
-    return CaptureSession(
+        targets = targets.without_exactness()  # what the overlap does not skip may come twice (K12)
+
+    def keeps_history(database: str, table: str) -> bool:
+        return session.targets.keeps_history(database, table)
+
+    session = CaptureSession(
         section=section,
         identity=identity,
         store=build_store(config),
@@ -146,20 +136,14 @@ def open_session(
         stager=Stager(
             number=(0 if cursor is None else cursor.batch_number) + 1,
             sink=context.sink,
-            targets=targets,
             begin=begin,
         ),
         schemas=schemas_of(
-            config,
-            source=source,
-            run=run,
-            cursor=cursor,
-            recorded=targets.known,
-            follows=targets.follows,
-            left=section.left,
+            config, source=source, run=run, cursor=cursor, captured=keeps_history, left=section.left
         ),
         history=history,
     )
+    return session
 
 
 def before_begin(at: Position, begin: Position | None) -> Position:

@@ -60,9 +60,8 @@ from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 _CAUGHT_UP_NOTE = "caught_up"
 _TAKEN_BACK_NOTE = "taken_back"
@@ -247,7 +246,7 @@ class CatchUp:
         if version is None:
             return
         batch = AdminBatch(self._context, cut=self._cut, cursor=self._cursor)
-        batch.rows.restore(Targets(self._config, self._cut).now.targets[name], version)
+        batch.rows.restore(targets_at(self._config, self._cut).by_name[name], version)
         text = f"restored to version {version}: what came after it is read again"
         cut = batch.publish(
             kind="catch_up", notes=[Note(kind=_TAKEN_BACK_NOTE, text=text, table=name)]
@@ -309,12 +308,10 @@ class CatchUp:
         config, cursor = self._config, self._cursor
         # On another server, its DDL is decided on the columns from where it was suspended.
         left = held.seq if held.epoch != cursor.epoch else None
-        routes = Routes(config)
-        tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
         session = open_session(
             self._context,
-            ReadRange(run, source, tables, cursor, left=left),
-            targets=Targets(config, self._cut, cursor, catching_up=name),
+            ReadRange(run, source, cursor, left=left),
+            targets=targets_at(config, self._cut, cursor, catching_up=name),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
@@ -407,7 +404,7 @@ class _CatchUpCommitter(Committer):
             offset=own.start.offset,
             table=self._name,
         )
-        targets = self._session.targets.now.states(created)
+        targets = self._session.targets.states(created)
         self._left = None if is_caught_up else self._still_suspended()
         targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
         after = self._of_source.model_copy(update={"batch_number": number, "targets": targets})

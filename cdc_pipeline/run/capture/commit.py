@@ -102,13 +102,16 @@ class Committer:
             batch_number=number,
             epoch=session.epoch,
             open_xa=session.parking.durable(),
-            targets=session.targets.now.states(created),
-            shadows=session.targets.now.shadow_texts(),
+            targets=session.targets.states(created),
+            shadows={
+                name: shadow.model_dump_json()
+                for name, shadow in sorted(session.targets.shadows.items())
+            },
         )
         return BatchExtent(interval, cursor, session.place.source_time_us)
 
     def _head(self, collected: Collected) -> BatchRecord:
-        number, known = self._session.stager.number, self._session.targets.now
+        number, known = self._session.stager.number, self._session.targets
         start = self._left_behind_at()
         extent = self._extent(number, collected.created)
         suspended = (note_of(table, suspension) for table, suspension in known.news.items())
@@ -128,7 +131,7 @@ class Committer:
 
     def _has_work(self) -> bool:
         """Of a new suspension (K4), or of a target that is no longer exact (K12), too."""
-        known = self._session.targets.now
+        known = self._session.targets
         of_targets = known.news or known.forgotten or known.has_lost_exactness
         return bool(of_targets) or self._session.stager.has_work
 
@@ -145,7 +148,7 @@ class Committer:
         return cut
 
     def _take_over(self, cut: Cut) -> None:
-        self._session.targets.committed(cut)
+        self._session.targets = self._session.targets.at_cut(cut)
         self._done.add(cut)
         self.cut, self.cursor = cut, cut.cursor
 

@@ -48,13 +48,13 @@ class Drain:
     def __init__(
         self, context: CaptureContext, session: CaptureSession, committer: Committer
     ) -> None:
-        config, section, targets = context.config, session.section, session.targets
+        config, section = context.config, session.section
         rules = StatementRules(
-            section.tables,
+            session.targets.tables,
             is_mariadb=session.identity.flavor == "mariadb",
             names=session.identity.names,
             config=config,
-            followed=targets.followed_sources(),
+            followed=list(session.targets.followers),
         )
         self._context = context
         self._session = session
@@ -75,13 +75,7 @@ class Drain:
             session,
             rules=rules,
             decoder=RunDecoder(
-                captured=session.captured,
-                epoch=session.epoch,
-                suspended=targets.is_suspended,
-                masks=targets.masks,
-                policies=targets.policy,
-                schemas=session.schemas,
-                names=session.identity.names,
+                epoch=session.epoch, schemas=session.schemas, names=session.identity.names
             ),
             xa=XaPlanner(
                 session,
@@ -184,10 +178,14 @@ class Drain:
         parts = halves(unit)
         if parts is not None:
             return parts
-        suspend = None if self._session.stager.is_in_doubt else suspension_for(error, self._session)
+        session, suspend = self._session, None
+        if not session.stager.is_in_doubt:
+            suspend = suspension_for(error, session, session.targets)
         if suspend is None:
-            at = self._session.place.position
-            self._session.targets.take_back((at.journal, at.offset))
+            at = session.place.position
+            for name, new in session.targets.news.items():
+                if (new.journal, new.offset) == (at.journal, at.offset):
+                    session.targets = session.targets.resumed(name)
             raise error
         self._suspend(suspend)
         return [unit]
@@ -200,12 +198,13 @@ class Drain:
             stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)
         stager.names.coming(changes.unit)
         with stager.together():
+            self._session.targets = changes.targets
             for suspend in changes.suspensions:
                 self._suspend(suspend)
             for decision in changes.statements:
                 self._apply(decision)
-            for targets, rows in changes.rows:
-                stager.stage(targets, rows, open_transaction=is_open)
+            for following, rows in changes.rows:
+                stager.stage(self._session.targets, following, rows, open_transaction=is_open)
             stager.quarantine(changes.bad, open_transaction=is_open)
             counts = self._xa.apply(changes.xa)
             self._rows += counts.pop("rows", 0)
@@ -217,9 +216,10 @@ class Drain:
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:
-        for name in self._session.targets.suspend(
+        self._session.targets, names = self._session.targets.suspending(
             suspend.source, suspend.suspension, only=suspend.only
-        ):
+        )
+        for name in names:
             self._session.stager.drop_open(name)
 
     def _apply(self, decision: Decision) -> None:
@@ -231,13 +231,14 @@ class Drain:
         for change in decision.changes:
             if change.is_carried:
                 continue
-            target = targets.now.targets[change.known.name]
+            target = targets.by_name[change.known.name]
             if change.replaces:
                 stager.create(target)
             else:
                 stager.change(target, change)
-        for target in targets.now.carried:
-            stager.carry(target)
+        for target in targets.by_name.values():
+            if target.carried is not None:
+                stager.carry(target)
         if decision.ignored:
             left = any(targets.is_suspended(*table) for table in decision.statement.tables)
             self._session.place.count("statements_suspended" if left else "statements_ignored", 1)
@@ -263,5 +264,5 @@ class Drain:
         session.overlap.reach(place.source_time_us)
         if session.history is not None:
             session.history.add(changes.unit)
-        for note in (*self._reader.take_notes(place.position), *session.schemas.take_notes()):
+        for note in (*self._reader.take_notes(place.position), *changes.notes):
             session.stager.note(note)

@@ -16,8 +16,7 @@ from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 
 def read_in_sequence(
@@ -35,12 +34,11 @@ def read_in_sequence(
         ReadRange(
             resolved,
             source,
-            TableFilter(config),
             cursor,
             left=_left(resolved, cursor),
             of_plan=resolved.plan.tables,
         ),
-        targets=Targets(config, state.cut, cursor),
+        targets=targets_at(config, state.cut, cursor),
         parking=context.sink.parking(
             epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
         ),
@@ -90,7 +88,12 @@ def hold_start(
             "cursor has not moved",
         )
     schemas = schemas_of(
-        context.config, source=source, run=resolved, cursor=before, left=_left(resolved, before)
+        context.config,
+        source=source,
+        run=resolved,
+        cursor=before,
+        captured=targets_at(context.config, state.cut).keeps_history,
+        left=_left(resolved, before),
     )
     if before is None:
         schemas.begin()

@@ -30,6 +30,7 @@ from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError, ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
 from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
@@ -45,8 +46,11 @@ from cdc_pipeline.run.decode.transaction_control import (
 )
 from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.confirmed import accepted
+from cdc_pipeline.targets.decided import decided
 from cdc_pipeline.targets.quarantine import BadRows
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
@@ -57,6 +61,7 @@ class Changes:
     """What a unit changes. All of it is staged, or the run ends.
 
     Attributes:
+        targets: what is known of them behind it.
         suspensions: targets that its statements leave behind.
         bad: rows that cannot be applied, for the quarantine.
         open: the transaction that it is a piece of; `ending` is None if that goes on.
@@ -64,6 +69,7 @@ class Changes:
     """
 
     unit: Unit
+    targets: Targets
     statements: tuple[Decision, ...] = ()
     suspensions: tuple[Suspend, ...] = ()
     rows: tuple[tuple[list[Target], DecodedRows], ...] = ()
@@ -71,6 +77,7 @@ class Changes:
     xa: tuple[XaStep, ...] = ()
     open: OpenTransaction | None = None
     ending: Ending | None = None
+    notes: tuple[Note, ...] = ()
     undone: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     row_events_ignored: int = 0
     row_events_suspended: int = 0
@@ -127,7 +134,6 @@ class Interpreter:
         self, session: CaptureSession, *, rules: StatementRules, decoder: RunDecoder, xa: XaPlanner
     ) -> None:
         self._session = session
-        self._targets = session.targets
         self._overlap = session.overlap
         self._schemas = session.schemas
         self._rules = rules
@@ -143,35 +149,45 @@ class Interpreter:
         piece = unit[0]
         if piece.kind is not SliceKind.STATEMENT:
             return None
-        return self._decision(piece, piece.stop - 1, parse_query(piece.chunk, piece.stop - 1))
+        row = piece.stop - 1
+        return self._decision(piece, row, parse_query(piece.chunk, row), self._session.targets)
 
     def read(self, unit: Unit, decided: Decision | None = None) -> Changes:
         """`decided`: on the single statement that it is. Raises CdcError, with its place, if a unit
         cannot be applied; nothing was learned then.
         """
-        targets = self._targets.now
         maps = self._decoder.mark()
         controls = self._controls.mark()
         try:
             return self._read(unit, decided)
         except CdcError:
-            self._targets.now = targets
             self._decoder.rewind(maps)
             self._controls.rewind(controls)
             raise
 
     def _read(self, unit: Unit, decided: Decision | None) -> Changes:
-        logged, suspensions = self._statements(unit, decided)
+        logged, suspensions, targets = self._statements(unit, decided)
         controls = self._controls.read(unit, logged)
         waiting = [part.key for part in controls.waiting]
-        decoded = self._decoder.decode(unit, controls.undone, waiting)
-        changes = Changes(
+        decoded = self._decoder.decode(unit, targets, controls.undone, waiting)
+        rows = []
+        for table in decoded.tables:
+            targets, following = self._accepted(targets, table)
+            rows.append((following, table.rows))
+        xa, targets = self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting, targets)
+        if decoded.bad:
+            targets = targets.without_exactness([bad.table for bad in decoded.bad])
+        if controls.ending is Ending.ABANDONED:
+            self._decoder.reset()
+        return Changes(
             unit,
+            targets,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
-            rows=tuple((self._accepted(table), table.rows) for table in decoded.tables),
+            rows=tuple(rows),
             bad=decoded.bad,
-            xa=self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting),
+            xa=xa,
+            notes=decoded.notes,
             open=controls.open,
             ending=controls.ending,
             undone=controls.open_undone,
@@ -179,11 +195,6 @@ class Interpreter:
             row_events_suspended=decoded.row_events_suspended,
             transactions_applied=self._applied(unit, controls, logged, decoded),
         )
-        if decoded.bad:
-            self._targets.lose_exactness([rows.table for rows in decoded.bad])
-        if controls.ending is Ending.ABANDONED:
-            self._decoder.reset()
-        return changes
 
     def _applied(
         self,
@@ -207,7 +218,8 @@ class Interpreter:
 
     def _statements(
         self, unit: Unit, decided: Decision | None
-    ) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
+    ) -> tuple[list[DecidedStatement], tuple[Suspend, ...], Targets]:
+        targets = self._session.targets
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
@@ -215,15 +227,16 @@ class Interpreter:
                 np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
             ).tolist():
                 query = parse_query(piece.chunk, row)
-                decision = decided or self._decision(piece, row, query)
-                check_not_parked(decision, parking=self._session.parking, targets=self._targets)
+                decision = decided or self._decision(piece, row, query, targets)
+                check_not_parked(decision, parking=self._session.parking, targets=targets)
                 if piece.kind is not SliceKind.STATEMENT:
                     _check_not_emptied(decision)
-                suspensions += self._learn(piece, row, query, decision)
+                targets, left = self._learn(piece, row, query, decision, targets)
+                suspensions += left
                 logged.append(DecidedStatement(piece, row, decision))
-        return logged, tuple(suspensions)
+        return logged, tuple(suspensions), targets
 
-    def _decision(self, piece: EventSlice, row: int, query: Query) -> Decision:
+    def _decision(self, piece: EventSlice, row: int, query: Query, targets: Targets) -> Decision:
         event = piece.chunk.events[row]
         decide = (
             partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
@@ -235,7 +248,7 @@ class Interpreter:
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         return decide(
             query,
-            targets=self._targets,
+            targets=targets,
             journal=journal,
             offset=int(event["offset"]),
             schemas=self._schemas,
@@ -243,11 +256,12 @@ class Interpreter:
         )
 
     def _learn(
-        self, piece: EventSlice, row: int, query: Query, decision: Decision
-    ) -> tuple[Suspend, ...]:
+        self, piece: EventSlice, row: int, query: Query, decision: Decision, targets: Targets
+    ) -> tuple[Targets, list[Suspend]]:
         suspensions = []
-        for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
-            suspend = suspension_for(error, self._session)
+        targets, errors = decided(targets, decision, may_carry=not self._overlap.is_held)
+        for error in errors:
+            suspend = suspension_for(error, self._session, targets)
             if suspend is None:
                 raise error
             suspensions.append(suspend)
@@ -255,22 +269,23 @@ class Interpreter:
             self._schemas.apply(
                 query,
                 decision.statement,
+                targets.keeps_history,
                 journal=piece.chunk.journal,
                 offset=int(piece.chunk.events["offset"][row]),
                 time_us=int(piece.chunk.events["commit_ts_us"][row]),
             )
-        return tuple(suspensions)
+        return targets, suspensions
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _accepted(self, table: DecodedTable) -> list[Target]:
+    def _accepted(self, targets: Targets, table: DecodedTable) -> tuple[Targets, list[Target]]:
         """An error names the place of the table's changes."""
         rows = table.rows
         with table.named_in_errors():
-            targets = self._targets.accept(rows)
+            targets, following = accepted(targets, rows)
             first_us = int(rows.commit_ts_us.min())
-            self._overlap.check_changes(targets, rows.schema.full_name, first_us=first_us)
-            return targets
+            self._overlap.check_changes(following, rows.schema.full_name, first_us=first_us)
+            return targets, following
 
 
 def _check_not_emptied(decision: Decision) -> None:

@@ -28,8 +28,9 @@ from cdc_pipeline.schema.evolution.changes import TableChange
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.quarantine import BadRows
-from cdc_pipeline.targets.targets import Target, Targets
+from cdc_pipeline.targets.targets import Targets, shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,11 @@ class Stager:
     """Stager of rows, statements and notes, one batch after the other."""
 
     def __init__(
-        self,
-        *,
-        number: int,
-        sink: Sink,
-        targets: Targets,
-        begin: Callable[[int], StagedBatch] | None = None,
+        self, *, number: int, sink: Sink, begin: Callable[[int], StagedBatch] | None = None
     ) -> None:
         self.number = number
         self.names = TransactionNames()
         self._sink = sink
-        self._targets = targets
         self._begin = begin or sink.begin
         self._staged: StagedBatch | None = None
         self._created: set[str] = set()
@@ -107,20 +102,27 @@ class Stager:
     # -- rows --------------------------------------------------------------------------------------
 
     def stage(
-        self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool
+        self,
+        targets: Targets,
+        following: Sequence[Target],
+        rows: DecodedRows,
+        *,
+        open_transaction: bool,
     ) -> None:
         """`open_transaction`: it is not known yet whether the transaction commits."""
         with self.together():
-            for target in targets:
+            for target in following:
                 self._create_new(target)
                 named = (
                     self.names.of_rows(rows.seq)
                     if MODES[target.spec.mode].rows_are_changes
                     else None
                 )
-                shaped = self._targets.shaped(rows, target)
                 self.batch().add(
-                    shaped, target, open_transaction=open_transaction, transactions=named
+                    shaped(targets, rows, target),
+                    target,
+                    open_transaction=open_transaction,
+                    transactions=named,
                 )
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:

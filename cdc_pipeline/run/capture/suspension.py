@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_pipeline.errors import (
@@ -31,14 +31,11 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch
-from cdc_pipeline.run.capture.capture_session import (
-    CaptureContext,
-    CaptureSession,
-    before_begin,
-)
+from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession, before_begin
 from cdc_pipeline.run.capture.summary import RunState, RunSummary
 from cdc_pipeline.run.recovery import Recovered, recover
 from cdc_pipeline.targets.routes import Routes
+from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import split_table_name
 
 _OF_ONE_TABLE = (
@@ -58,9 +55,9 @@ class Suspend:
     only: tuple[str, ...] | None = None
 
 
-def suspension_for(error: CdcError, session: CaptureSession) -> Suspend | None:
+def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -> Suspend | None:
     """None if the failure stops the run. Targets stay at the last whole transaction."""
-    if not _is_of_one_table(error, session):
+    if not _is_of_one_table(error, session.section.of_plan, targets):
         return None
     assert error.table is not None
     new_suspension = suspension(
@@ -70,14 +67,13 @@ def suspension_for(error: CdcError, session: CaptureSession) -> Suspend | None:
     return Suspend(error.table, new_suspension, only)
 
 
-def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
-    known = session.section.of_plan
+def _is_of_one_table(error: CdcError, known: Collection[str] | None, targets: Targets) -> bool:
     if known is None or not isinstance(error, _OF_ONE_TABLE):
         return False
     if error.table is None or "." not in error.table:
         return False
-    targets, (database, table) = session.targets, split_table_name(error.table)
-    if not session.captured(database, table) or targets.is_suspended(database, table):
+    database, table = split_table_name(error.table)
+    if not targets.takes(database, table):
         return False
     if isinstance(error, ContentUnknownError):
         # the log is whole and its gaps are known: the run continues even without tables
@@ -87,7 +83,9 @@ def _is_of_one_table(error: CdcError, session: CaptureSession) -> bool:
         target.name not in error.targets for target in targets.following(database, table)
     ):
         return True
-    return bool(others - {error.table}) or targets.goes_on_without(database, table)
+    own = {route.target for route in targets.routes_of(error.table)}
+    go_on = (name for name in targets.by_name if not targets.is_not_following(name))
+    return bool(others - {error.table}) or any(name not in own for name in go_on)
 
 
 def suspended_error(

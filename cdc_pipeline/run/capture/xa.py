@@ -41,12 +41,9 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
 from cdc_pipeline.run.capture.lost_xa import lost_end
 from cdc_pipeline.run.decode.decoding import DecodedTable
-from cdc_pipeline.run.decode.transaction_control import (
-    Ending,
-    TransactionKey,
-    XaEnd,
-    XaPart,
-)
+from cdc_pipeline.run.decode.transaction_control import Ending, TransactionKey, XaEnd, XaPart
+from cdc_pipeline.targets.confirmed import accepted
+from cdc_pipeline.targets.targets import Targets
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -93,7 +90,6 @@ class XaPlanner:
     def __init__(self, session: CaptureSession, *, accepted: Collection[str], source: str) -> None:
         self._session = session
         self._parking = session.parking
-        self._targets = session.targets
         self._accepted = frozenset(accepted)
         self._source = source
 
@@ -102,8 +98,9 @@ class XaPlanner:
         parts: Sequence[XaPart],
         ends: Sequence[XaEnd],
         rows: Mapping[TransactionKey, Sequence[DecodedTable]],
-    ) -> tuple[XaStep, ...]:
-        """Plan the steps for a run of slices; `rows`: of the parts.
+        targets: Targets,
+    ) -> tuple[tuple[XaStep, ...], Targets]:
+        """The steps for a run of slices, and the targets behind them; `rows`: of the parts.
 
         Raises:
             UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
@@ -120,9 +117,10 @@ class XaPlanner:
                 if isinstance(item, XaEnd):
                     if item.xid in waiting:
                         at = waiting.pop(item.xid)
-                        steps[at] = self._paired(steps[at], item)
+                        steps[at], targets = self._paired(steps[at], item, targets)
                         continue
-                    steps.append(self._end(item, is_parked=is_parked))
+                    step, targets = self._end(item, targets, is_parked=is_parked)
+                    steps.append(step)
                     ended.add(item.xid)
                     continue
                 if item.xid in waiting or is_parked:
@@ -139,39 +137,36 @@ class XaPlanner:
                         self._check_again(item.xid, *_waiting(steps[at]))
                         steps[at] = _Forget(item)
                 tables = rows.get(item.key, ())
-                self._check(tables)
+                _check(tables, targets)
                 if item.ending is Ending.PREPARED:
                     waiting[item.xid] = len(steps)
                 elif item.ending is Ending.COMMITTED:
-                    self._accept(chain(self._parking.pieces(), _rows(tables)), item)
+                    of_parts = chain(self._parking.pieces(), _rows(tables))
+                    targets = self._accept(of_parts, item, targets)
                 steps.append(_Add(item, tables))
             except CdcError as error:
                 error.journal = error.journal or item.journal
                 error.offset = item.offset if error.offset is None else error.offset
                 raise
-        return tuple(steps)
+        return tuple(steps), targets
 
-    def _check(self, tables: Sequence[DecodedTable]) -> None:
-        """They may never reach their targets. Raises as `Targets.check`, with the table."""
-        for table in tables:
-            with table.named_in_errors():
-                self._targets.check(table.rows)
-
-    def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
+    def _paired(self, step: XaStep, end: XaEnd, targets: Targets) -> tuple[_EndPaired, Targets]:
         # Behind a transaction in pieces a unit has nothing: what is paired came whole.
         assert isinstance(step, _Add)
         if end.is_commit:
-            self._accept(_rows(step.tables), end)
-        return _EndPaired(step.tables, end)
+            targets = self._accept(_rows(step.tables), end, targets)
+        return _EndPaired(step.tables, end), targets
 
-    def _end(self, end: XaEnd, *, is_parked: bool) -> _EndParked | _PassOver:
+    def _end(
+        self, end: XaEnd, targets: Targets, *, is_parked: bool
+    ) -> tuple[_EndParked | _PassOver, Targets]:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
-                    if self._session.applies_parked(schema):
-                        self._targets.masks.check_parked(schema)
-                self._accept(self._parking.rows(end.xid), end)
-            return _EndParked(end)
+                    if targets.takes(schema.database, schema.table):
+                        targets.masks.check_parked(schema)
+                targets = self._accept(self._parking.rows(end.xid), end, targets)
+            return _EndParked(end), targets
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
                 f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
@@ -183,24 +178,34 @@ class XaPlanner:
                 "and list this xid in accept.unknown_xa: it is then skipped and "
                 "recorded",
             )
-        return _PassOver(end)
+        return _PassOver(end), targets
 
     def _check_again(self, xid: str, begin: Position, rows: Mapping[str, int]) -> None:
         if xid not in self._accepted:
             evidence = "another XA PREPARE of it follows"
             raise lost_end(xid, begin, rows, source=self._source, found=evidence)
 
-    def _accept(self, rows: Iterable[DecodedRows], end: XaEnd | XaPart) -> None:
+    def _accept(
+        self, rows: Iterable[DecodedRows], end: XaEnd | XaPart, targets: Targets
+    ) -> Targets:
         for part in rows:
-            if not self._session.applies_parked(part.schema):
+            if not targets.takes(part.schema.database, part.schema.table):
                 continue
             name = part.schema.full_name
             try:
-                targets = self._targets.accept(part)
-                self._session.overlap.check_changes(targets, name, first_us=end.commit_ts_us)
+                targets, following = accepted(targets, part)
+                self._session.overlap.check_changes(following, name, first_us=end.commit_ts_us)
             except CdcError as error:
                 error.table = error.table or name
                 raise
+        return targets
+
+
+def _check(tables: Sequence[DecodedTable], targets: Targets) -> None:
+    """Raises as `accepted`, with the table; nothing is known by rows that may never count."""
+    for table in tables:
+        with table.named_in_errors():
+            accepted(targets, table.rows)
 
 
 def _rows(tables: Sequence[DecodedTable]) -> Iterator[DecodedRows]:
@@ -305,7 +310,9 @@ class XaStaging:
         place = CommitPlace(self._session.epoch, end.journal, end.tx_offset, end.commit_ts_us)
         has_rows = False
         for part in rows:
-            if self._session.applies_parked(part.schema):
+            # If not, it is no longer captured, or suspended: it then reads this transaction again
+            # when it catches up (K4).
+            if self._session.targets.takes(part.schema.database, part.schema.table):
                 self._gather(place.on(part))
                 has_rows = True
         self._counts["transactions_applied"] += has_rows
@@ -321,5 +328,6 @@ class XaStaging:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for parts in gathered.values():
             rows = joined(parts)
-            targets = self._session.targets.following(rows.schema.database, rows.schema.table)
-            self._stager.stage(targets, rows, open_transaction=False)
+            targets = self._session.targets
+            following = targets.following(rows.schema.database, rows.schema.table)
+            self._stager.stage(targets, following, rows, open_transaction=False)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +37,18 @@ from cdc_pipeline.errors import (
     IncompleteRowsError,
     UnrepresentableValueError,
 )
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
+from cdc_pipeline.targets.confirmed import as_recorded, table_policy
 from cdc_pipeline.targets.quarantine import BadRows, bad_event, bad_rows
-from cdc_pipeline.targets.row_policies import RowPolicy, TablePolicy, unrepresentable
+from cdc_pipeline.targets.row_policies import unrepresentable
+from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.text.wording import and_more
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
-if TYPE_CHECKING:  # reading a log needs none of these
-    from cdc_pipeline.targets.masks import Masks
-
-
+_KEPT_BINARY_NOTE: Final = "kept_binary"
 _BLOBS: Final = frozenset(
     {
         WireType.BLOB_COMPRESSED,
@@ -92,6 +92,7 @@ class DecodedRun:
         waiting: changes of captured tables of each transaction whose rows wait.
         row_events_ignored, row_events_suspended: of tables not captured, or suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
+        notes: of columns that keep the type of their target, once for each.
     """
 
     tables: tuple[DecodedTable, ...]
@@ -100,6 +101,7 @@ class DecodedRun:
     waiting: Mapping[TransactionKey, Sequence[DecodedTable]] = field(default_factory=dict)
     row_events_suspended: int = 0
     bad: tuple[BadRows, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class RunDecoder:
@@ -108,25 +110,20 @@ class RunDecoder:
     def __init__(
         self,
         *,
-        captured: Callable[[str, str], bool],
         epoch: int,
-        suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
-        masks: Masks | None = None,
-        policies: Callable[[TableSchema], TablePolicy] | None = None,
         names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
-        self._maps = TableMaps(
-            lambda database, table: captured(database, table) and not suspended(database, table),
-            schemas=schemas,
-            names=names,
-        )
+        self._maps = TableMaps(self._takes, schemas=schemas, names=names)
         self._epoch = epoch
-        self._suspended = suspended
-        self._masks = masks
-        self._policies = policies or (lambda schema: TablePolicy(RowPolicy(), schema.key_names))
+        self._targets: Targets  # of the slices that are being decoded
+        self._notes: list[Note] = []
+        self._noted: set[tuple[str, str]] = set()
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
+
+    def _takes(self, database: str, table: str) -> bool:
+        return self._targets.takes(database, table)
 
     def reset(self) -> None:
         """Forget the table maps of a transaction that never ended."""
@@ -135,6 +132,7 @@ class RunDecoder:
     def decode(
         self,
         slices: Sequence[EventSlice],
+        targets: Targets,
         undone: Undone | None = None,
         waiting: Collection[TransactionKey] = (),
     ) -> DecodedRun:
@@ -143,7 +141,7 @@ class RunDecoder:
 
         Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts then.
         """
-        undone = undone or {}
+        undone, self._targets = undone or {}, targets
         selections: dict[TableSchema, list[RowsSelection]] = {}
         held: dict[TableSchema, list[RowsSelection]] = {}
         ignored = left = 0
@@ -154,26 +152,25 @@ class RunDecoder:
             waits_at = np.array([at for of, at in waiting if of == journal], dtype=np.int64)
             for group in self._maps.resolve(piece):
                 rows = group.rows
-                if self._suspended(group.database, group.table):
+                if targets.is_suspended(group.database, group.table):
                     left += len(rows)
                     continue
                 if group.schema is None:
                     ignored += len(rows)
                     continue
                 events = piece.chunk.events
+                schema = self._as_recorded(group.schema, journal, int(events["offset"][rows[0]]))
                 if len(rolled_back):
                     rows = rows[~np.isin(events["tx_offset"][rows], rolled_back)]
                 rows = _without_undone(piece.chunk, rows, undone)
                 if len(waits_at):
                     waits = np.isin(events["tx_offset"][rows], waits_at)
                     if waits.any():
-                        held.setdefault(group.schema, []).append(
-                            RowsSelection(piece.chunk, rows[waits])
-                        )
+                        held.setdefault(schema, []).append(RowsSelection(piece.chunk, rows[waits]))
                         rows = rows[~waits]
                 if not len(rows):
                     continue
-                selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
+                selections.setdefault(schema, []).append(RowsSelection(piece.chunk, rows))
                 applied.setdefault(piece.chunk.journal, []).append(events["tx_offset"][rows])
         tables = []
         bad: list[BadRows] = []
@@ -187,7 +184,31 @@ class RunDecoder:
         for schema, parts in held.items():
             for key, table in _by_transaction(self._decoded(parts, schema, bad=None), parts):
                 apart.setdefault(key, []).append(table)
-        return DecodedRun(tuple(tables), ignored, _distinct(applied), apart, left, tuple(bad))
+        notes, self._notes = tuple(self._notes), []
+        return DecodedRun(
+            tuple(tables), ignored, _distinct(applied), apart, left, tuple(bad), notes
+        )
+
+    def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
+        recorded = as_recorded(self._targets, schema)
+        for column, kept in zip(schema.columns, recorded.columns, strict=True):
+            if column.kind is kept.kind or (schema.full_name, column.name) in self._noted:
+                continue
+            self._noted.add((schema.full_name, column.name))
+            text = (
+                f"column `{column.name}` is {column.kind} at the source; its target was created "
+                f"with {kept.kind} and keeps it"
+            )
+            self._notes.append(
+                Note(
+                    kind=_KEPT_BINARY_NOTE,
+                    text=text,
+                    journal=journal,
+                    offset=offset,
+                    table=schema.full_name,
+                )
+            )
+        return recorded
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
@@ -196,7 +217,7 @@ class RunDecoder:
         try:
             decoded = decode_rows(parts, schema, epoch=self._epoch)
         except DamagedJournalError as error:
-            policy = self._policies(schema if self._masks is None else self._masks.schema(schema))
+            policy = table_policy(self._targets, self._targets.masks.schema(schema))
             if bad is None or policy.rows.on_bad_row == "fail":
                 raise
             split = _without_event(parts, error)
@@ -205,11 +226,10 @@ class RunDecoder:
             part, at, others = split
             bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
             return self._decoded(others, schema, bad=bad)
-        if self._masks is not None:
-            decoded = self._masks.apply(decoded)
+        decoded = self._targets.masks.apply(decoded)
         if not decoded.invalid and decoded.all_present:
             return decoded
-        policy = self._policies(decoded.schema)
+        policy = table_policy(self._targets, decoded.schema)
         decided = policy.judge(decoded)
         may_leave = bad is not None
         if decided.failing is not None or (decided.bad and not may_leave):

@@ -12,8 +12,6 @@ Rules:
   DDL applies to the schema at its start.
 - It is written before the record or cursor that refers to it (`Committer`), and only if it has
   changed.
-- If a target has ``binary`` for a MariaDB UUID, INET4 or INET6 column, it keeps that, with a note:
-  a type never changes in silence.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.statement import Statement
-from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
@@ -36,13 +33,11 @@ from cdc_pipeline.schema.source_table import SourceTable
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
     from cdc_pipeline.config.pipeline_config import PipelineConfig
-    from cdc_pipeline.lake.records import Note
     from cdc_pipeline.lake.schema_history import SchemaHistoryFile
     from cdc_pipeline.position.cursor import CursorState
     from cdc_pipeline.run.plan.resolved_run import LogRange
     from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
-_KEPT_BINARY_NOTE = "kept_binary"
 _NO_TABLE = (
     "no statement in the part of the log that was read created it, and no catalog shows it "
     "at this position"
@@ -52,16 +47,10 @@ AskCatalog = Callable[[], "PlacedCatalog | None"]
 AskPrograms = Callable[[], StoredPrograms | None]
 
 
-def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
+def journal_schemas() -> Schemas:
     """Built from the journals' statements alone, and not stored."""
     return Schemas(
-        SchemaHistory(),
-        file=None,
-        captured=captured,
-        epoch=1,
-        start=Position("journal.000000", 4),
-        ask=lambda: None,
-        recorded=lambda _database, _table: None,
+        SchemaHistory(), file=None, epoch=1, start=Position("journal.000000", 4), ask=lambda: None
     )
 
 
@@ -78,11 +67,9 @@ class Schemas:
         history: SchemaHistory,
         *,
         file: SchemaHistoryFile | None,
-        captured: Callable[[str, str], bool],
         epoch: int,
         start: Position,
         ask: AskCatalog,
-        recorded: Callable[[str, str], KnownTable | None],
         left: int | None = None,
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
@@ -92,18 +79,14 @@ class Schemas:
         statement first needs them.
         """
         self.programs = cache(ask_programs)
-        self._notes: list[Note] = []
         self._history = history
         self._file = file
-        self._captured = captured
         self._epoch = epoch
         self._start = start
         self._left = left
         self._ask = ask
         self._has_read_catalog = False
-        self._recorded = recorded
         self._kept_us = kept_us
-        self._noted: set[tuple[str, str]] = set()
         self.corrections: list[tuple[TableSchema, str, int]] = []
 
     @property
@@ -128,9 +111,7 @@ class Schemas:
         version = self._version(database, table, journal, offset)
         if not _is_whole(version) and self.ask_catalog():
             version = self._version(database, table, journal, offset)
-        if version is None or version.schema is None:
-            return None
-        return self._as_recorded(version.schema, journal, offset)
+        return None if version is None else version.schema
 
     def before(self, database: str, table: str, journal: str, offset: int) -> SourceTable | None:
         """Right before a statement at a place; None if it is not known."""
@@ -143,14 +124,16 @@ class Schemas:
         if version is None or version.schema is None:
             return None
         of_database = self._history.at(database, "", place)
-        schema = self._as_recorded(version.schema, journal, offset)
         generated = version.generated
         if generated is None:
             # A table map lacks them; the catalog has them if the statement is the table's last one.
             after = self._version(database, table, journal, offset)
             generated = None if after is None or after.place <= place else after.generated
         return SourceTable(
-            schema, version.charset, "" if of_database is None else of_database.charset, generated
+            version.schema,
+            version.charset,
+            "" if of_database is None else of_database.charset,
+            generated,
         )
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
@@ -172,7 +155,7 @@ class Schemas:
         version = self._history.at(schema.database, schema.table, place)
         generated = None
         if version is not None and version.schema is not None:
-            recorded = self._as_recorded(version.schema, journal, offset)
+            recorded = version.schema
             if _essence(recorded) == _essence(schema):
                 return
             if _essence(_filled(recorded, schema)) == _essence(schema):
@@ -185,49 +168,6 @@ class Schemas:
 
     def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
         return self._history.at(database, table, seq_of_place(self._epoch, journal, offset))
-
-    def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
-        if not any(column.type.fixed_bytes for column in schema.columns):
-            return schema
-        target = self._recorded(schema.database, schema.table)
-        if target is None:
-            return schema
-        binary = {column.name for column in target.source.columns if column.delta_type == "binary"}
-        kept = [
-            column.name
-            for column in schema.columns
-            if column.type.fixed_bytes and column.name in binary
-        ]
-        if not kept:
-            return schema
-        for name in kept:
-            self._note_kept(schema, name, journal, offset)
-        columns = tuple(
-            replace(column, kind=Kind.BINARY) if column.name in kept else column
-            for column in schema.columns
-        )
-        return replace(schema, columns=columns)
-
-    def _note_kept(self, schema: TableSchema, column: str, journal: str, offset: int) -> None:
-        if (schema.full_name, column) in self._noted:
-            return
-        self._noted.add((schema.full_name, column))
-        kind = next(known.kind for known in schema.columns if known.name == column)
-        text = (
-            f"column `{column}` is {kind} at the source; its target was created with "
-            "binary and keeps it"
-        )
-        from cdc_pipeline.lake.records import Note
-
-        self._notes.append(
-            Note(
-                kind=_KEPT_BINARY_NOTE,
-                text=text,
-                journal=journal,
-                offset=offset,
-                table=schema.full_name,
-            )
-        )
 
     # -- the catalog -------------------------------------------------------------------------------
 
@@ -264,17 +204,19 @@ class Schemas:
         if generated is not None:
             self._history.know_generated(database, table, place, generated)
 
-    def take_notes(self) -> list[Note]:
-        """The decisions since the last call, for the next record."""
-        notes, self._notes = self._notes, []
-        return notes
-
     # -- kept up -----------------------------------------------------------------------------------
 
     def apply(
-        self, query: Query, statement: Statement, *, journal: str, offset: int, time_us: int
+        self,
+        query: Query,
+        statement: Statement,
+        captured: Callable[[str, str], bool],
+        *,
+        journal: str,
+        offset: int,
+        time_us: int,
     ) -> None:
-        """`statement` is what the query's text says."""
+        """`statement` is what the query's text says; `captured`: the tables that are kept."""
         logged = LoggedStatement(
             statement,
             seq_of_place(self._epoch, journal, offset),
@@ -282,7 +224,7 @@ class Schemas:
             server_charset=query.server_charset,
             time_us=time_us,
         )
-        apply(self._history, logged, self._captured)
+        apply(self._history, logged, captured)
 
     def begin(self) -> None:
         """Keep the catalog at the start of a first run that has nothing to read."""
@@ -361,41 +303,26 @@ def schemas_of(
     source: Source,
     run: LogRange,
     cursor: CursorState | None,
-    recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
-    follows: Callable[[str, str], bool] = lambda _database, _table: False,
+    captured: Callable[[str, str], bool],
     left: int | None = None,
 ) -> Schemas:
     """For a run from `run.start` on; LakeStateError: the stored history is damaged.
 
-    `cursor`: up to which it is complete; `follows`: whether a target follows a table of another
-    name; `left`: where another server's log was left that the run goes on from.
+    `cursor`: up to which it is complete; `left`: where another server's log was left that the run
+    goes on from.
     """
-    from cdc_pipeline.targets.table_filter import TableFilter
-
     file, start = history_file(config), run.start
     # Without a cursor it is unknown what lies between a leftover history and the start.
     history = SchemaHistory()
     if cursor is not None:
         history = file.read().up_to(cursor.seq)
-    tables = TableFilter(config)
-
-    def captured(database: str, table: str) -> bool:
-        # Shadow tables as well: one that is swapped in brings its columns along.
-        return (
-            tables.captured(database, table)
-            or bool(tables.shadowed(database, table))
-            or follows(database, table)
-        )
-
     return Schemas(
         history,
         file=file,
-        captured=captured,
         epoch=run.epoch,
         start=start,
         ask=lambda: source.catalog(captured, since=run.read_from),
         ask_programs=lambda: source.programs(since=run.read_from),
-        recorded=recorded,
         left=left,
         # Twice the interval, as for the history of the last transactions
         # (run/plan/server_switch.py).

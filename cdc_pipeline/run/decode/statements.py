@@ -21,14 +21,24 @@ from cdc_pipeline.schema.evolution.statement_context import (
     Decision,
     KnownTable,
     RowPosition,
+    Shadow,
     StatementContext,
 )
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import allowed
+from cdc_pipeline.targets.confirmed import as_recorded
+from cdc_pipeline.targets.decided import known, known_all, placed
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
-from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns, table_name
+from cdc_pipeline.text.table_names import (
+    NameRule,
+    TablePattern,
+    TablePatterns,
+    split_table_name,
+    table_name,
+)
 
 _LEAVING: Final = frozenset(
     {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
@@ -111,29 +121,29 @@ class StatementRules:
                 with journal, offset and what to do.
         """
         statement = self.parse(query)
-        lookup = _Lookup(self._tables, targets, statement.kind, as_before)
+        lookup = _Lookup(targets, statement.kind, as_before)
         context = StatementContext(
             statement,
             captured=lookup.concerned,
             known=lookup.known,
-            targets_in=targets.now.names_in,
+            targets_in=lookup.names_in,
             journal=journal,
             offset=offset,
-            shadow=targets.now.shadow,
+            shadow=lookup.shadow,
             shadowed=self._shadows.table_of,
             masked=lookup.masked,
-            is_name_captured=lookup.captured,
+            is_name_captured=targets.captured,
             features=self._features,
             place=place or RowPosition(),
             databases=query.databases,
-            reachable=targets.now.followed_tables,
+            reachable=lookup.followed_tables,
             accepted=self._accepted.match,
         )
         if schemas is not None:
             context = replace(
                 context,
                 programs=schemas.programs,
-                before=partial(schemas.before, journal=journal, offset=offset),
+                before=partial(lookup.before, schemas, (journal, offset)),
                 catalog_after=partial(schemas.after, journal=journal, offset=offset),
             )
 
@@ -155,30 +165,65 @@ class StatementRules:
             done = {(change.table, change.known.name) for change in decision.changes}
             new = tuple(change for change in more if (change.table, change.known.name) not in done)
             decision = replace(decision, changes=decision.changes + new)
-        return targets.placed(decision)
+        return placed(targets, decision)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    tables: TableFilter
     targets: Targets
     kind: StatementKind
     as_before: AsBefore | None
     number: int = 0
 
-    def captured(self, database: str, table: str) -> bool:
-        return self.tables.captured(database, table) or self.targets.follows(database, table)
-
     def concerned(self, database: str, table: str) -> bool:
-        if not self.captured(database, table):
+        if not self.targets.captured(database, table):
             return False
         # A snapshot cannot bring rows of a dropped table: its target is treated as that of any
         # dropped table (K28).
-        is_over = self.kind in _LEAVING and self.targets.awaits_snapshot(database, table)
+        is_over = self.kind in _LEAVING and self._awaits_snapshot(database, table)
         return is_over or not self.targets.is_suspended(database, table)
 
+    def _awaits_snapshot(self, database: str, table: str) -> bool:
+        """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
+        routes = self.targets.routes_of(table_name(database, table))
+        unknown = self.targets.has_unknown_content
+        return bool(routes) and all(unknown(route.target) for route in routes)
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        return self.targets.shadows.get(table_name(database, table))
+
+    def names_in(self, database: str) -> list[str]:
+        """Names (without schema) of a database's tables with a target that is not suspended."""
+        targets = self.targets
+        names = {
+            source
+            for name, target in targets.by_name.items()
+            if not targets.is_not_following(name) or targets.has_unknown_content(name)
+            for source in target.spec.sources
+        }
+        return sorted(table for schema, table in map(split_table_name, names) if schema == database)
+
+    def followed_tables(self) -> list[tuple[str, str]]:
+        """Source tables whose targets follow them, or will from their first row on."""
+        names = {
+            source
+            for name, target in self.targets.by_name.items()
+            if not self.targets.is_not_following(name)
+            for source, of in target.spec.sources.items()
+            if not of.gone
+        }
+        return [split_table_name(name) for name in sorted(names | self.targets.created_in_log)]
+
+    def before(
+        self, schemas: Schemas, at: tuple[str, int], database: str, table: str
+    ) -> SourceTable | None:
+        before = schemas.before(database, table, *at)
+        if before is None:
+            return None
+        return replace(before, schema=as_recorded(self.targets, before.schema))
+
     def known_all(self, database: str, table: str) -> list[KnownTable]:
-        tables = self.targets.known_all(database, table)
+        tables = known_all(self.targets, database, table)
         return tables if self.as_before is None else self.as_before(tables)
 
     def known(self, database: str, table: str) -> KnownTable | None:
@@ -222,30 +267,19 @@ def decide_in_overlap(
             except CdcError:
                 continue
             if _is_applied(decision, targets):
-                ddl = decision.ddl.model_copy(
-                    update={
-                        "decision": "recorded",
-                        "reason": f"already applied before the switch: {decision.ddl.reason}",
-                    }
-                )
+                reason = f"already applied before the switch: {decision.ddl.reason}"
+                ddl = decision.ddl.model_copy(update={"decision": "recorded", "reason": reason})
                 return replace(decision, ddl=ddl, changes=(), creates=())
         raise refused
 
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
     without = []
-    for now in known:
-        source = now.source
-        columns = tuple(
-            c for c in source.columns if c.name in source.key or c.name.lower() not in sql
-        )
-        without.append(
-            KnownTable(
-                source.model_copy(update={"columns": columns}),
-                name=now.name,
-                policy=now.policy,
-            )
-        )
+    for table in known:
+        of = table.source
+        columns = tuple(c for c in of.columns if c.name in of.key or c.name.lower() not in sql)
+        source = of.model_copy(update={"columns": columns})
+        without.append(KnownTable(source, name=table.name, policy=table.policy))
     return without
 
 
@@ -253,12 +287,9 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
     """Whether the targets have all that a decision makes, which must be something."""
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
-        now = targets.known(database, table)
-        existing = (
-            {column.name: column.delta_type for column in now.source.columns}
-            if now is not None
-            else {}
-        )
+        recorded = known(targets, database, table)
+        recorded_columns = () if recorded is None else recorded.source.columns
+        existing = {column.name: column.delta_type for column in recorded_columns}
         return all(existing.get(column.name) == column.delta_type for column in columns)
 
     if any(

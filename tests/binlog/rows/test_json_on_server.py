@@ -16,10 +16,12 @@ from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.run.decode.decoding import RunDecoder
+from cdc_pipeline.targets.targets import targets_at
 from tests.binlog.rows.json_updates import Updates, quoted
 from tests.binlog.rows.test_on_servers import decode_type
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last, read_chunk
+from tests.targets.test_exact import config
 
 DOCUMENTS = 20
 UPDATES = 150
@@ -267,9 +269,10 @@ def test_minimal_rows_are_refused_by_name(mysql_server: Server, mysql_database: 
     journal = mysql_server.journals()[-2]
     assert list(changes([journal], table_patterns=[f"{mysql_database}.t"]))
     chunk = read_chunk(journal)
-    decoder = RunDecoder(captured=lambda database, _: database == mysql_database, epoch=0)
+    targets = targets_at(config(tables={"include": [f"{mysql_database}.*"]}), None)
+    decoder = RunDecoder(epoch=0)
     with pytest.raises(IncompleteRowsError, match="column a changed by differences") as caught:
-        decoder.decode([EventSlice(chunk, 0, len(chunk.events))])
+        decoder.decode([EventSlice(chunk, 0, len(chunk.events))], targets)
     assert caught.value.setting == "binlog_row_image"
     assert "binlog_row_value_options = ''" in str(caught.value.next_step)
     assert caught.value.table == f"{mysql_database}.t"

@@ -32,7 +32,9 @@ from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import TableChoice
 from cdc_pipeline.source.rows import marks
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS, TableReader
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.decided import created_in_log
+from cdc_pipeline.targets.targets import targets_at
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
 from tests.support.captures import here, live
@@ -262,9 +264,8 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
     side = side_lake(config, server, name, low)
 
     def place_and_exact() -> tuple[int, bool]:
-        targets = Targets(side.config, None)
-        targets.created([name])
-        (target,) = targets.confirm(catalog_schema(server, fresh_database, "t"))
+        targets = created_in_log(targets_at(side.config, None), [name])
+        targets, (target,) = confirmed(targets, catalog_schema(server, fresh_database, "t"))
         with admin_batch(side.sink, cursors=MemoryCursorStore(side.cursor), doing="go on") as admin:
             batch = SideBatch(side, admin, targets)
         return batch.place.seq, batch._as_staged(target).state.exact

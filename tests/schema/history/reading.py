@@ -20,16 +20,17 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.run.decode.statements import StatementRules
-from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.targets.targets import targets_at
 from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.support.live_source import live_source
 
 EPOCH = 1
+Captured = Callable[[str, str], bool]
 
 
 class Reading:
@@ -47,7 +48,7 @@ class Reading:
         self._config = PipelineConfig.model_validate(document)
         self._filter = TableFilter(self._config)
         self._asks = asks
-        self.recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None
+        self.targets = targets_at(self._config, None)
         self.rows: list[tuple[str, dict[str, Any]]] = []
         self.schemas: list[TableSchema] = []
         self.changes: list[DecodedRows] = []
@@ -64,11 +65,9 @@ class Reading:
         return Schemas(
             history,
             file=self._file,
-            captured=captured,
             epoch=EPOCH,
             start=start,
             ask=lambda: None if source is None else source.catalog(captured, since=start),
-            recorded=lambda database, table: self.recorded(database, table),
         )
 
     def begin(self) -> None:
@@ -107,28 +106,32 @@ class Reading:
             return True
 
         buffer = TransactionBuffer(take, is_isolated=rules.is_isolated, source="")
-        decoder = RunDecoder(captured=self._filter.captured, epoch=EPOCH, schemas=schemas)
+        decoder = RunDecoder(epoch=EPOCH, schemas=schemas)
         for chunk in chunks:
             buffer.feed(chunk)
             for piece in slices:
-                self._apply(piece, schemas, rules)
-                for table in decoder.decode([piece]).tables:
+                self._apply(piece, schemas, rules, self._filter.captured)
+                decoded = decoder.decode([piece], self.targets)
+                self.notes += [note.text for note in decoded.notes]
+                for table in decoded.tables:
                     self.schemas.append(table.rows.schema)
                     self.changes.append(table.rows)
                     self.rows += [
                         (table.rows.schema.table, row) for row in table.rows.after.to_pylist()
                     ]
             slices.clear()
-        self.notes += [note.text for note in schemas.take_notes()]
         schemas.save(None, source_time_us=-1)
 
     @staticmethod
-    def _apply(piece: EventSlice, schemas: Schemas, rules: StatementRules) -> None:
+    def _apply(
+        piece: EventSlice, schemas: Schemas, rules: StatementRules, captured: Captured
+    ) -> None:
         for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
             query = parse_query(piece.chunk, row)
             schemas.apply(
                 query,
                 rules.parse(query),
+                captured,
                 journal=piece.chunk.journal,
                 offset=int(piece.chunk.events["offset"][row]),
                 time_us=int(piece.chunk.events["commit_ts_us"][row]),

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
-from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.history import Origin
-from cdc_pipeline.schema.target_spec import RecordedSource
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.source.archive.files import read_journal
+from cdc_pipeline.targets.confirmed import confirmed
 from tests.schema.history.reading import Reading, selected
 from tests.servers import Server
 
@@ -280,13 +278,8 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
     )  # fmt: skip
     try:
         reading = Reading(server, database, tmp_path)
-        reading.recorded = lambda _database, table: (
-            KnownTable(
-                RecordedSource(columns=(TargetColumn(name="u", delta_type="binary"),), key=())
-            )
-            if table == "kept"
-            else None
-        )
+        binary = (Column("id", Kind.INT32, 3, 0, False), Column("u", Kind.BINARY, 254, 0, True))
+        reading.targets, _ = confirmed(reading.targets, TableSchema(database, "kept", binary, (0,)))
         server.execute_all(
             "INSERT INTO g VALUES (1, '123e4567-e89b-12d3-a456-426655440000', '192.0.2.1', "
             "'2001:db8::ff00:42:8329', x'00ff'), (2, '00000000-0000-0000-0000-000000000000', "

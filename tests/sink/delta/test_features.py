@@ -19,7 +19,8 @@ from cdc_pipeline.sink.delta.features import (
     features_of_table,
     features_of_type,
 )
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.confirmed import confirmed
+from cdc_pipeline.targets.targets import targets_at
 from tests.support.sink_values import column, table_schema
 
 
@@ -93,10 +94,10 @@ def test_a_datetime_without_its_feature_stops_its_table_by_name() -> None:
             "sink": {"lake_path": "lake", "reader_features": ["deletionVectors"]},
         }
     )
-    targets = Targets(config, None)
+    targets = targets_at(config, None)
     plain = [column("id", Kind.INT32)]
     with pytest.raises(FeatureNotAllowedError, match="`at` is stored as timestamp_ntz") as caught:
-        targets.confirm(table_schema("shop.orders", [*plain, column("at", Kind.DATETIME)], "id"))
+        confirmed(targets, table_schema("shop.orders", [*plain, column("at", Kind.DATETIME)], "id"))
     assert caught.value.table == "shop.orders"
-    (target,) = targets.confirm(table_schema("shop.orders", plain, "id"))
+    _, (target,) = confirmed(targets, table_schema("shop.orders", plain, "id"))
     assert [made.name for made in target.spec.columns] == ["id"]

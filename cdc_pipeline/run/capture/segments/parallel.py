@@ -66,7 +66,6 @@ from cdc_pipeline.source.archive.archive import ArchiveSource, journal_files
 from cdc_pipeline.source.protocol import ArchivedPart, Source
 from cdc_pipeline.targets.masks import without_salts
 from cdc_pipeline.targets.routes import Routes
-from cdc_pipeline.targets.targets import Targets
 
 _REASONS_KEPT: Final = 20
 
@@ -330,14 +329,12 @@ class _Reading:
         self, state: RunState, results: Sequence[SegmentResult], *, source_time_us: int
     ) -> None:
         cursor = state.cursor
-        targets = Targets(self._context.config, state.cut, cursor)
         schemas = schemas_of(
             self._context.config,
             source=self._source,
             run=self._section(None),
             cursor=cursor,
-            recorded=targets.known,
-            follows=targets.follows,
+            captured=lambda _database, _table: True,  # no catalog is read
         )
         for result in results:
             for seen in result.observed:

@@ -37,8 +37,7 @@ from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
-from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.targets.targets import targets_at
 
 
 class ObservedTable(FrozenModel):
@@ -107,8 +106,8 @@ def _decoded(task: Segment, inputs: WaveInputs) -> SegmentResult:
     run = LogRange(start, replace(start, offset=task.stop), epoch=inputs.epoch)
     session = open_session(
         context,
-        ReadRange(run, source, TableFilter(config), cursor),
-        targets=Targets(config, cut, cursor),
+        ReadRange(run, source, cursor),
+        targets=targets_at(config, cut, cursor),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
