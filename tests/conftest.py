@@ -7,6 +7,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from cdc_pipeline.collector import modules_kept
 from tests.servers import FLAVORS, Flavor, Server, crashes
 from tests.servers.crashes import watched
+from tests.support.scheduling import APART, OneJvm
 
 pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
 
@@ -32,6 +34,11 @@ _kept = ExitStack()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(crashes)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return OneJvm(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -89,7 +96,9 @@ def _needed_flavors(item: pytest.Item) -> list[str]:
 
 
 def _start_cost(item: pytest.Item) -> int:
-    """2: starts Spark, 1: needs a server, 0: neither."""
+    """3: takes minutes, 2: starts Spark, 1: needs a server, 0: none of these."""
+    if item.nodeid.partition("::")[0] in APART:
+        return 3
     if item.get_closest_marker("spark"):
         return 2
     return int(bool(item.get_closest_marker("mysql") or item.get_closest_marker("mariadb")))
