@@ -221,8 +221,9 @@ def _make_project(
     source = DEMO_SOURCE if kind == "demo" else source
     pipeline = _part(f"{kind}.yaml", source=source)
     if answers is not None and kind == "live":
-        for name, value in answers.parts().items():
-            pipeline = pipeline.replace(f"<{name}>".encode(), value.encode())
+        parts = answers.parts()
+        named = re.compile(b"<(" + "|".join(map(re.escape, parts)).encode() + b")>")
+        pipeline = named.sub(lambda match: parts[match[1].decode()].encode(), pipeline)
         _check(pipeline, source)
     scheduler = "dagster" if with_dagster else "lake"
     environment = ["env.example", *([] if kind == "demo" else ["env.live"])]

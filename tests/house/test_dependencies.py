@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = {
     "mysql-replication": "pymysqlreplication",
     "pyyaml": "yaml",
+    "delta-spark": "delta",
     "numba": "numba llvmlite",
     "openlineage-python": "openlineage",
 }

@@ -24,6 +24,7 @@ _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
 _REQUIRED: Final = re.compile(r"([A-Za-z0-9._-]+)([^;]*)(?!.*extra)$")
 _LIMIT: Final = re.compile(r"(>=|<|==)\s*([0-9.]+)")
+_SPARK: Final = frozenset({"pyspark", "delta-spark"})
 _TEMPORARY_BYTES: Final = 1 << 30
 
 
@@ -60,7 +61,7 @@ def _packages(_context: Context) -> Iterator[Verdict]:
             fine.append(f"{name} {got}")
             continue
         # Delta's jars are made for one minor version of Spark.
-        verdict = error if name == "pyspark" or got == "not installed" else warning
+        verdict = error if name in _SPARK or got == "not installed" else warning
         yield verdict(
             f"the version of {name} is none that this program was tested with",
             expected=wanted,
