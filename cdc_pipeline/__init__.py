@@ -8,13 +8,15 @@ needs it is called.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from cdc_pipeline.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, load_config
     from cdc_pipeline.orchestration.component import CdcComponent
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from cdc_pipeline.run.observer import RunObserver
     from cdc_pipeline.run.report import CaptureReport
     from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
+    from cdc_pipeline.sink.read.lake import Lake
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
+    from cdc_pipeline.sink.read.rows import Filters
 
 __all__ = [
     "CdcComponent",
@@ -39,6 +43,7 @@ __all__ = [
     "cdc_assets",
     "cuts",
     "load_config",
+    "open_lake",
     "read",
 ]
 
@@ -119,46 +124,105 @@ def capture(
     )
 
 
+@overload
 def read(
+    lake: str | Path | Lake,
+    table: str,
+    *,
+    as_of: AsOf = ...,
+    columns: Collection[str] | None = ...,
+    filters: Filters | None = ...,
+    source: str | None = ...,
+    allow_suspended: bool = ...,
+    spark: None = ...,
+) -> pa.RecordBatchReader: ...
+
+
+@overload
+def read(
+    lake: str | Path | Lake,
+    table: str,
+    *,
+    as_of: AsOf = ...,
+    source: str | None = ...,
+    allow_suspended: bool = ...,
     spark: SparkSession,
-    lake: str | Path,
+) -> DataFrame: ...
+
+
+def read(
+    lake: str | Path | Lake,
     table: str,
     *,
     as_of: AsOf = None,
+    columns: Collection[str] | None = None,
+    filters: Filters | None = None,
     source: str | None = None,
     allow_suspended: bool = False,
-) -> DataFrame:
+    spark: SparkSession | None = None,
+) -> pa.RecordBatchReader | DataFrame:
     """Return a table of a lake as of one cut: all tables that are read as of the same cut are at
-    one source transaction.
+    one source transaction. Arrow's reader opens each file when its rows are wanted, without a JVM.
 
     Args:
-        spark: a session with Delta.
-        lake: the lake's folder or address; `sink.lake_path` of a pipeline's configuration brings
-            the settings of an object store with it, text leaves them to the environment.
+        lake: its folder or address, or what `open_lake` returned. The keys of
+            a store come from there, from `sink.lake_path` of a configuration, or from the
+            environment.
         table: its name in the lake, ``schema.table``.
         as_of: the newest cut by default. A cut or its number; a GTID set (text or set): the first
             cut that contains it; a time with its zone (datetime, or text such as
             ``2026-01-31T08:00:00+00:00``): the last cut before anything that was committed after
             it.
+        columns: all by default.
+        filters: as of `pyarrow.parquet`: ``[("id", ">=", 10)]``. Files whose statistics exclude
+            them are not opened.
         source: the pipeline that the table belongs to; by default the table's own properties tell.
         allow_suspended: read a table that is suspended in the cut where it stands, instead of
             refusing it.
+        spark: a session with Delta, for a frame of Spark's instead.
 
     Raises:
         CutNotFoundError: no such cut; says which range there is.
         TableNotInCutError: the cut has no such table, it is suspended there, or its version was
             removed.
-        LakeStateError: a cut or the table's log is damaged.
+        SparkNeededError: the table has something that only Spark reads.
+        ConfigError: columns or filters do not fit the table.
+        LakeStateError: a cut, the table's log or a file is damaged.
     """
-    from cdc_pipeline.sink.read.read import read as read_table
+    from cdc_pipeline.sink.read.lake import read as read_table
 
     return read_table(
-        spark, lake, table, as_of=as_of, source=source, allow_suspended=allow_suspended
+        lake,
+        table,
+        as_of=as_of,
+        columns=columns,
+        filters=filters,
+        source=source,
+        allow_suspended=allow_suspended,
+        spark=spark,
     )
 
 
+def open_lake(path: str | Path, storage_options: Mapping[str, str] | None = None) -> Lake:
+    """Return a lake to read: its place and the keys of its store, nothing of the database.
+
+    Args:
+        path: its folder or address.
+        storage_options: as of deltalake and Polars (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``,
+            ...); what is not given comes from the environment.
+
+    Raises:
+        CutNotFoundError: the text cannot be a lake.
+        ConfigError: an option is unknown.
+    """
+    from cdc_pipeline.sink.read.lake import open_lake as opened
+
+    return opened(path, storage_options)
+
+
 def cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
-    """Return the cuts of a source that a lake keeps, oldest first. Needs no Spark.
+    """Return the cuts of a source that a lake keeps, oldest first, each with its tables' Delta
+    versions. Needs no Spark.
 
     Args:
         lake: its folder or address.

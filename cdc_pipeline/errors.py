@@ -733,6 +733,15 @@ class TableNotInCutError(SinkError):
     """
 
 
+class SparkNeededError(SinkError):
+    """A table has something that only Spark reads.
+
+    Cause: A Delta feature, a kind of column mapping or of partition that Arrow's reader lacks.
+
+    Fix: Give `cdc_pipeline.read` a session: `spark=`.
+    """
+
+
 class TargetSuspendedError(SinkError):
     """Some targets are suspended while the others went on (K4). Retryable if another run can resume
     all of them.

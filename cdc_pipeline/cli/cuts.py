@@ -73,7 +73,7 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
             moment_text(cut.published_at),
             moment_text(cut.source_time),
             f"{cut.journal}:{cut.offset}",
-            f"{cut.tables:,}",
+            f"{len(cut.tables):,}",
             f"{cut.row_changes:,}",
             ", ".join(cut.suspended) or "",
         )

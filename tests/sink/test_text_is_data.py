@@ -22,7 +22,8 @@ from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.read.read import read, view_statements
+from cdc_pipeline.sink.read.lake import read
+from cdc_pipeline.sink.read.read import view_statements
 from cdc_pipeline.sink.spark import merge_settings
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings
 from cdc_pipeline.text.spark_sql import quoted, text_literal
@@ -254,7 +255,7 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     )
     users = sink.spark.session().newSession()
     users.conf.set("spark.sql.variable.substitute", "true")
-    frame = read(users, sink.paths.lake, "shop.${env:HOME}", source="shop")
+    frame = read(sink.paths.lake, "shop.${env:HOME}", source="shop", spark=users)
     assert {row.id for row in frame.where("NOT _cdc_deleted").collect()} == set(rows)
 
 

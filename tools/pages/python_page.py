@@ -31,7 +31,7 @@ same call can succeed if it is made again.
 """
 # Titles -> public names. Those of Dagster need the extra `dagster`.
 SECTIONS: Final = {
-    "Without Dagster": ("capture", "load_config", "bound_of", "cuts", "read"),
+    "Without Dagster": ("capture", "load_config", "bound_of", "cuts", "open_lake", "read"),
     "With Dagster": (
         "build_definitions",
         "cdc_assets",

@@ -31,7 +31,12 @@ from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.fences import Fences
 from cdc_pipeline.lake.storage.newest_kept import NewestKept
-from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
+from cdc_pipeline.lake.storage.storage_settings import (
+    ANSWER_S,
+    CONNECT_S,
+    endpoint_of,
+    library_settings,
+)
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 from cdc_pipeline.text.hide import hide
 
@@ -598,7 +603,7 @@ def _open(
         "connect_timeout": timedelta(seconds=min(CONNECT_S, answer_s)),
     }
     settings = library_settings(scheme, authority, config)
-    is_plain = (config.endpoint or "").startswith("http://")
+    is_plain = (endpoint_of(scheme, config) or "").startswith("http://")
     return kind(
         config=settings,
         client_options={**options, "allow_http": True} if is_plain else options,

@@ -15,6 +15,7 @@ Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,7 +48,7 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
         settings = {
             "bucket": authority,
             "region": _region(config),
-            "endpoint": config.endpoint,
+            "endpoint": endpoint_of(scheme, config),
             "access_key_id": _text(config.access_key_id),
             "secret_access_key": _text(config.secret_access_key),
             "session_token": _text(config.session_token),
@@ -74,6 +75,13 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def endpoint_of(scheme: str, config: StorageConfig) -> str | None:
+    """The address of the store; of S3 also from the variables that the tools of AWS read."""
+    if config.endpoint is not None or scheme != "s3a":
+        return config.endpoint
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
 def delta_options(path: LakeUri) -> dict[str, str]:
     """Return `storage_options` of `deltalake` for a table in an object store."""
     config = path.storage
@@ -87,7 +95,7 @@ def delta_options(path: LakeUri) -> dict[str, str]:
         "max_retries": "1000000",  # the time alone decides
         "retry_timeout": f"{config.retry_s:g}s",
     }
-    if (config.endpoint or "").startswith("http://"):
+    if (endpoint_of(path.scheme, config) or "").startswith("http://"):
         options["allow_http"] = "true"
     return options
 
@@ -120,7 +128,7 @@ def spark_storage(path: LakeUri) -> SparkStorage:
 
 def _s3a_settings(config: StorageConfig) -> dict[str, str]:
     found = {
-        "endpoint": config.endpoint,
+        "endpoint": endpoint_of("s3a", config),
         "endpoint.region": _region(config),
         "path.style.access": None
         if _path_style(config) is None
@@ -148,13 +156,16 @@ def _s3a_secrets(config: StorageConfig) -> dict[str, str]:
 
 
 def _region(config: StorageConfig) -> str | None:
-    return config.region or ("us-east-1" if config.endpoint else None)
+    if config.region or endpoint_of("s3a", config) is None:
+        return config.region
+    # An endpoint of the environment goes with its region there.
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
 def _path_style(config: StorageConfig) -> bool | None:
     if config.path_style is not None:
         return config.path_style
-    return True if config.endpoint else None
+    return True if endpoint_of("s3a", config) else None
 
 
 def _text(secret: SecretStr | None) -> str | None:

@@ -50,8 +50,8 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
 
 class CutSummary(BaseModel):
     """One cut in a list. `source_time` is the commit time of its last transaction at the source;
-    `tables` include suspended ones, which are named with their place; `row_changes` are its own
-    batch's.
+    `tables` are Delta versions, suspended tables too, which `suspended` names with their place;
+    `row_changes` are its own batch's.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -64,7 +64,7 @@ class CutSummary(BaseModel):
     offset: int
     gtid_set: str
     epoch: int
-    tables: int
+    tables: dict[str, int]
     row_changes: int
     suspended: dict[str, str]
 
@@ -79,7 +79,7 @@ class CutSummary(BaseModel):
             offset=cut.cursor.offset,
             gtid_set=cut.cursor.gtid_set,
             epoch=cut.cursor.epoch,
-            tables=len(cut.tables),
+            tables={name: table.table_version for name, table in cut.tables.items()},
             row_changes=sum(table.row_changes for table in cut.tables.values()),
             suspended={
                 name: str(suspended.position)

@@ -18,14 +18,6 @@ from uuid import uuid4
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.sink.read.cuts import (
-    AsOf,
-    check_readable,
-    find_cut,
-    paths_of,
-    source_of,
-    version_in,
-)
 from cdc_pipeline.sink.spark.own_session import is_remote
 from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
 from cdc_pipeline.text.table_names import split_table_name
@@ -39,23 +31,6 @@ if TYPE_CHECKING:
 REFUSE_OLD_COMMITS: Final = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
-
-
-def read(
-    spark: SparkSession,
-    lake: str | Path,
-    table: str,
-    *,
-    as_of: AsOf = None,
-    source: str | None = None,
-    allow_suspended: bool = False,
-) -> DataFrame:
-    """See `cdc_pipeline.read`."""
-    paths = paths_of(lake, source if source is not None else source_of(lake, table))
-    cut = find_cut(paths, as_of)
-    version = version_in(cut, table, allow_suspended=allow_suspended)
-    check_readable(paths, cut, table)
-    return old_frame(spark, paths.table(table), version)
 
 
 def old_frame(spark: SparkSession, path: Path, version: int) -> DataFrame:

@@ -1,26 +1,36 @@
-"""Read the rows of small Delta tables in Arrow, without a JVM.
+"""Read the rows of Delta tables in Arrow, without a JVM: file by file, or small tables whole.
 
 Rules:
-- None instead of rows means that Spark must read them. A version of the protocol, a reader feature,
-  a kind of column mapping or a partition that this module does not know is Spark's; so are a large
-  table, a version whose log does not reach back, and files that cannot be read: Spark says why.
-- Rows that a deletion vector marks are no rows. A column that a file lacks is NULL there. A type
-  that was widened later is cast without loss.
+- What this module does not know is an error that names Spark, never fewer or other rows: a version
+  of the protocol, a reader feature, a kind of column mapping or of partition, a file elsewhere, a
+  version whose log does not reach back.
+- Rows that a deletion vector marks are no rows. A column that a file lacks is NULL there, or the
+  value of the file's partition. A type that was widened later is cast without loss.
+- A file is left out only if its statistics prove that no row of it passes the filters: bounds of
+  columns of integers or text without a NULL in it.
 
-Source: Delta's protocol, "Reader Requirements", "Column Mapping", "Deletion Vectors".
+Source: Delta's protocol, "Reader Requirements", "Column Mapping", "Deletion Vectors", "Partition
+Value Serialization", "Per-file Statistics".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
+from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
@@ -31,8 +41,10 @@ SMALL_ROWS: Final = 500_000
 SMALL_BYTES: Final = 64 << 20
 # A dictionary's few bytes can stand for many, so that they are counted as they are decoded.
 _DECODED_BYTES_MAX: Final = 4 * SMALL_BYTES
-_BATCH_ROWS: Final = 1024
+_SMALL_BATCH_ROWS: Final = 1024
+_BATCH_ROWS: Final = 16_384
 _FILES_MAX: Final = 100
+_WHOLE_FILE_BYTES: Final = 8 << 20  # up to it one request of a store reads the file
 _READER_VERSION_MAX: Final = 3
 _FEATURES: Final = frozenset(
     {
@@ -46,57 +58,132 @@ _FEATURES: Final = frozenset(
 )
 _PHYSICAL: Final = b"delta.columnMapping.physicalName"
 
+# As `pyarrow.parquet` and `deltalake` have them: (column, operator, value) that all must hold, or
+# lists of these of which one must.
+Filters: TypeAlias = Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of one version that pass `filters`. `schema` is of the columns that are read."""
+
+    path: Path
+    schema: pa.Schema
+    filters: Filters | None
+    _table_schema: pa.Schema
+    _adds: tuple[dict[str, Any], ...]
+
+    def batches(self, batch_rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
+        """A few rows at a time, each file opened when its rows are wanted. Raises LakeStateError: a
+        deletion vector is damaged; OSError or ArrowException: a data file is.
+        """
+        expression = None if self.filters is None else pq.filters_to_expression(self.filters)
+        names = {*self.schema.names, *_columns_of(self.filters)}
+        needed = pa.schema([field for field in self._table_schema if field.name in names])
+        for add in self._adds:
+            for rows in _rows_of(self.path, add, needed, batch_rows):
+                passed = rows if expression is None else rows.filter(expression)
+                yield passed.select(self.schema.names)
+
+    def known_size(self) -> tuple[int | None, int]:
+        """Rows, if statistics tell, with those that deletion vectors mark; bytes of the files."""
+        counts = [read_statistics(add.get("stats")).get("numRecords") for add in self._adds]
+        rows = None if None in counts else sum(count for count in counts if count is not None)
+        return rows, sum(add["size"] for add in self._adds)
+
+
+def open_rows(
+    path: Path,
+    version: int,
+    *,
+    columns: Collection[str] | None = None,
+    filters: Filters | None = None,
+    files_max: int | None = None,
+) -> TableRows:
+    """The rows of a version with all its columns, or those of `columns` that it has, in its own
+    order; no data file is read. Raises SparkNeededError: see the rules, or more than `files_max`
+    files; LakeStateError: the log is damaged; KeyError, ValueError or ArrowException: `filters` do
+    not fit the table.
+    """
+    state = table_state(path, version, files_max=files_max)
+    if state is None:
+        raise SparkNeededError(
+            f"the log of {path} does not go back to version {version}"
+            + ("" if files_max is None else f", or has more than {files_max} files")
+        )
+    if refusal := _refusal(state):
+        raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
+    schema = _schema_of(state)
+    for name in _columns_of(filters):
+        schema.field(name)
+    wanted = [field for field in schema if columns is None or field.name in columns]
+    adds = _kept(tuple(state.adds.values()), schema, filters)
+    return TableRows(path, pa.schema(wanted), filters, schema, adds)
+
 
 def small_rows(
     path: Path, version: int, *, columns: Collection[str] | None = None
 ) -> pa.Table | None:
-    """The rows of a version with all its columns, or those of `columns` that it has. Raises
-    LakeStateError: a file of the log, or of deletion vectors, is damaged.
+    """All rows of `open_rows` if it can read them and they are few, else None: Spark reads them, or
+    says why a file cannot be read. Raises LakeStateError: a file of the log, or of deletion
+    vectors, is damaged.
     """
-    state = table_state(path, version, files_max=_FILES_MAX)
-    schema = None if state is None else _known_schema(state)
-    if state is None or schema is None:
-        return None
-    if columns is not None:
-        schema = pa.schema([field for field in schema if field.name in columns])
-    adds = list(state.adds.values())
-    counts = [read_statistics(add.get("stats")).get("numRecords", SMALL_ROWS + 1) for add in adds]
-    if (
-        sum(counts) > SMALL_ROWS
-        or sum(add["size"] for add in adds) > SMALL_BYTES
-        or any(":/" in add["path"] or add["path"].startswith("/") for add in adds)
-        or not all(is_readable(add.get("deletionVector")) for add in adds)
-    ):
-        return None
-    parts, room_bytes = [], _DECODED_BYTES_MAX
     try:
-        for add in adds:
-            part = _rows_of(path, add, schema, room_bytes)
-            if part is None:
+        opened = open_rows(path, version, columns=columns, files_max=_FILES_MAX)
+    except SparkNeededError:
+        return None
+    row_count, size_bytes = opened.known_size()
+    if row_count is None or row_count > SMALL_ROWS or size_bytes > SMALL_BYTES:
+        return None
+    parts, room_bytes = [opened.schema.empty_table()], _DECODED_BYTES_MAX
+    try:
+        for part in opened.batches(_SMALL_BATCH_ROWS):
+            room_bytes -= part.nbytes
+            if room_bytes < 0:
                 return None
             parts.append(part)
-            room_bytes -= part.nbytes
     except (OSError, pa.ArrowException):
         return None
-    return pa.concat_tables([schema.empty_table(), *parts])
+    return pa.concat_tables(parts)
 
 
-def _known_schema(state: TableState) -> pa.Schema | None:
+# -- what is read here ----------------------------------------------------------------------------
+
+
+def _refusal(state: TableState) -> str:
+    """Empty if this module can read the version."""
+    metadata, protocol = state.metadata, state.protocol
+    if not metadata or protocol.get("minReaderVersion", _READER_VERSION_MAX + 1) > (
+        _READER_VERSION_MAX
+    ):
+        return f"the reader version {protocol.get('minReaderVersion')}"
+    if unknown := sorted(set(protocol.get("readerFeatures") or ()) - _FEATURES):
+        return f"the features {', '.join(unknown)}"
+    mapping = metadata["configuration"].get("delta.columnMapping.mode", "none")
+    if mapping not in ("none", "name"):
+        return f"column mapping by {mapping}"
+    schema = _schema_of(state)
+    # The fields of a mapped struct have physical names too.
+    if any(
+        _PHYSICAL in (child.metadata or {}) for field in schema for child in _children(field.type)
+    ):
+        return "nested columns with mapped names"
+    for name in metadata.get("partitionColumns") or ():
+        kind = schema.field(name).type
+        if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind)):
+            return f"partitions of type {kind}"
+    for add in state.adds.values():
+        if ":/" in add["path"] or add["path"].startswith("/"):
+            return "files outside of its folder"
+        if not is_readable(add.get("deletionVector")):
+            return "deletion vectors outside of its folder"
+    return ""
+
+
+def _schema_of(state: TableState) -> pa.Schema:
     from deltalake import Schema
 
-    metadata, protocol = state.metadata, state.protocol
-    if (
-        not metadata
-        or protocol.get("minReaderVersion", _READER_VERSION_MAX + 1) > _READER_VERSION_MAX
-        or not _FEATURES.issuperset(protocol.get("readerFeatures") or ())
-        or metadata.get("partitionColumns")
-        or metadata["configuration"].get("delta.columnMapping.mode", "none") not in ("none", "name")
-    ):
-        return None
-    schema = pa.schema(Schema.from_json(metadata["schemaString"]).to_arrow())
-    # The fields of a mapped struct have physical names too.
-    nested = (child for field in schema for child in _children(field.type))
-    return None if any(_PHYSICAL in (child.metadata or {}) for child in nested) else schema
+    return pa.schema(Schema.from_json(state.metadata["schemaString"]).to_arrow())
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:
@@ -104,32 +191,100 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     return [*fields, *(child for field in fields for child in _children(field.type))]
 
 
+def _physical(field: pa.Field) -> str:
+    name: bytes = (field.metadata or {}).get(_PHYSICAL, field.name.encode())
+    return name.decode()
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+
+def _columns_of(filters: Filters | None) -> list[str]:
+    parts: list[Any] = [*filters] if filters else []
+    is_flat = bool(parts) and isinstance(parts[0][0], str)
+    terms = parts if is_flat else [term for part in parts for term in part]
+    return [column for column, _, _ in terms]
+
+
+def _kept(
+    adds: tuple[dict[str, Any], ...], schema: pa.Schema, filters: Filters | None
+) -> tuple[dict[str, Any], ...]:
+    """Without the files that Arrow proves to have no row that passes, from their bounds."""
+    if filters is None:
+        return adds
+    import pyarrow.dataset as ds
+
+    kind = ds.ParquetFileFormat()
+    fields = [schema.field(name) for name in dict.fromkeys(_columns_of(filters))]
+    fragments = [
+        kind.make_fragment(str(at), pafs.LocalFileSystem(), _bounds(add, fields))
+        for at, add in enumerate(adds)
+    ]
+    dataset = ds.FileSystemDataset(fragments, schema, kind, pafs.LocalFileSystem())
+    kept = dataset.get_fragments(filter=pq.filters_to_expression(filters))
+    return tuple(adds[int(fragment.path)] for fragment in kept)
+
+
+def _bounds(add: dict[str, Any], fields: Sequence[pa.Field]) -> pc.Expression:
+    """What statistics and partition say of every row of a file."""
+    statistics, known = read_statistics(add.get("stats")), [pc.scalar(True)]
+    for field in fields:
+        name = _physical(field)
+        if not (pt.is_integer(field.type) or pt.is_string(field.type)):
+            continue
+        if name in add["partitionValues"]:
+            value = _partition_value(add["partitionValues"][name], field.type)
+            if value.is_valid:
+                known.append(pc.field(field.name) == value)
+        elif statistics.get("nullCount", {}).get(name) == 0:
+            least, most = (statistics.get(of, {}).get(name) for of in ("minValues", "maxValues"))
+            if type(least) is type(most) is (str if pt.is_string(field.type) else int):
+                column = pc.field(field.name)
+                known += [
+                    column >= pa.scalar(least, field.type),
+                    column <= pa.scalar(most, field.type),
+                ]
+    return reduce(and_, known)
+
+
+# -- a file ---------------------------------------------------------------------------------------
+
+
 def _rows_of(
-    path: Path, add: dict[str, Any], schema: pa.Schema, room_bytes: int
-) -> pa.Table | None:
-    file = path / unquote(add["path"])
-    stored_names = [
-        (field.metadata or {}).get(_PHYSICAL, field.name.encode()).decode() for field in schema
-    ]
-    content = pa.BufferReader(storage_of(file).read(file))  # small: one request of a store
+    path: Path, add: dict[str, Any], schema: pa.Schema, batch_rows: int
+) -> Iterator[pa.Table]:
+    file, vector = path / unquote(add["path"]), add.get("deletionVector")
+    storage = storage_of(file)
+    content = (
+        pa.BufferReader(storage.read(file))
+        if add["size"] <= _WHOLE_FILE_BYTES
+        else storage.arrow_source(file)
+    )
+    deleted = None if vector is None else rows_of_vector(path, vector)
+    partition, begin = add["partitionValues"], 0
     with pq.ParquetFile(content, coerce_int96_timestamp_unit="us") as opened:
-        count, batches = opened.metadata.num_rows, []
-        for batch in opened.iter_batches(_BATCH_ROWS, columns=stored_names):
-            room_bytes -= batch.nbytes
-            if room_bytes < 0:
-                return None
-            batches.append(batch)
-    stored = pa.Table.from_batches(batches) if batches else pa.table({})
-    arrays = [
-        stored.column(name).cast(field.type)
-        if name in stored.column_names
-        else pa.nulls(count, field.type)
-        for name, field in zip(stored_names, schema, strict=True)
-    ]
-    rows = pa.table(arrays, schema=schema)
-    vector = add.get("deletionVector")
-    if vector is None:
-        return rows
-    kept = np.ones(count, np.bool_)
-    kept[rows_of_vector(path, vector)] = False
-    return rows.filter(pa.array(kept))
+        stored_names = [_physical(field) for field in schema]
+        present = opened.schema_arrow.names
+        listed = [name for name in stored_names if name in present]
+        # One at least, which tells how many rows there are.
+        for batch in opened.iter_batches(batch_rows, columns=listed or present[:1]):
+            count = batch.num_rows
+            arrays = [
+                batch.column(name).cast(field.type)
+                if name in listed
+                else pa.repeat(_partition_value(partition.get(name), field.type), count)
+                for name, field in zip(stored_names, schema, strict=True)
+            ]
+            rows = pa.table(arrays, schema=schema)
+            if deleted is not None:
+                low, high = np.searchsorted(deleted, [begin, begin + count])
+                kept = np.ones(count, np.bool_)
+                kept[deleted[low:high] - begin] = False
+                rows = rows.filter(pa.array(kept))
+            begin += count
+            yield rows
+
+
+def _partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The protocol writes NULL as none or as an empty text."""
+    return pa.scalar(text or None, pa.string()).cast(kind)

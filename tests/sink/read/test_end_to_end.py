@@ -64,12 +64,11 @@ def test_the_database_as_of_each_cut(
     def sums_at(as_of: Any) -> dict[str, int]:
         found = {}
         for name in tables:
-            rows = (
-                cdc_pipeline.read(spark, lake, f"{mysql_database}.{name}", as_of=as_of)
-                .select("cents")
-                .collect()
-            )
-            found[name] = sum(row[0] for row in rows)
+            table = f"{mysql_database}.{name}"
+            frame = cdc_pipeline.read(lake, table, as_of=as_of, spark=spark).select("cents")
+            found[name] = sum(row[0] for row in frame.collect())
+            rows = cdc_pipeline.read(lake, table, as_of=as_of, columns=["cents"]).read_all()
+            assert sum(rows.column("cents").to_pylist()) == found[name]
         return found
 
     before_last = last.number - 1

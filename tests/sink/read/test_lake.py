@@ -60,7 +60,9 @@ class Lake:
         return {done.table: done for done in report.tables}
 
     def sum_at(self, table: str, as_of: Any) -> int:
-        frame = cdc_pipeline.read(self.provider.session(), self.paths.lake, table, as_of=as_of)
+        frame = cdc_pipeline.read(
+            self.paths.lake, table, as_of=as_of, spark=self.provider.session()
+        )
         return sum(row["amount"] for row in frame.collect())
 
 
@@ -163,7 +165,9 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
     assert (
         sum(
             row["amount"]
-            for row in cdc_pipeline.read(spark, copy.lake, "shop.odd items", as_of=1).collect()
+            for row in cdc_pipeline.read(
+                copy.lake, "shop.odd items", as_of=1, spark=spark
+            ).collect()
         )
         == 950
     )

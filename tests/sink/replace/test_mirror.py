@@ -15,7 +15,7 @@ from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
-from cdc_pipeline.sink.read.read import read
+from cdc_pipeline.sink.read.lake import read
 from cdc_pipeline.sink.replace import replace as replacing
 from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
 from tests.support.kills import AtPoint
@@ -67,7 +67,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     assert made["commitInfo"][0]["operation"] == "WRITE"
     for number in (1, 2):
         check_readable(lakes.main.paths, first if number == 1 else cut, "shop.orders")
-    old = read(spark, lakes.main.paths.lake, "shop.orders", as_of=1).orderBy("id").collect()
+    old = read(lakes.main.paths.lake, "shop.orders", as_of=1, spark=spark).orderBy("id").collect()
     assert [(row.id, row.total) for row in old] == [(n, n) for n in range(5)]
     apply(
         lakes.main,

@@ -1,0 +1,62 @@
+"""Who reads a lake needs its address and the keys of its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import cdc_pipeline
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.demo.main import SHOP_DIRECTORY
+from cdc_pipeline.errors import CdcError, ConfigError
+from tests.support.object_store import Store
+from tests.support.object_store_server import ACCESS_KEY, SECRET
+
+
+def test_k26_a_reader_knows_nothing_of_the_database(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = PipelineConfig.model_validate(
+        {
+            "name": "shop",
+            "source": {"kind": "archive", "directory": SHOP_DIRECTORY / "journals"},
+            "tables": {"include": ["shop.customers"]},
+            "sink": store.sink_config(),
+        }
+    )
+    cdc_pipeline.capture(config)
+    expected = cdc_pipeline.read(config.sink.lake_path, "shop.customers").read_all()
+    assert expected.num_rows > 0
+
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "aws_secret_access_key": SECRET}
+    options = {"AWS_ENDPOINT_URL": store.endpoint, "AWS_ALLOW_HTTP": "true", **keys}
+    address = str(config.sink.lake_path)
+    lake = cdc_pipeline.open_lake(address, options)
+    assert lake.sources() == ["shop"]
+    cut = lake.cuts("shop")[-1]
+    assert lake.read("shop.customers", as_of=cut).read_all() == expected
+    uri, version = lake.table_uri("shop.customers"), cut.tables["shop.customers"]
+    there = DeltaTable(uri, version=version, storage_options=lake.storage_options())
+    assert [field.name for field in there.schema().fields] == expected.column_names
+
+    for name, value in options.items():
+        monkeypatch.setenv(name.upper(), value)
+    assert cdc_pipeline.read(address, "shop.customers").read_all() == expected
+
+    assert SECRET not in repr(lake) + repr(lake.path)
+    with pytest.raises(ConfigError, match="unknown") as unknown:
+        cdc_pipeline.open_lake(address, {"AWS_ENDPOINT_ULR": store.endpoint})
+    assert "AWS_ENDPOINT_ULR" in str(unknown.value)
+    with pytest.raises(ConfigError) as wrong:
+        cdc_pipeline.open_lake(address, options | {"endpoint": f"http://u:{SECRET}@x"})
+    assert SECRET not in str(wrong.value)
+
+
+def test_a_folder_is_opened_alike(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no settings of a store"):
+        cdc_pipeline.open_lake(tmp_path, {"AWS_REGION": "x"})
+    assert cdc_pipeline.open_lake(tmp_path).storage_options() == {}
+    with pytest.raises(CdcError):
+        cdc_pipeline.open_lake(tmp_path).cuts("shop")
