@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.demo.main import SHOP_DIRECTORY
+from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import CdcError, ConfigError
 from tests.support.object_store import Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
