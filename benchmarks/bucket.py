@@ -4,8 +4,8 @@
 
 The source is an archive; its cursor is a table of the bucket too. An idle run is counted after ten
 commits of every table and after `COMMITS` of them; a changed table is what an update of each costs
-more than an idle run, by the table, over the last three runs: a checkpoint is written by one of
-them. No run starts Spark.
+more than an idle run, by the table, over the last ten runs: every second writes checkpoints, and
+one removes old files of logs. No run starts Spark.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def main() -> int:
                 source.change()
                 counts.append(len(_run(config, store, "applied")))
             idle = len(_run(config, store, "nothing_new"))
-            changed = (sum(counts[-3:]) / 3 - idle) / TABLES
+            updates = counts[1:][-10:]
+            changed = (sum(updates) / len(updates) - idle) / TABLES
             figures += [
                 Figure(f"idle run after {commits} commits", idle, "requests", 20 + TABLES),
                 Figure("... a changed table", changed, "requests", 8),

@@ -24,7 +24,7 @@ from benchmarks.snapshot.ways import SLICE_ROWS, WAYS, Spent, Work
 ROWS = int(os.environ.get("ROWS", "5000000"))
 MILLION = 1_000_000
 LOOP_TIMES_MIN = 3.0
-JDBC_TIMES_MAX = 1.3
+BETTER_TIMES_MAX = 0.5
 READING_MAX_S = 3.0
 GROWTH_MAX = 1.2
 CONNECTORX_TIMES_MAX = 0.7
@@ -63,7 +63,7 @@ def main() -> int:
         wanted = min(ROWS, SLICE_ROWS) if name.startswith("row_loop") else ROWS
         if one.rows != wanted:
             raise SystemExit(f"{name} read {one.rows} of {wanted} rows")
-    loop_s, loop_delta_s, jdbc_s, arrow_s, connectorx_s, reading_s, ours_s = (
+    loop_s, loop_delta_s, jdbc_s, delta_rs_s, arrow_s, connectorx_s, reading_s, ours_s = (
         one.cpu_s for one in spent.values()
     )
     millions = ROWS / MILLION
@@ -73,11 +73,17 @@ def main() -> int:
             f"{millions:g} M rows into Delta, a row loop (a slice, scaled)", loop_delta_s, "CPU-s"
         ),
         Figure("... spark.read.jdbc over the same ranges", jdbc_s, "CPU-s"),
+        Figure("... connectorx and delta-rs", delta_rs_s, "CPU-s"),
         Figure("... ours", ours_s, "CPU-s"),
         Figure(
             "... the row loop beside it", loop_delta_s / ours_s, "times", at_least=LOOP_TIMES_MIN
         ),
-        Figure("... it beside spark.read.jdbc", ours_s / jdbc_s, "times", at_most=JDBC_TIMES_MAX),
+        Figure(
+            "... it beside the better of these two",
+            ours_s / min(jdbc_s, delta_rs_s),
+            "times",
+            at_most=BETTER_TIMES_MAX,
+        ),
         Figure("the same into Parquet, a row loop (a slice, scaled)", loop_s, "CPU-s"),
         Figure("... ours", reading_s, "CPU-s", at_most=READING_MAX_S * millions),
         Figure("... the row loop beside it", loop_s / reading_s, "times", at_least=LOOP_TIMES_MIN),

@@ -227,19 +227,29 @@ def arrow(work: Work) -> Spent:
 
 
 def connectorx(work: Work) -> Spent:
-    import sys
+    return Spent(len(_connectorx_rows(work)), tree_cpu_s(), resident_mib())
 
+
+def connectorx_delta(work: Work) -> Spent:
+    """connectorx to Arrow, all rows at once, and delta-rs from there to a Delta table."""
+    from deltalake import write_deltalake
+
+    rows = _connectorx_rows(work)
+    write_deltalake(str(work.folder / "connectorx"), rows)
+    return Spent(len(rows), tree_cpu_s(), resident_mib())
+
+
+def _connectorx_rows(work: Work) -> Any:
     sys.path.insert(0, str(connectorx_folder()))
     import connectorx as cx
 
-    rows = cx.read_sql(
+    return cx.read_sql(
         f"mysql://{USER}:{PASSWORD}@127.0.0.1:{work.port}/{DATABASE}",
         f"SELECT {', '.join(COLUMNS)} FROM {TABLE}",
         return_type="arrow",
         partition_on="id",
         partition_num=4,
     )
-    return Spent(len(rows), tree_cpu_s(), resident_mib())
 
 
 def whole(work: Work) -> Spent:
@@ -263,5 +273,14 @@ def whole(work: Work) -> Spent:
 
 WAYS: dict[str, Callable[[Work], Spent]] = {
     way.__name__: way
-    for way in (row_loop, row_loop_delta, spark_jdbc, arrow, connectorx, reading, whole)
+    for way in (
+        row_loop,
+        row_loop_delta,
+        spark_jdbc,
+        connectorx_delta,
+        arrow,
+        connectorx,
+        reading,
+        whole,
+    )
 }

@@ -25,7 +25,7 @@ from benchmarks.report import Figure, report
 from benchmarks.sync.ours import demo, sync
 from tests.servers import Server
 
-VERSION: Final = "3.4.0"
+VERSION: Final = "3.6.1"
 _SOURCES: Final = Path(__file__).parent / "debezium"
 _JOURNAL: Final = "binlog.000001"
 
@@ -65,7 +65,7 @@ def read(
     return found
 
 
-RATIO_MAX = 0.3
+RATIO_MAX = 0.2
 COLLECTOR_PERCENT_MAX = 1.0
 DURABLE_PERCENT_MAX = 5.0
 

@@ -22,31 +22,31 @@ from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.table_facts import prune_facts
 
 
-def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | None = None) -> int:
-    """Remove expired cuts; return how many. Safe beside readers and other writers.
-
-    Args:
-        retention: how long a cut stays readable.
-        listed: the numbers of the cuts that the holder of the lock knows, which then lack those
-            that were removed; listed by default.
+def prune_cuts(
+    paths: LakePaths, *, retention: timedelta, numbers: state.Numbers | None = None
+) -> int:
+    """Remove cuts that are older than `retention`; return how many. Safe beside readers and other
+    writers. `numbers`: what the holder of the lock knows, which then lacks those that were removed.
     """
-    numbers = list_numbers(paths.cuts) if listed is None else list(listed)
-    if len(numbers) < 2:
+    numbers = numbers or state.Numbers(list_numbers(paths.cuts), [], [])
+    if len(numbers.cuts) < 2:
         return 0
     at_us = now_us()
     oldest_us = at_us - round(retention.total_seconds() * 1e6)
     gone: list[int] = []
     undated: list[int] = []
     try:
+        newest = state.last_cut(paths, numbers)
+        assert newest is not None
         kept = {
             target.applied_batch
-            for target in state.read_cut(paths, numbers[-1]).cursor.targets.values()
+            for target in newest.cursor.targets.values()
             if target.suspended is not None
         }
-        latest_us = state.read_cut(paths, numbers[0]).published_at_us
+        latest_us = state.read_cut(paths, numbers.cuts[0]).published_at_us
         if latest_us > at_us:
             latest_us = 0
-        for number, following in pairwise(numbers):
+        for number, following in pairwise(numbers.cuts):
             undated.append(number)
             published_us = state.read_cut(paths, following).published_at_us
             if not latest_us <= published_us <= at_us:
@@ -62,14 +62,16 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | No
         if gone:
             prune_facts(
                 paths,
-                [state.read_cut(paths, number) for number in _oldest(numbers, set(gone), kept)],
+                [
+                    state.read_cut(paths, number)
+                    for number in _oldest(numbers.cuts, set(gone), kept)
+                ],
             )
     except LakeStateError:
         # Whoever reads a damaged old cut gets the error; no capture stops for it.
         pass
-    if listed is not None:
-        for number in gone:  # all near the begin
-            listed.remove(number)
+    for number in gone:  # all near the begin
+        numbers.cuts.remove(number)
     return len(gone)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.lake.paths import read_document, replace_file
+from cdc_pipeline.lake.paths import parsed, read_json, replace_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.history.history import SchemaHistory
 
@@ -26,13 +26,17 @@ class SchemaHistoryFile:
         """The history as it was written; an empty one if there is none. Raises LakeStateError: the
         file is damaged.
         """
-        if not self._path.exists():
-            return SchemaHistory()
         next_step = (
             "use the version of the program that wrote it, or remove the file: the columns of "
             "tables below full row metadata are then read from the catalog again"
         )
-        return read_document(self._path, SchemaHistory.from_json, next_step=next_step)
+        try:
+            text = storage_of(self._path).read(self._path).decode(errors="replace")
+        except FileNotFoundError:
+            return SchemaHistory()
+        except OSError:
+            text = read_json(self._path, next_step=next_step)  # raises what it finds
+        return parsed(text, self._path, SchemaHistory.from_json, next_step=next_step)
 
     def write(self, history: SchemaHistory) -> None:
         replace_file(self._path, history.to_json().encode())

@@ -5,8 +5,8 @@ Rules:
   contradicts that.
 - There may be thousands of cuts: whoever holds the source's lock lists them once (`Numbers`), for
   nobody else adds one meanwhile, and it knows what it adds itself. Maintenance may remove old cuts
-  beside it; only removing them again reads the list that far. From the first batch on that it
-  begins, records are listed each time.
+  beside it; only removing them again reads the list that far. While a batch is open that it has
+  begun, records are listed each time.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Of a source's cuts, ascending, as they were listed and changed since, and of its records,
-    as they were listed. `remains`: what interrupted writes of both left; `read`: the newest
-    cut, if so.
+    """Of a source's cuts and records, ascending, as they were listed and changed since. `remains`:
+    what interrupted writes of both left; `read`: the newest cut, if so.
     """
 
     cuts: list[int]
@@ -69,9 +68,13 @@ class Numbers:
         """The number of the newest cut; 0 in a new lake."""
         return self.cuts[-1] if self.cuts else 0
 
-    def finished(self, number: int) -> None:
-        if self.last_cut < number:
-            self.cuts.append(number)
+    def finished(self, number: int, cut: Cut | None) -> None:
+        for numbers in (self.cuts, self.batches):
+            if not numbers or numbers[-1] < number:
+                numbers.append(number)
+        self.read.clear()
+        if cut is not None:
+            self.read[number] = cut
 
 
 def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:

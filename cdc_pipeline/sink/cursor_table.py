@@ -102,10 +102,13 @@ class DeltaCursorStore:
         self._entries_kept = max(1, entries_kept)
         self._before = before
         self._guard = CursorGuard(source)
+        # In an object store a write builds on what was read: it is refused if that has changed.
+        self._was_read: tuple[int, dict[str, Any] | None] | None = None
 
     def read(self) -> StoredCursor | None:
         """Raises CursorError: the table is damaged, of a newer form, or another source's."""
-        newest = self._newest()[1]
+        version, newest = self._newest()
+        self._was_read = (version, newest) if is_object(self.path) else None
         cursor = self._guard.checked(None if newest is None else self._entry(newest).cursor)
         return self._before() if cursor is None else cursor
 
@@ -113,7 +116,8 @@ class DeltaCursorStore:
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
     ) -> None:
         self._guard.check_source(cursor)
-        before, newest = self._newest()
+        before, newest = (None if replace else self._was_read) or self._newest()
+        self._was_read = None
         latest = None if newest is None else self._entry(newest).cursor
         self._guard.check_write(cursor, latest, replace=replace)
         row = _row(1 if newest is None else newest["entry"] + 1, cursor, metadata)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -48,28 +47,21 @@ _RECORDS_KEPT: Final = 1000
 class Sink:
     """Applies batches of one source to its targets, each exactly once."""
 
-    def __init__(
-        self,
-        paths: LakePaths,
-        *,
-        tables: Tables,
-        cut_retention: timedelta,
-    ) -> None:
+    def __init__(self, paths: LakePaths, *, tables: Tables, cut_retention: timedelta) -> None:
         self._paths = paths
         self._tables = tables
         self._cut_retention = cut_retention
         self._lock_check: Callable[[], None] | None = None
         self._known: state.Numbers | None = None  # while the lock is held
-        self._has_begun = False  # a batch, or has finished one: there are other records now
+        self._has_begun = False  # a batch, or has finished one
+        self._is_open = False  # a batch has begun: there may be a record of it
 
     @property
     def paths(self) -> LakePaths:
-        """Where the source's state and tables lie."""
         return self._paths
 
     @property
     def spark_started(self) -> bool:
-        """False if it has none."""
         return self._tables.spark_started
 
     def executor_refusal(self) -> str:
@@ -101,12 +93,12 @@ class Sink:
             finally:
                 self._lock_check = None
                 self._known = None
-                self._has_begun = False
+                self._has_begun = self._is_open = False
 
     # -- state -------------------------------------------------------------------------------------
 
     def last_cut(self) -> Cut | None:
-        """None in a new lake. Raises LakeStateError if it is damaged."""
+        """None in a new lake. Raises LakeStateError: it is damaged."""
         return state.last_cut(self.paths, self._numbers())
 
     def cuts(self) -> list[int]:
@@ -181,6 +173,7 @@ class Sink:
                 got=f"batch {number}" if number != following else "a record of it",
                 next_step="start the run again: it continues from the lake's own state",
             )
+        self._is_open = True
         return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
 
     def finish(
@@ -192,12 +185,9 @@ class Sink:
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Cut:
         """Apply a recorded batch and publish its cut; completed steps are not repeated. A target
-        that fails is suspended in the cut (K4).
-
-        Args:
-            recovered: the batch is resumed: a failure that may pass suspends too.
-            given_up: targets that are suspended without a try, each with its cause.
-            on_merged: called after each table with the number of merged ones, and of all.
+        that fails is suspended in the cut (K4). `recovered`: the batch is resumed: a failure that
+        may pass suspends too; `given_up`: targets that are suspended without a try, each with its
+        cause; `on_merged`: called after each table with the number of merged ones, and of all.
 
         Raises:
             LockError: the sink is not locked.
@@ -208,10 +198,11 @@ class Sink:
         self._check_locked()
         self._has_begun = True
         number = record.batch_number
-        if self.paths.cut(number).exists():
-            self._numbers().finished(number)
+        numbers = self._numbers()
+        if number in numbers.cuts:
             return self.read_cut(number)
-        previous = self.read_cut(number - 1) if number > 1 else None
+        is_next = number == numbers.last_cut + 1
+        previous = state.last_cut(self.paths, numbers) if is_next else self.read_cut(number - 1)
         failing = dict(given_up or {})
         applied = self._tables.apply(
             record, without=failing, check_lock=self._check_locked, on_merged=on_merged
@@ -249,7 +240,8 @@ class Sink:
             update={"quarantine": waiting, "notes": (*new_cut.notes, *notes)}
         )
         cut = put_cut(self.paths, self._tables.over_maintenance(new_cut), previous)
-        self._numbers().finished(number)
+        self._is_open = False
+        self._numbers().finished(number, cut)
         if cut is None:
             return self.read_cut(number)
         self._tables.published(previous, applied.there)
@@ -282,10 +274,10 @@ class Sink:
         for folder in self._staged():
             if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                 remove_tree(folder)
-        for number in list_numbers(self.paths.batches):
-            if number <= cut.batch_number - _RECORDS_KEPT:
-                self.paths.batch(number).unlink()
-        prune_cuts(self.paths, retention=self._cut_retention, listed=self._numbers().cuts)
+        numbers = self._numbers()
+        while numbers.batches and numbers.batches[0] <= cut.batch_number - _RECORDS_KEPT:
+            self.paths.batch(numbers.batches.pop(0)).unlink(missing_ok=True)
+        prune_cuts(self.paths, retention=self._cut_retention, numbers=numbers)
 
     def _staged(self) -> list[Path]:
         root = self.paths.staging_root
@@ -305,13 +297,13 @@ class Sink:
             raise errors[0] from (broken if isinstance(broken, CdcError) else None)
 
     def _numbers(self) -> state.Numbers:
-        """Under the lock they are listed once."""
+        """Under the lock they are listed once, and records while a batch is open."""
         if self._lock_check is None:
             return state.Numbers.listed(self.paths)
         if self._known is None:
             self._known = state.Numbers.listed(self.paths)
-        elif self._has_begun:
-            self._known = replace(self._known, batches=list_numbers(self.paths.batches))
+        elif self._is_open:
+            self._known.batches[:] = list_numbers(self.paths.batches)
         return self._known
 
     def _check_locked(self) -> None:

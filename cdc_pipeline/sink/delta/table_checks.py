@@ -257,7 +257,7 @@ class TableCheckCache:
         tag = commit.store.tag_written(commit.key) if is_just_made else ""
         # Maintenance runs beside a capture: what was seen when the run began is seen no longer.
         entry = f"{tag} {_said(table, app_id)}" if tag else self._entry(name, table, app_id)
-        if name in self._now:  # it was compared when the run began
+        if tag or name in self._now:  # it was compared when the run began
             self._now[name] = entry
         return bool(entry)
 
