@@ -71,6 +71,7 @@ class BoundedConnection(_Connection):
     Every method that reads an answer raises ServerAnswerError.
     """
 
+    _auth_plugin_name: str
     service: ManagedService | None = None  # `session.prepare` knows it
 
     def __init__(self, *, answer_bytes_max: int, **arguments: Any) -> None:
@@ -87,6 +88,11 @@ class BoundedConnection(_Connection):
         with self._understood():
             super().connect(sock)
         self.encoding = _ENCODING
+
+    def _get_server_information(self) -> None:
+        super()._get_server_information()  # type: ignore[misc]
+        if self._auth_plugin_name == "sha256_password":  # see `login`
+            self._auth_plugin_name = "caching_sha2_password"
 
     def _begin_answer(self) -> None:
         self._answer_bytes = 0
@@ -182,6 +188,10 @@ class AnswerRow(dict[str, Any]):
 
     def text(self, column: str) -> str:
         return text_of(self[column], address=self._address, asked=f"{self._asked}, {column}")
+
+    def optional_text(self, column: str) -> str:
+        """ "" for NULL."""
+        return "" if self[column] is None else self.text(column)
 
     def number(self, column: str) -> int:
         return number_of(self[column], address=self._address, asked=f"{self._asked}, {column}")

@@ -102,17 +102,17 @@ def read_table_facts(
 def _facts(row: AnswerRow, columns: list[AnswerRow], *, is_mariadb: bool) -> TableFacts:
     return TableFacts(
         name=table_name(str(row["table_schema"]), str(row["table_name"])),
-        kind=str(row["kind"]),
-        engine=str(row["engine"] or ""),
+        kind=row.text("kind"),
+        engine=row.optional_text("engine"),
         is_partitioned="partitioned" in str(row["options"] or "").lower(),
         has_key=any(str(column["column_key"]).upper() == "PRI" for column in columns),
         rows_estimated=row.optional_number("table_rows", -1),
         bytes_estimated=row.optional_number("bytes", -1),
         columns=tuple(
             ColumnFacts(
-                name=str(column["column_name"]),
-                type_text=str(column["column_type"]),
-                charset=str(column["character_set_name"] or ""),
+                name=column.text("column_name"),
+                type_text=column.text("column_type"),
+                charset=column.optional_text("character_set_name"),
                 column=column_of(column, is_mariadb=is_mariadb),
                 is_key=str(column["column_key"]).upper() == "PRI",
             )

@@ -95,12 +95,12 @@ class LoginServer:
         if self._tls is not None and struct.unpack_from("<I", answer)[0] & _SSL:
             wire = self._tls.wrap_socket(wire, server_side=True)
             number, answer = self._take(wire)
+        if not self._switch_to and self._greeting == "sha256_password":
+            self._switch_to = self._greeting  # what its clients answer is a challenge
         if self._switch_to:
             _send(wire, number + 1, b"\xfe" + self._switch_to.encode() + b"\0" + self._prompt())
         elif self._greeting == "caching_sha2_password":
             _send(wire, number + 1, b"\x01\x04")
-        elif self._greeting == "sha256_password":
-            _send(wire, number + 1, b"\x01" + _public_key())
         while True:
             number, answer = self._take(wire)
             if answer in (b"\x01", b"\x02"):
