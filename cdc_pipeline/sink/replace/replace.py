@@ -242,7 +242,7 @@ def replace_by_spark(
         if mapping_mode(old.metadata) == "none" != mapping_mode(side.state.metadata):
             _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
         if side.state.metadata.get("partitionColumns"):
-            _end_clustering(what, check_lock)
+            _end_clustering(path, check_lock)
     settings.large_batch(side.size_bytes)
     with old_commits_readable(session):
         rows = table_frame(session, side.path, version=side.version)
@@ -281,12 +281,15 @@ def _map_columns(session: SparkSession, path: Path) -> None:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 
 
-def _end_clustering(what: Replacing, check_lock: Callable[[], None]) -> None:
+def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
     """Spark replaces no table that ever had clusters by one with partitions, and has no statement
     that takes the feature away: a commit of ours does, and changes no row.
     """
-    there, old = read_table_log(what.path), what.old
-    if there is None or old is None or "clustering" not in features_of(old.protocol):
+    there = read_table_log(path)
+    if there is None:
+        return
+    old = _state(path, there.version)  # the commit's own base: `_map_columns` may have committed
+    if "clustering" not in features_of(old.protocol):
         return
     features, settings = features_of(old.protocol), old.metadata.get("configuration", {})
     versions = (old.protocol["minReaderVersion"], old.protocol["minWriterVersion"])
@@ -307,7 +310,7 @@ def _end_clustering(what: Replacing, check_lock: Callable[[], None]) -> None:
         "userMetadata": maintenance_note(there.app_id),
     }
     check_lock()
-    put_commit(what.path, there.version + 1, info, actions)
+    put_commit(path, there.version + 1, info, actions)
 
 
 def _with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
