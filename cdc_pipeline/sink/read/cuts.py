@@ -37,7 +37,6 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
-from cdc_pipeline.sink.delta.replay import active_files
 
 if TYPE_CHECKING:
     from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
@@ -360,6 +359,8 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     TableNotInCutError: the table is gone or was created again; log or files of the version were
     removed; LakeStateError: its log is damaged.
     """
+    from cdc_pipeline.sink.delta.replay import active_files  # loads pyarrow
+
     path, version = paths.table(table), cut.tables[table].table_version
     there = read_table_log(path)
     target = cut.cursor.targets[table]
@@ -395,7 +396,7 @@ def _was_at(path: Path, version: int, app_id: str) -> bool:
 
 
 def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """Data file and file of deletion vectors behind one name of `row_count.active_files`."""
+    """Data file and file of deletion vectors behind one name of `replay.active_files`."""
     from urllib.parse import unquote
 
     from cdc_pipeline.sink.delta.deletion_vectors import vector_path
