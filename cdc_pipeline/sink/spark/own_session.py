@@ -3,8 +3,9 @@
 Rules:
 - The function is imported and called when Spark is first needed; a run that has nothing to write
   never calls it.
-- The session is the user's: it is neither changed nor stopped. A run works in sessions beside it,
-  which share its Spark context and have settings of their own (K20).
+- The session is the user's: it is neither changed nor stopped, unless its Connect server has
+  dropped it. A run works in sessions beside it, which share its Spark context and have settings of
+  their own (K20).
 - What those cannot set, the session must have: Delta of the version that this package was built
   with, and its SQL extension and catalog. What is missing is reported before anything is written.
 - It is classic or of Spark Connect, so all questions are SQL or settings; what asks the JVM of a
@@ -17,6 +18,7 @@ and by ``jobs/definitions.py``; so this adds no authority.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,10 +40,8 @@ def users_session(path: str) -> SparkSession:
     """
     try:
         function = _function(path)
+        _stop_dropped()
         users = function()
-        if is_dropped(users):
-            users.stop()  # else pyspark returns it again
-            users = function()
     except RuntimeSetupError:
         raise
     except Exception as error:
@@ -54,6 +54,16 @@ def users_session(path: str) -> SparkSession:
     _check(users, path)
     session: SparkSession = users
     return session
+
+
+def _stop_dropped() -> None:
+    """Else `getOrCreate` returns it again, or fails to apply the builder's settings to it."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is not None:
+        sessions = connect.SparkSession
+        for session in (sessions.getActiveSession(), sessions._get_default_session()):
+            if session is not None and is_dropped(session):
+                session.stop()
 
 
 def _function(path: str) -> Callable[[], Any]:
@@ -117,9 +127,13 @@ def check_delta(session: Any, path: str) -> None:
 
 
 def is_dropped(session: Any) -> bool:
-    """Whether a server of Spark Connect has dropped a session, as it does after an idle hour."""
+    """Whether a session of Spark Connect is stopped, or its server has dropped it, as it does
+    after an idle hour.
+    """
     if not is_remote(session):
         return False
+    if session.is_stopped:
+        return True
     try:
         session.conf.get("spark.sql.session.timeZone")
     except Exception as error:

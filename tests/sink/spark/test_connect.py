@@ -36,6 +36,8 @@ provider = SparkProvider(SparkConfig(session="{users_session.__name__}:connected
 for wait_s in (0, 8):
     time.sleep(wait_s)
     assert new_session(provider.session()).sql("SELECT 7").collect()[0][0] == 7
+provider.session().client.close()  # as `stop` does
+assert new_session(provider.session()).sql("SELECT 7").collect()[0][0] == 7
 """
 
 

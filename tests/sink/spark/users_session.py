@@ -39,7 +39,8 @@ def without_delta() -> SparkSession:
 
 def connected() -> Any:
     builder: Any = SparkSession.builder
-    return builder.remote(os.environ[ADDRESS]).getOrCreate()
+    builder = builder.remote(os.environ[ADDRESS])
+    return builder.config("spark.sql.session.timeZone", "America/New_York").getOrCreate()
 
 
 def of_another_kind() -> object:
