@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,9 @@ class KnownSchemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _KnownMap:
-    """A parsed table map. `known_schema` is the answer of the schema history if `needs_schema`."""
+    """A parsed table map; `schema` is None if the table was not captured when it was parsed.
+    `known_schema` is the answer of the schema history if `needs_schema`.
+    """
 
     key: bytes
     database: str
@@ -79,6 +81,9 @@ class _KnownMap:
     schema: TableSchema | None
     needs_schema: bool = False
     known_schema: TableSchema | None = None
+
+
+MapsMark: TypeAlias = tuple[str, int, int, dict[int, _KnownMap]]
 
 
 class TableMaps:
@@ -112,10 +117,10 @@ class TableMaps:
         self._safe_offset = -1
         self._carried: dict[int, _KnownMap] = {}
 
-    def mark(self) -> tuple[str, int, int, dict[int, _KnownMap]]:
+    def mark(self) -> MapsMark:
         return self._journal, self._tx_offset, self._safe_offset, dict(self._carried)
 
-    def rewind(self, mark: tuple[str, int, int, dict[int, _KnownMap]]) -> None:
+    def rewind(self, mark: MapsMark) -> None:
         """Restore the state of `mark`, so that the slices since then can be resolved again."""
         self._journal, self._tx_offset, self._safe_offset, carried = mark
         self._carried = dict(carried)
@@ -197,11 +202,7 @@ class TableMaps:
         cache_key = (journal_format.is_mariadb, key)
         known = self._known.get(cache_key)
         offset = int(chunk.events["offset"][row])
-        if known is not None and (
-            not known.needs_schema
-            or known.known_schema
-            == self._known_schema(known.database, known.table, chunk.journal, offset)
-        ):
+        if known is not None and self._is_current(known, chunk.journal, offset):
             return known
         try:
             name = table_map.table_name(body, table_id_bytes=id_bytes, names=self._names)
@@ -268,6 +269,15 @@ class TableMaps:
             key, name.database, name.table, schema, needs_schema, known_schema
         )
         return known
+
+    def _is_current(self, known: _KnownMap, journal: str, offset: int) -> bool:
+        """A table that was passed by may be captured since, and what the history says may have
+        changed."""
+        if known.needs_schema:
+            return known.known_schema == self._known_schema(
+                known.database, known.table, journal, offset
+            )
+        return known.schema is not None or not self._captured(known.database, known.table)
 
     def _known_schema(
         self, database: str, table: str, journal: str, offset: int

@@ -233,7 +233,7 @@ RULES_OF_ONE_TYPE = {
     "binlog/rows/text_jsonl.py", "binlog/tables/server_columns.py", "binlog/tables/table_map.py",
     "binlog/tables/table_map_completion.py",
     "run/decode/schemas.py", "operations/inspect/bare_table_maps.py",
-    "targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
+    "targets/confirmed.py", "targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
     "schema/evolution/alterations.py",
     "schema/evolution/backfill.py", "schema/evolution/value_changes.py", "schema/generated.py",
     "sink/modes/rescue.py",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.text.wording import and_more
 from cdc_pipeline.transaction.savepoints import is_undone
-from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
+from cdc_pipeline.transaction.table_maps import KnownSchemas, MapsMark, TableMaps
 
 _KEPT_BINARY_NOTE: Final = "kept_binary"
 _BLOBS: Final = frozenset(
@@ -104,6 +104,9 @@ class DecodedRun:
     notes: tuple[Note, ...] = ()
 
 
+_Mark: TypeAlias = tuple[MapsMark, frozenset[tuple[str, str]]]
+
+
 class RunDecoder:
     """Decoder of slices in log order; carries table maps of an open transaction along."""
 
@@ -119,8 +122,15 @@ class RunDecoder:
         self._targets: Targets  # of the slices that are being decoded
         self._notes: list[Note] = []
         self._noted: set[tuple[str, str]] = set()
-        self.mark = self._maps.mark
-        self.rewind = self._maps.rewind
+
+    def mark(self) -> _Mark:
+        return self._maps.mark(), frozenset(self._noted)
+
+    def rewind(self, mark: _Mark) -> None:
+        """Restore the state of `mark`, so that the slices since then can be decoded again."""
+        maps, noted = mark
+        self._maps.rewind(maps)
+        self._noted, self._notes = set(noted), []
 
     def _takes(self, database: str, table: str) -> bool:
         return self._targets.takes(database, table)

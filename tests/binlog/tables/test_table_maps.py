@@ -143,6 +143,19 @@ def test_c3_the_error_names_the_begin_and_the_safe_offset() -> None:
     assert f"first table map at offset {int(chunk.events['offset'][1])}" in str(error.got)
 
 
+def test_k28_a_table_that_was_passed_by_is_parsed_once_it_is_captured() -> None:
+    """A suspended table that a RENAME resumes in the same run, under maps of the same bytes."""
+    captured: set[str] = set()
+    maps = TableMaps(lambda _database, table: table in captured)
+    for is_taken in (False, True, False):
+        captured = {"a"} if is_taken else set()
+        (group,) = maps.resolve(EventSlice(chunk := chunk_of([[("map", 7, "a"), ("rows", 7, "")]]),
+            0, len(chunk.events)))  # fmt: skip
+        assert group.table == "a"
+        if is_taken:
+            assert group.schema is not None
+
+
 def groups_of(captured: Callable[[str, str], bool], chunk: Chunk) -> list[RowsGroup]:
     return TableMaps(captured).resolve(EventSlice(chunk, 0, len(chunk.events)))
 
