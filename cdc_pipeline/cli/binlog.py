@@ -34,20 +34,6 @@ _OTHER_PLACES: Final = {
 _STDIN: Final = Path("-")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_EPILOG: Final = """\b
-Exit codes:
-  0  everything was shown; with --follow: ended by Ctrl-C or SIGTERM
-  1  a journal is damaged or cannot be read: everything before the error was shown
-  2  wrong usage
-
-\b
-Examples:
-  cdc-pipeline binlog /var/lib/mysql
-  cdc-pipeline binlog --format jsonl --table 'shop.*' --op delete binlog.000007
-  zstdcat binlog.000007.zst | cdc-pipeline binlog --format jsonl - | jq .after
-  cdc-pipeline binlog --format jsonl --follow --from binlog.000007:4 /var/lib/mysql
-"""
-
 
 def _paths(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
@@ -123,7 +109,7 @@ def _operations(
     return operations
 
 
-@click.command("binlog", epilog=_EPILOG)
+@click.command("binlog")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=_paths)
 @click.option(
     "--format",
@@ -244,6 +230,9 @@ def command(
     A POSITION is a journal with or without an offset (binlog.000007:4), a GTID set, or a time with
     a zone: the commit time at the source. All conditions must hold. If a journal cannot be read to
     its end, everything before the error is shown.
+
+    Exit codes: 0 everything was shown; with --follow: ended by Ctrl-C or SIGTERM; 1 a journal is
+    damaged or cannot be read; 2 wrong usage.
     """
     _check_usage(settings, paths, form, output, follow)
     conditions = _conditions("from", begins) | _conditions("until", ends)

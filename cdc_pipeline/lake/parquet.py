@@ -9,9 +9,12 @@ closes the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -29,3 +32,20 @@ def read_parquet(file: Path, *, columns: list[str] | None = None) -> pa.Table:
     """
     with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
         return opened.read(columns=columns)
+
+
+def may_pass(
+    guarantees: Sequence[pc.Expression], schema: pa.Schema, condition: pc.Expression
+) -> list[int]:
+    """Which of `guarantees`, each of all rows of one file, do not exclude `condition`, ascending.
+
+    Arrow's own reasoning about fragments of a dataset, whose files do not exist: none is opened.
+    """
+    import pyarrow.dataset as ds
+
+    kind, disk = ds.ParquetFileFormat(), pafs.LocalFileSystem()
+    fragments = [
+        kind.make_fragment(str(at), disk, guarantee) for at, guarantee in enumerate(guarantees)
+    ]
+    dataset = ds.FileSystemDataset(fragments, schema, kind, disk)
+    return sorted(int(fragment.path) for fragment in dataset.get_fragments(filter=condition))

@@ -325,7 +325,7 @@ def test_k3_set_asks_and_shows_what_it_means(
     for part in (
         "Move the cursor?",
         "read again",
-        "K18",
+        "may reappear",
         f"{middle['journal']}:{middle['offset']}",
     ):
         assert part in " ".join(declined.stderr.split())

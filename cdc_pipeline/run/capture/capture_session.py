@@ -12,6 +12,7 @@ Rules of the overlap with another server's log, after a switch without GTIDs (K7
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -68,7 +69,7 @@ class ReadRange:
     of_plan: Collection[str] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class CaptureSession:
     """A stretch of the log with the state of its stages.
 
@@ -123,7 +124,10 @@ def open_session(
         targets = targets.without_exactness()  # what the overlap does not skip may come twice (K12)
 
     def keeps_history(database: str, table: str) -> bool:
-        return session.targets.keeps_history(database, table)
+        # Of the session as it is then. A reference to it would be a cycle, in which its chunks
+        # would wait for the collector.
+        session = opened()
+        return (session.targets if session else targets).keeps_history(database, table)
 
     session = CaptureSession(
         section=section,
@@ -143,6 +147,7 @@ def open_session(
         ),
         history=history,
     )
+    opened = weakref.ref(session)
     return session
 
 

@@ -26,11 +26,11 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from cdc_pipeline.errors import SparkNeededError
+from cdc_pipeline.lake.parquet import may_pass
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
@@ -212,17 +212,10 @@ def _kept(
     """Without the files that Arrow proves to have no row that passes, from their bounds."""
     if filters is None:
         return adds
-    import pyarrow.dataset as ds
-
-    kind = ds.ParquetFileFormat()
     fields = [schema.field(name) for name in dict.fromkeys(_columns_of(filters))]
-    fragments = [
-        kind.make_fragment(str(at), pafs.LocalFileSystem(), _bounds(add, fields))
-        for at, add in enumerate(adds)
-    ]
-    dataset = ds.FileSystemDataset(fragments, schema, kind, pafs.LocalFileSystem())
-    kept = dataset.get_fragments(filter=pq.filters_to_expression(filters))
-    return tuple(adds[int(fragment.path)] for fragment in kept)
+    bounds = [_bounds(add, fields) for add in adds]
+    kept = may_pass(bounds, schema, pq.filters_to_expression(filters))
+    return tuple(adds[at] for at in kept)
 
 
 def _bounds(add: dict[str, Any], fields: Sequence[pa.Field]) -> pc.Expression:

@@ -7,12 +7,11 @@ Rules:
   password.
 - `mysql_clear_password` and `dialog` (PAM, LDAP) send the password as it is: only over TLS with a
   checked certificate.
-- `caching_sha2_password` and `sha256_password` reveal the password to whoever receives it, as it is
-  inside TLS, by a key that the server sends elsewhere: only over TLS with a checked certificate, or
-  on this machine. `caching_sha2_password` first tries a challenge, which a server that has cached
-  the account accepts.
-- A greeting is answered by a challenge, whichever plugin it names: pymysql would send the password
-  itself to one that names `sha256_password`.
+- `caching_sha2_password` and `sha256_password` without TLS encrypt the password with a key that the
+  server sends. Another machine on the way can send its own, so a key is taken from this machine
+  alone; elsewhere TLS is needed.
+- Inside TLS they send the password, as the servers' own clients do: only `verify` and `verify_ca`
+  authenticate the receiver.
 - A password that a command prints is asked for at each connect, since a token expires. What the
   command prints is in no message, neither of its streams.
 - ``off`` never encrypts; ``preferred`` encrypts if the server offers it and checks nothing;
@@ -122,7 +121,7 @@ class _Refused:
 
 
 class _Sha2:
-    """`caching_sha2_password`, `sha256_password`: an unchecked receiver gets a challenge."""
+    """`caching_sha2_password`, `sha256_password`: no key from another machine without TLS."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -130,18 +129,19 @@ class _Sha2:
 
     def authenticate(self, packet: object) -> object:
         connection = self._connection
-        may_see = not connection.password or _is_verified(connection) or _is_local(connection)
+        takes_key = connection._secure or not connection.password or _is_local(connection)
         if self._name == "sha256_password":
-            if not may_see:
+            if not takes_key:
                 raise _refusal(self._name, connection)
             return _auth.sha256_password_auth(connection, packet)  # type: ignore[no-untyped-call]
-        if not may_see:
-            # If the server requests more than the challenge, pymysql fails with this key.
-            connection._secure, connection.server_public_key = False, _NO_KEY
+        if not takes_key:
+            # A server that has cached the account needs no key. If it requests more, pymysql fails
+            # with this one.
+            connection.server_public_key = _NO_KEY
         try:
             return _auth.caching_sha2_password_auth(connection, packet)
         except ValueError:
-            if may_see:
+            if takes_key:
                 raise
             raise _refusal(self._name, connection) from None
 
@@ -170,17 +170,17 @@ def _refusal(name: str, connection: Any) -> InsecureLoginError:
         if name.isascii() and name.isprintable() and len(name) <= 64
         else "a plugin with an unusual name"
     )
-    got = "TLS without verification" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
     if name in _CLEAR_TEXT:
         expected = "TLS with a verified certificate, because the password is sent in plain text"
+        got = (
+            "TLS without verification" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
+        )
         next_step = (
             "set source.tls to {mode: verify, ca_file: ...} with the certificate of the server's CA"
         )
     elif name in _SHA2:
-        expected = (
-            "TLS with a verified certificate, or a caching_sha2_password account that has logged "
-            "in since the server started"
-        )
+        expected = "TLS, or an account that the server has logged in since it started"
+        got = "no TLS"
         next_step = (
             "set source.tls to {mode: verify, ca_file: ...}; to enable TLS on a server, set "
             "ssl_cert and ssl_key"

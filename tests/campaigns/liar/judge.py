@@ -3,8 +3,7 @@
 A play ends with the recorded rows, with other rows if the lie is believable, or with a CdcError
 that says what to do and is valid as JSON. Anything else is a finding: another exception, a process
 that dies, hangs or grows too large (the last three are the frame's), a password or the content of
-a local file among what was sent or in an error, a file outside of the play's own folder. The
-server counts as one on another machine.
+a local file among what was sent or in an error, a file outside of the play's own folder.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
-from unittest.mock import patch
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.source.live import login
 from tests.campaigns.liar.conversations import NAMES, Name, Play
 from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, recording
 from tests.campaigns.liar.lying_server import Answer, LyingServer
@@ -75,10 +72,7 @@ class Judge:
         exchanges = recording(flavor).exchanges[name]
         said = ""
         tls, mode = (self._tls, "required") if has_tls else (None, "off")
-        with (
-            patch.object(login, "_is_local", lambda _connection: False),
-            LyingServer(exchanges, self._lie(lie), tls) as server,
-        ):
+        with LyingServer(exchanges, self._lie(lie), tls) as server:
             try:
                 rows = Play(shop, name, folder / "own", mode).run(server.port)
                 equal = rows == shop.rows
@@ -94,7 +88,9 @@ class Judge:
                 verdict = Verdict("finding", _told(error))
         if lie is not None and lie.at not in server.asked and verdict.outcome == "equal":
             verdict = Verdict("not asked")
-        leak = self._leak(server.received, said, folder)
+        # Within TLS that checks nothing these send the password, as the servers' own clients do.
+        asks = has_tls and lie is not None and "sha2" in str(lie)
+        leak = self._leak(server.received, said, folder, may_see=asks)
         shutil.rmtree(folder, ignore_errors=True)
         return Verdict("finding", leak) if leak else verdict
 
@@ -109,9 +105,9 @@ class Judge:
 
         return applied
 
-    def _leak(self, received: list[bytes], said: str, folder: Path) -> str:
+    def _leak(self, received: list[bytes], said: str, folder: Path, *, may_see: bool) -> str:
         sent = b"\0".join(received)
-        if PASSWORD.encode() in sent:
+        if PASSWORD.encode() in sent and not may_see:
             return "the password was sent"
         if PASSWORD in said:
             return "the error has the password"

@@ -165,7 +165,7 @@ def test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver(
     assert shipped
     for config in shipped:
         (rule,) = config.targets
-        assert [mask.salt.get_secret_value() for mask in rule.masks.values()] == [""]
+        assert [mask.hash.salt.get_secret_value() for mask in rule.masks.values()] == [""]
     assert report.parallel is not None
     assert any("the salt of hashed columns" in why for why in report.parallel.one_after_the_other)
     assert _rows(shop) == _rows(alone)
