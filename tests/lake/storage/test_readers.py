@@ -26,7 +26,8 @@ def test_k26_a_reader_knows_nothing_of_the_database(
             "sink": store.sink_config(),
         }
     )
-    cdc_pipeline.capture(config)
+    report = cdc_pipeline.capture(config, bound=cdc_pipeline.bound_of(transactions=40))
+    assert not report.spark_started
     expected = cdc_pipeline.read(config.sink.lake_path, "shop.customers").read_all()
     assert expected.num_rows > 0
 
