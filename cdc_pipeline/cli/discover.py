@@ -41,13 +41,27 @@ def command(settings: Settings, *, source: str, save: bool) -> None:
     if not save:
         show_result(settings, discovery, _show)
         return
-    from cdc_pipeline.targets.known_tables import save_sources
+    from cdc_pipeline.targets.known_tables import SavedSources, save_sources, saved_sources
 
-    file = save_sources(
-        config, [one.table for one in discovery.tables if one.verdict == "captured"]
+    if not settings.as_json:
+        _show(discovery)
+    sources = SavedSources(
+        lower_case_table_names=discovery.lower_case_table_names,
+        tables=tuple(sorted(one.table for one in discovery.tables if one.verdict == "captured")),
     )
-    show_result(settings, discovery, _show, saved=str(file))
-    note(f"saved in {file}: commit it, and reload the code location in Dagster")
+    before = len(saved_sources(config).tables)
+    file = save_sources(config, sources) if sources.tables or not before else None
+    if settings.as_json:
+        show_result(settings, discovery, _show, saved=None if file is None else str(file))
+    if file is None:
+        note(f"nothing saved: no table is captured, so {count_of(before, 'saved name')} stayed")
+        return
+    refused = sum(one.verdict == "refused" for one in discovery.tables)
+    note(
+        f"{count_of(len(sources.tables), 'name')} saved in {file}"
+        + (f", without those of {count_of(refused, 'refused table')}" if refused else "")
+        + ": commit it, and reload the code location in Dagster"
+    )
 
 
 def _show(found: Discovery) -> None:

@@ -21,7 +21,7 @@ from cdc_pipeline.source.live.table_facts import ColumnFacts, TableFacts, read_t
 from cdc_pipeline.targets.keys import identity_of
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 Verdict = Literal["captured", "refused", "left_out"]
 
@@ -61,6 +61,7 @@ class Discovery(FrozenModel):
     source: str
     server: str
     account: str
+    lower_case_table_names: NameRule
     tables: tuple[DiscoveredTable, ...]
 
 
@@ -86,6 +87,7 @@ def discover(config: PipelineConfig) -> Discovery:
             server=f"{server.flavor} {server.text('SELECT VERSION() AS version')} at "
             f"{server.address}",
             account=server.account,
+            lower_case_table_names=server.identity.names,
             tables=tuple(_discovered(config, table) for table in facts),
         )
     finally:

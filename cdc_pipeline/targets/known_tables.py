@@ -10,23 +10,30 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import LakePaths, list_numbers, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.table_facts import with_facts
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import NameRule
 
 _log = logging.getLogger(__name__)
-_NAMES = TypeAdapter(tuple[str, ...])
+
+
+class SavedSources(FrozenModel):
+    """What `discover --save` keeps: tables, and how their server compares names (K30)."""
+
+    lower_case_table_names: NameRule = NameRule.AS_GIVEN
+    tables: tuple[str, ...] = ()
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
@@ -57,31 +64,38 @@ def _saved_file(config: PipelineConfig) -> Path | None:
     return None if config.file is None else config.file.with_name(f"{config.name}.tables.json")
 
 
-def save_sources(config: PipelineConfig, names: Collection[str]) -> Path:
+def save_sources(config: PipelineConfig, sources: SavedSources) -> Path:
     """Keep the source tables that its server has now; ValueError: `config` is of no file."""
     file = _saved_file(config)
     if file is None:
         raise ValueError(f"{config.name} was read from no file")
-    replace_file(file, (json.dumps(sorted(names), indent=2, ensure_ascii=False) + "\n").encode())
+    replace_file(file, (sources.model_dump_json(indent=2) + "\n").encode())
     return file
 
 
-def _saved_sources(config: PipelineConfig) -> tuple[str, ...]:
+def saved_sources(config: PipelineConfig) -> SavedSources:
     file = _saved_file(config)
-    if file is None or not file.is_file():
-        return ()
+    if file is None:
+        return SavedSources()
     try:
-        return _NAMES.validate_json(file.read_bytes())
-    except (OSError, ValueError):  # ValidationError too
+        return SavedSources.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return SavedSources()
+    except OSError as error:
+        _log.error("%s is left out, it cannot be read: %s", file, error.strerror)
+        return SavedSources()
+    except ValueError:  # ValidationError too
         next_step = f"cdc-pipeline discover {config.name} --save"
-        _log.error("%s is left out, it is no list of names: `%s` writes it again", file, next_step)
-        return ()
+        _log.error("%s is left out, it is damaged: `%s` writes it again", file, next_step)
+        return SavedSources()
 
 
-def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:
-    """Return the known source tables, sorted."""
+def known_sources(
+    config: PipelineConfig, cut: Cut | None, saved: Collection[str] = ()
+) -> list[str]:
+    """Return the known source tables, sorted; those in `saved` may be gone since."""
     tables = TableFilter(config)
-    names = {*tables.exact_names, *_saved_sources(config)}
+    names = {*tables.exact_names, *saved}
     for state in cut.cursor.targets.values() if cut is not None else ():
         names.update(state.source_names)
     return tables.captured_names(list(names))
@@ -90,8 +104,11 @@ def known_sources(config: PipelineConfig, cut: Cut | None) -> list[str]:
 def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
     """Return the known targets: the name of each and of its source tables, sorted."""
     found: dict[str, list[str]] = {}
+    saved = saved_sources(config)
+    if cut is None and config.names is None and saved.tables:
+        config = config.comparing(saved.lower_case_table_names)
     routes = Routes(config)
-    for source in known_sources(config, cut):
+    for source in known_sources(config, cut, saved.tables):
         for route in routes.of_table(source):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}

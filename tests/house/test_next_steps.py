@@ -93,7 +93,7 @@ SEEN: Final[dict[str, str]] = {
     "operations/snapshot/begin.py::SnapshotBegin._cursor": "a run, on the server that it stands in",
     "operations/snapshot/main.py::MainLake.cursor": "a run: there is no cursor yet",
     "operations/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
-    "targets/known_tables.py::_saved_sources": (
+    "targets/known_tables.py::saved_sources": (
         "orchestration/test_live_source.py::"
         "test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run"
     ),
