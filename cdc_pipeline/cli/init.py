@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping
@@ -156,16 +157,24 @@ class _Answers:
             is_given=asks or any(given.values()),
         )
 
+    @property
+    def folder(self) -> str:
+        """The lake's in the project; "" if it is elsewhere."""
+        is_place = "://" in self.lake or self.lake.startswith(("/", "~", "$", ".."))
+        return "" if is_place else posixpath.normpath(self.lake)
+
+    def mysql(self) -> str:
+        return f"mysql -h {shlex.quote(self.host)} -P {self.port} -u root -p"
+
     def parts(self) -> dict[str, str]:
         """What stands in `live.yaml`."""
-        is_place = "://" in self.lake or self.lake.startswith(("/", "~", "$", ".."))
         readers = list(self.readers)
         return {
             "host": _scalar(self.host),
             "port": str(self.port),
             "user": _scalar(self.user),
             "tables": json.dumps(list(self.tables), ensure_ascii=False),
-            "lake": _scalar(self.lake if is_place else f"../{self.lake}"),
+            "lake": _scalar(f"../{self.folder}" if self.folder else self.lake),
             "readers": "# reader_features: [duckdb]"
             if readers == ["all"]
             else f"reader_features: {json.dumps(readers)}",
@@ -181,7 +190,7 @@ class _Answers:
         head = [
             f"-- Once, by an administrator of the {_FLAVORS[self.flavor]} server, with a password"
             " of your own:",
-            "--   mysql -u root -p < grants.sql",
+            f"--   {self.mysql()} < grants.sql",
             f"-- `cdc-pipeline init --flavor {other}` writes those for {_FLAVORS[other]}.",
         ]
         if self.flavor == "mariadb":
@@ -237,6 +246,15 @@ def _make_project(
     }
     if answers is not None and kind == "live":
         files["grants.sql"] = answers.grants().encode()
+        files["README.md"] = (
+            files["README.md"]
+            .replace(
+                b"`lake/`", f"`{f'{answers.folder}/' if answers.folder else answers.lake}`".encode()
+            )
+            .replace(b"mysql -u root -p", answers.mysql().encode())
+        )
+        ignored = f"/{answers.folder}/\n" if answers.folder else ""
+        files[".gitignore"] = files[".gitignore"].replace(b"/lake/\n", ignored.encode())
     if with_dagster:
         files |= _dagster_files()
     if kind == "demo":
@@ -300,8 +318,8 @@ def _write(directory: Path, files: dict[str, bytes]) -> list[str]:
     for name, content in files.items():
         file = directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("xb") as stream:
-            stream.write(content)
+        file.touch(mode=0o600 if name == "grants.sql" else 0o666, exist_ok=False)
+        file.write_bytes(content)
     return list(files)
 
 
@@ -316,7 +334,7 @@ def _next_steps(
         if not answers.is_given:
             steps.append(f"edit jobs/{source}.yaml: address, user, tables")
         steps += [
-            "mysql -u root -p < grants.sql, by an administrator of the server",
+            f"{answers.mysql()} < grants.sql, by an administrator of the server",
             "cp .env.example .env, and write the password there",
             "set -a; . ./.env; set +a",
             f"cdc-pipeline doctor {source}",

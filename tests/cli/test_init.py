@@ -154,6 +154,21 @@ def test_answers_that_make_no_pipeline_write_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_what_is_given_stands_in_every_file(tmp_path: Path) -> None:
+    given = ("--lake", "data/", "--host", "db.local", "--port", "3307")
+    done = _invoke("init", "new", *given)
+    read_me, ignored, grants = (
+        tmp_path / "new" / name for name in ("README.md", ".gitignore", "grants.sql")
+    )
+    assert "\n/data/\n" in ignored.read_text()
+    assert "| `data/` |" in read_me.read_text()
+    for text in (done.output, read_me.read_text(), grants.read_text()):
+        assert "mysql -h db.local -P 3307 -u root -p < grants.sql" in text
+    assert grants.stat().st_mode & 0o777 == 0o600
+    assert _invoke("init", "far", "--lake", "s3a://bucket/lake").exit_code == 0
+    assert "| `s3a://bucket/lake` |" in (tmp_path / "far" / "README.md").read_text()
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "new" / "jobs").mkdir(parents=True)
     mine = tmp_path / "new" / "README.md"

@@ -264,7 +264,8 @@ def operator() -> str:
 
 
 def is_interactive() -> bool:
-    return sys.stdin.isatty()
+    """A question is read from standard error."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(settings: Settings, question: str, *, refusal: str, yes: bool) -> None:
