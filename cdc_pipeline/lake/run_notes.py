@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
 from cdc_pipeline.lake.paths import LakePaths, parsed, replace_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.dump_errors import DumpErrors
@@ -73,10 +73,13 @@ def changed_start(kept: Start | None, start: Start, *, pipeline_name: str) -> tu
     """
     if kept is None or kept == start:
         return ()
-    command = f"cdc-pipeline cursor set {pipeline_name} --from {shlex.quote(_begin(start))}"
+    moves = ""
+    if not (isinstance(start, TimeConfig) and start.journal):  # which no command can say
+        command = f"cdc-pipeline cursor set {pipeline_name} --from {shlex.quote(_begin(start))}"
+        moves = f"`{command}` moves it there (forwards skips changes), or "
     return (
         "start was changed after the first run, without effect: each run begins at the cursor; "
-        f"`{command}` moves it there",
+        f"{moves}set `start` back as it was",
     )
 
 

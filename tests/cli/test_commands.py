@@ -208,6 +208,10 @@ def test_k31_f87_a_start_that_is_changed_after_the_first_run_is_told(project: Pr
     assert "`cdc-pipeline cursor set shop --from binlog.000001:4` moves it there" in warning
     moment = {"time": "2026-01-31T08:00:00+00:00"}
     assert "--from 2026-01-31T08:00:00+00:00" in str(plan(configured(moment), cursors=cursors))
+    in_journal = configured({**moment, "journal": "binlog.000001"})
+    (told,) = plan(in_journal, cursors=cursors).warnings  # no command can say this one
+    assert "cursor set" not in told
+    assert told.endswith("set `start` back as it was")
     shown = StringIO()
     with ProgressObserver(shown) as progress:
         capture(configured(other), cursors=cursors, observer=progress)
