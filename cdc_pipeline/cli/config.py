@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cdc_pipeline.cli.common.activity import ended
 from cdc_pipeline.cli.common.output import emit_json
 from cdc_pipeline.cli.common.settings import CommandGroup, Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable_lines
@@ -51,5 +52,6 @@ def show(settings: Settings, *, source: str) -> None:
     if settings.as_json:
         emit_json({"file": str(file), "settings": values_of(config), "origins": origins_of(config)})
         return
+    ended()
     click.echo(f"# {printable_lines(str(file))}")
     click.echo(printable_lines(as_yaml(config)), nl=False)

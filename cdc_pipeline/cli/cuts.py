@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cdc_pipeline.cli.common.activity import ended
 from cdc_pipeline.cli.common.output import (
     emit_json,
     notes,
@@ -122,6 +123,7 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
             }
         )
         return
+    ended()
     click.echo(f"-- cut {found.batch_number} of {source}, at {found.cursor.position}")
     for name in sorted(found.cursor.suspended):
         click.echo(f"-- left out because it is suspended: {printable(name)}")

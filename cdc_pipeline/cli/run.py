@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cdc_pipeline.cli.common.activity import ended
 from cdc_pipeline.cli.common.output import (
     emit_json,
     error_document,
@@ -77,6 +78,7 @@ def command(
         emit_json({"run_id": run.run_id, **error_document(error)})
     else:
         show_error(error, as_json=False)
+        ended()
         click.echo(f"see Dagster run {run.run_id} for the logs", err=True)
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
 

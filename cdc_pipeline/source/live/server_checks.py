@@ -153,8 +153,10 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
         if value is not None and value.upper() not in rule.good:
             expected, got = rule.good[0] or _EMPTY, value or _EMPTY
             own, after, _ = rule.statement.partition(_AFTER)
-            step = server.setting_step(rule.variable, expected, own) + after
-            findings.append(_of_setting(rule.variable, rule.what, expected, got, step))
+            step = own  # sql_log_bin is of sessions, which no service sets
+            if rule.variable != "sql_log_bin":
+                step = server.setting_step(rule.variable, rule.good[0] or "''", own)
+            findings.append(_of_setting(rule.variable, rule.what, expected, got, step + after))
     return findings
 
 
