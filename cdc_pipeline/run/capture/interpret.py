@@ -16,9 +16,11 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,7 @@ from cdc_pipeline.run.decode.transaction_control import (
     OpenTransaction,
     TransactionControl,
 )
+from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.target import Target
@@ -54,6 +57,9 @@ from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
+
+_DROPPED_CONSTRAINT_NOTE: Final = "dropped_constraint"
+_DROPS_KEY: Final = re.compile(r"DROP\b(?!\s+CHECK\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,7 @@ class Interpreter:
             rows=tuple(rows),
             bad=decoded.bad,
             xa=xa,
-            notes=decoded.notes,
+            notes=(*decoded.notes, *_constraint_notes(logged)),
             open=controls.open,
             ending=controls.ending,
             undone=controls.open_undone,
@@ -286,6 +292,26 @@ class Interpreter:
             first_us = int(rows.commit_ts_us.min())
             self._overlap.check_changes(following, rows.schema.full_name, first_us=first_us)
             return targets, following
+
+
+def _constraint_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
+    """Of each constraint that a captured table loses: no catalog warns of its cascades any more,
+    and the text says neither that it was a foreign key nor what that did to rows before.
+    """
+    for ddl, statement in ((one.decision.ddl, one.decision.statement) for one in logged):
+        for action in () if ddl.decision == "ignored" else statement.actions:
+            if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text):
+                text = (
+                    f"constraint `{action.name}` was dropped: rows that its cascades changed "
+                    "before are as they were, if the server did not log them"
+                )
+                yield Note(
+                    kind=_DROPPED_CONSTRAINT_NOTE,
+                    text=text,
+                    journal=ddl.journal,
+                    offset=ddl.offset,
+                    table=table_name(*statement.tables[0]),
+                )
 
 
 def _check_not_emptied(decision: Decision) -> None:

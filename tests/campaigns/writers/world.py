@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pymysql
 
@@ -166,7 +166,8 @@ class World:
         }
 
     def warned(self) -> set[str]:
-        """The captured tables of which a plan warns that the server does not log their cascades."""
+        """The captured tables of which a plan warns that the server does not log their cascades, or
+        a cut that they lost a constraint."""
         source = build_source(self.shop.config)
         try:
             said = source.warnings([f"{self.names['c']}.{table}" for table in self.tables()])
@@ -176,6 +177,17 @@ class World:
             table
             for table in self.tables()
             if any(f"{self.names['c']}.{table} " in warning for warning in said)
+        } | self._lost_constraints()
+
+    def _lost_constraints(self) -> set[str]:
+        notes: list[dict[str, str]] = []
+        for entry in self.shop.cursors.history(1_000_000):
+            notes += cast("list[dict[str, str]]", entry.metadata.get("notes", []))
+        prefix = f"{self.names['c']}."
+        return {
+            note["table"].removeprefix(prefix)
+            for note in notes
+            if note["kind"] == "dropped_constraint"
         }
 
     def tables(self) -> list[str]:

@@ -119,3 +119,25 @@ def test_k33_f75_a_lossy_conversion_is_seen_and_renames_to_and_fro_are_none(
     assert shop.server.query(f"SELECT c FROM `{fresh_database}`.a WHERE id = 1") == [("?",)]
     assert sorted(shop.suspended()) == ["a", "b"], said
     assert shop.rows("r", "id", "c") == [(1, "ж"), (2, "z")]
+
+
+@pytest.mark.parametrize("drop", ["FOREIGN KEY k", "/*!50000 FOREIGN KEY */ k", "CONSTRAINT k"])
+def test_k13_f136_a_dropped_foreign_key_is_noted_with_what_it_may_have_done(
+    server: Server, fresh_database: str, tmp_path: Path, drop: str
+) -> None:
+    """The catalog no longer shows that it cascaded."""
+    shop = Shop(server, fresh_database, tmp_path)
+    shop.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE kid (id INT PRIMARY KEY, p INT, CONSTRAINT c CHECK (p > 0), "
+        "CONSTRAINT k FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1), (2)", "INSERT INTO kid VALUES (1, 1), (2, 2)",
+    )  # fmt: skip
+    assert shop.shop.last_cut().notes == ()
+    shop.run("DELETE FROM parent WHERE id = 1", f"ALTER TABLE kid DROP {drop}")
+    (note,) = shop.shop.last_cut().notes
+    assert (note.kind, note.table) == ("dropped_constraint", f"{fresh_database}.kid")
+    assert "constraint `k` was dropped" in note.text
+    assert shop.suspended() == {}
+    # MySQL logs what a cascade does (9.6)
+    assert len(shop.rows("kid", "id")) == (2 if server.flavor == "mariadb" else 1)
