@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, ValidationInfo
 
+from cdc_pipeline.config.references import VARIABLE
 from cdc_pipeline.config.section import FileContext
 
 _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # minute, hour, day, month, weekday
@@ -68,7 +69,11 @@ def is_accepted(info: ValidationInfo, **schedule: Any) -> bool:
 
 def _cron(text: str, info: ValidationInfo) -> str:
     # A reference that is still there is unset: a mistake of its own.
-    if "${" not in text and not is_plain_cron(text) and not is_accepted(info, cron=text):
+    if (
+        VARIABLE.search(text) is None
+        and not is_plain_cron(text)
+        and not is_accepted(info, cron=text)
+    ):
         raise ValueError(
             f"{text!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
         )
@@ -76,7 +81,11 @@ def _cron(text: str, info: ValidationInfo) -> str:
 
 
 def _zone(name: str, info: ValidationInfo) -> str:
-    if "${" not in name and not is_plain_zone(name) and not is_accepted(info, timezone=name):
+    if (
+        VARIABLE.search(name) is None
+        and not is_plain_zone(name)
+        and not is_accepted(info, timezone=name)
+    ):
         raise ValueError(f"{name!r} is not a time zone such as UTC or Europe/Berlin")
     return name
 

@@ -185,8 +185,10 @@ def _lines(node: Any) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
-    """A value in force, in the file's form; `_MISSING` if nothing is to be shown."""
+def _effective(value: Any, written: Any, *, name: str = "", is_hidden: bool = False) -> Any:
+    """A value in force, in the file's form; `_MISSING` if nothing is to be shown. `name`: of its
+    setting.
+    """
     if isinstance(value, StorageConfig) and written is _MISSING:
         return _MISSING  # of a lake on a disk, which must not have this section
     below: dict[str, Any] | None = None
@@ -200,12 +202,16 @@ def _effective(value: Any, written: Any, *, is_hidden: bool = False) -> Any:
             written = section_of(written)
         of_file = written if isinstance(written, dict) else {}
         tree = {
-            name: _effective(
+            key: _effective(
                 inner,
-                of_file.get(name, _MISSING),
-                is_hidden=below is value and isinstance(inner, str) and is_secret(str(name), inner),
+                of_file.get(key, _MISSING),
+                name=str(key),
+                # Columns may have such names too.
+                is_hidden=name in ("settings", "transport")
+                and isinstance(inner, str)
+                and is_secret(str(key), inner),
             )
-            for name, inner in below.items()
+            for key, inner in below.items()
         }
         return {name: node for name, node in tree.items() if node is not _MISSING} or _MISSING
     if isinstance(value, list | tuple) and any(isinstance(item, BaseModel) for item in value):

@@ -204,7 +204,7 @@ def test_what_is_no_whole_journal_is_said(data: bytes, said: str) -> None:
     assert result.exit_code == 1
     assert said in result.stderr
     assert "stdin" in result.stderr
-    assert "stdin.000000" not in result.stderr
+    assert "~.000000" not in result.stderr
 
 
 def test_a_file_of_any_name_can_be_read(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ source: {kind: live, host: "${SHOP_HOST}", user: cdc, password: "${SHOP_PASSWORD
 tables: {include: ["shop.*"]}
 targets:
 - tables: [shop.people]
-  masks: {email: {hash: {salt: "${SHOP_SALT}"}}, phone: drop, name: {truncate: 1}}
+  masks: {email: {hash: {salt: "${SHOP_SALT}"}}, password: drop, name: {truncate: 1}}
 - tables: [shop.orders]
   mode: history
 start: {time: 2026-01-31T08:00:00+00:00}

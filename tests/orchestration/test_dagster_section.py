@@ -175,6 +175,10 @@ def test_a_translators_methods_win_over_the_section(project: Project) -> None:
             ],
         ),
         ("automation: {on_cron: '@daily', zone: UTC}", ["automation.zone: no such setting"]),
+        (  # no reference: those have a name alone
+            "automation: {on_cron: '${CRON:-@daily}'}",
+            ["automation.on_cron: '${CRON:-@daily}' is not a cron expression"],
+        ),
         (
             "rules: [{tables: ['*.*'], owners: [x], automation: {on_cron: now}}]",
             ["rules.0.owners: 'x' is not an owner", "rules.0.automation.on_cron: 'now' is not"],
