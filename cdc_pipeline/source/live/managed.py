@@ -24,6 +24,7 @@ from cdc_pipeline.errors import ServerSettingError
 MARKS: Final = ("version", "version_comment", "basedir", "aurora_version", "aad_auth_only")
 MARK_PATTERNS: Final = ("azure%", "cloudsql%")
 RETENTION_HOURS: Final = "binlog retention hours"
+RECOVERY_DAYS: Final = "days of logs for point-in-time recovery"
 _VITESS: Final = re.compile("vitess|planetscale", re.IGNORECASE)
 
 
@@ -44,6 +45,8 @@ class ManagedService:
             return self.log_bin
         if variable == RETENTION_HOURS:
             return f"CALL mysql.rds_set_configuration('{variable}', {value});"
+        if variable == RECOVERY_DAYS:
+            return f"gcloud sql instances patch NAME --retained-transaction-log-days={value}"
         return f"set {variable} = {value} in {self.settings}"
 
 

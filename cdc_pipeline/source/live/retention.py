@@ -33,6 +33,7 @@ from cdc_pipeline.source.live.answers import unexpected
 from cdc_pipeline.source.live.managed import (
     AZURE,
     CLOUD_SQL,
+    RECOVERY_DAYS,
     RETENTION_HOURS,
     ManagedService,
 )
@@ -97,10 +98,10 @@ def read_retention(server: ServerConnection) -> JournalRetention:
             hours = values[RETENTION_HOURS]
             said = {} if hours is None else {RETENTION_HOURS: str(hours)}
             expire_s = _number(said, RETENTION_HOURS) * _HOUR_S
-            if keeps.expire_s is not None:
-                expire_s = min(expire_s, keeps.expire_s)
-            text = f"{RETENTION_HOURS} = {'NULL' if hours is None else hours}"
-            return replace(told, expire_s=expire_s, setting=f"{text}, {keeps.setting}")
+            text = f"{RETENTION_HOURS} = {'NULL' if hours is None else hours}, {keeps.setting}"
+            if keeps.expire_s is not None and keeps.expire_s < expire_s:
+                return replace(keeps, setting=text)  # the variable decides, and is to be set
+            return replace(told, expire_s=expire_s, setting=text)
     return replace(
         told,
         setting=f"{RETENTION_HOURS} unknown, {keeps.setting}",
@@ -133,7 +134,8 @@ def journal_retention(
         expire_s = 0.0
     elif service is CLOUD_SQL:
         expire_s = min(expire_s or _DAY_S, _DAY_S)
-        settings["days of logs for point-in-time recovery"] = "1 or more"
+        settings[RECOVERY_DAYS] = "1 or more"
+    is_cloud_sql = service is CLOUD_SQL
     return JournalRetention(
         expire_s=expire_s,
         total_bytes=limit or None,
@@ -141,8 +143,9 @@ def journal_retention(
         setting=", ".join(
             f"{name} = {value}" for name, value in settings.items() if value is not None
         ),
-        variable=variable,
-        unit_s=_DAY_S if seconds is None else 1.0,
+        variable=RECOVERY_DAYS if is_cloud_sql else variable,
+        unit_s=_DAY_S if seconds is None or is_cloud_sql else 1.0,
+        units_max=7.0 if is_cloud_sql else _NUMBER_MAX,
     )
 
 

@@ -88,6 +88,12 @@ def test_f89_only_what_is_sure_counts_as_kept(
     assert (keeps.expire_s, keeps.setting) == (expire_s, setting)
 
 
+def test_what_to_set_at_cloud_sql_are_its_own_days() -> None:
+    keeps = journal_retention({"binlog_expire_logs_seconds": "604800"}, CLOUD_SQL)
+    step = CLOUD_SQL.step(keeps.variable, keeps.value_for(30 * DAY_S))
+    assert step == "gcloud sql instances patch NAME --retained-transaction-log-days=7"
+
+
 def test_the_size_of_the_log_by_the_name_of_either_server() -> None:
     for name in ("max_binlog_total_size", "binlog_space_limit"):
         keeps = journal_retention({"binlog_expire_logs_seconds": "60", name: "4096"})
@@ -109,6 +115,17 @@ def like_rds(mysql_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         "DROP TABLE mysql.rds_configuration", "DROP PROCEDURE mysql.rds_show_configuration",
         f"SET GLOBAL binlog_expire_logs_seconds = {before}",
     )  # fmt: skip
+
+
+def test_f89_the_smaller_of_hours_and_variable_is_what_is_to_be_set(like_rds: Server) -> None:
+    like_rds.execute_all(
+        "UPDATE mysql.rds_configuration SET value = 24 WHERE name = 'binlog retention hours'"
+    )
+    with closing(ServerConnection(live_config(like_rds))) as server:
+        assert read_retention(server).variable == "binlog retention hours"
+        like_rds.execute_all("SET GLOBAL binlog_expire_logs_seconds = 3600")
+        keeps = read_retention(server)
+    assert (keeps.variable, keeps.value_for(DAY_S)) == ("binlog_expire_logs_seconds", "86400")
 
 
 @pytest.mark.parametrize("grant", ["", "SELECT ON", "EXECUTE ON PROCEDURE"])
