@@ -189,10 +189,9 @@ def read(
         ConfigError: columns or filters do not fit the table.
         LakeStateError: a cut, the table's log or a file is damaged.
     """
-    from cdc_pipeline.sink.read.lake import read as read_table
+    from cdc_pipeline.sink.read.lake import open_lake as opened
 
-    return read_table(
-        lake,
+    return opened(lake).read(
         table,
         as_of=as_of,
         columns=columns,

@@ -167,9 +167,12 @@ class _Answers:
         return f"mysql -h {shlex.quote(self.host)} -P {self.port} -u root -p"
 
     def parts(self) -> dict[str, str]:
-        """What stands in `live.yaml`."""
+        """What stands for the ``<names>`` in the files of a project."""
         readers = list(self.readers)
         return {
+            "mysql": self.mysql(),
+            "lake_shown": f"{self.folder}/" if self.folder else self.lake,
+            "lake_ignored": f"/{self.folder}/\n" if self.folder else "",
             "host": _scalar(self.host),
             "port": str(self.port),
             "user": _scalar(self.user),
@@ -228,11 +231,10 @@ def _make_project(
         )
     kind = "demo" if demo or answers is None else "live"
     source = DEMO_SOURCE if kind == "demo" else source
-    pipeline = _part(f"{kind}.yaml", source=source)
-    if answers is not None and kind == "live":
-        parts = answers.parts()
-        named = re.compile(b"<(" + "|".join(map(re.escape, parts)).encode() + b")>")
-        pipeline = named.sub(lambda match: parts[match[1].decode()].encode(), pipeline)
+    live = None if kind == "demo" else answers
+    parts = {"lake_ignored": "/lake/\n"} if live is None else live.parts()
+    pipeline = _part(f"{kind}.yaml", source=source, parts=parts)
+    if live is not None:
         _check(pipeline, source)
     scheduler = "dagster" if with_dagster else "lake"
     environment = ["env.example", *([] if kind == "demo" else ["env.live"])]
@@ -240,21 +242,14 @@ def _make_project(
     files = {
         f"jobs/{source}.yaml": pipeline,
         "jobs/.schema.json": json.dumps(json_schema(), indent=2, ensure_ascii=False).encode(),
-        "README.md": _part(f"README.{kind}.md", f"README.{scheduler}.md", source=source),
+        "README.md": _part(
+            f"README.{kind}.md", f"README.{scheduler}.md", source=source, parts=parts
+        ),
         ".env.example": _part(*environment, source=source),
-        ".gitignore": _part("gitignore", source=source),
+        ".gitignore": _part("gitignore", source=source, parts=parts),
     }
-    if answers is not None and kind == "live":
-        files["grants.sql"] = answers.grants().encode()
-        files["README.md"] = (
-            files["README.md"]
-            .replace(
-                b"`lake/`", f"`{f'{answers.folder}/' if answers.folder else answers.lake}`".encode()
-            )
-            .replace(b"mysql -u root -p", answers.mysql().encode())
-        )
-        ignored = f"/{answers.folder}/\n" if answers.folder else ""
-        files[".gitignore"] = files[".gitignore"].replace(b"/lake/\n", ignored.encode())
+    if live is not None:
+        files["grants.sql"] = live.grants().encode()
     if with_dagster:
         files |= _dagster_files()
     if kind == "demo":
@@ -291,10 +286,13 @@ def _check(pipeline: bytes, source: str) -> None:
             ) from None
 
 
-def _part(*names: str, source: str) -> bytes:
+def _part(*names: str, source: str, parts: Mapping[str, str] | None = None) -> bytes:
     text = "".join((_PARTS / name).read_text(encoding="utf-8") for name in names)
     text = re.sub(rf"\b{_NAME_IN_PARTS}\b", source, text)
-    return text.replace(f"{_NAME_IN_PARTS.upper()}_", f"{source.upper()}_").encode()
+    text = text.replace(f"{_NAME_IN_PARTS.upper()}_", f"{source.upper()}_")
+    known = parts or {}
+    # In one pass, so that an answer is not read again.
+    return re.sub(r"<([a-z_]+)>", lambda match: known.get(match[1], match[0]), text).encode()
 
 
 def _dagster_files() -> dict[str, bytes]:

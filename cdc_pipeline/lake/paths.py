@@ -210,13 +210,17 @@ def read_json(path: Path, *, next_step: str = "restore this file from a backup o
         text = path.read_text(encoding="utf-8")
         json.loads(text)
     except (OSError, ValueError) as error:
-        raise LakeStateError(
-            f"a file of the lake's own records is damaged: {path}",
-            expected="JSON text, as the pipeline wrote it",
-            got=said_by(error),
-            next_step=next_step,
-        ) from None
+        raise damaged(path, error, next_step=next_step) from None
     return text
+
+
+def damaged(path: Path, error: Exception, *, next_step: str) -> LakeStateError:
+    return LakeStateError(
+        f"a file of the lake's own records is damaged: {path}",
+        expected="JSON text, as the pipeline wrote it",
+        got=said_by(error),
+        next_step=next_step,
+    )
 
 
 def parsed(
@@ -248,6 +252,19 @@ def read_document(
     """A small file, parsed; see `read_json` and `parsed`. `next_step` replaces that of both."""
     steps = {"next_step": next_step} if next_step else {}
     return parsed(read_json(path, **steps), path, parse, **steps)
+
+
+def read_if_there(
+    path: Path, parse: Callable[[str], _Document], *, absent: _Document, next_step: str
+) -> _Document:
+    """A small file, parsed, for one request of a store; `absent` if there is none. Raises as
+    `parsed`; OSError: it cannot be read.
+    """
+    try:
+        text = storage_of(path).read(path).decode(errors="replace")
+    except FileNotFoundError:
+        return absent
+    return parsed(text, path, parse, next_step=next_step)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -16,8 +16,7 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
-from cdc_pipeline.lake.paths import LakePaths, parsed, replace_file
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.paths import LakePaths, read_if_there, replace_file
 from cdc_pipeline.position.dump_errors import DumpErrors
 
 _Value = TypeVar("_Value")
@@ -32,13 +31,12 @@ class NoteFile(Generic[_Value]):
 
     def read(self) -> _Value:
         """Raises LakeStateError: the file is damaged."""
-        try:
-            text = storage_of(self._path).read(self._path).decode(errors="replace")
-        except FileNotFoundError:
-            self._last = self._absent
-        else:
-            next_step = f"remove the file: {self._loss}"
-            self._last = parsed(text, self._path, self._kind.validate_json, next_step=next_step)
+        self._last = read_if_there(
+            self._path,
+            self._kind.validate_json,
+            absent=self._absent,
+            next_step=f"remove the file: {self._loss}",
+        )
         return self._last
 
     def write(self, value: _Value) -> None:

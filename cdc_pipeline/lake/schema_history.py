@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.lake.paths import parsed, read_json, replace_file
+from cdc_pipeline.lake.paths import damaged, read_if_there, replace_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.history.history import SchemaHistory
 
@@ -31,12 +31,11 @@ class SchemaHistoryFile:
             "tables below full row metadata are then read from the catalog again"
         )
         try:
-            text = storage_of(self._path).read(self._path).decode(errors="replace")
-        except FileNotFoundError:
-            return SchemaHistory()
-        except OSError:
-            text = read_json(self._path, next_step=next_step)  # raises what it finds
-        return parsed(text, self._path, SchemaHistory.from_json, next_step=next_step)
+            return read_if_there(
+                self._path, SchemaHistory.from_json, absent=SchemaHistory(), next_step=next_step
+            )
+        except OSError as error:
+            raise damaged(self._path, error, next_step=next_step) from None
 
     def write(self, history: SchemaHistory) -> None:
         replace_file(self._path, history.to_json().encode())

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cdc_pipeline import read
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS
@@ -22,7 +23,6 @@ from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.read.lake import read
 from cdc_pipeline.sink.read.read import view_statements
 from cdc_pipeline.sink.spark import merge_settings
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings

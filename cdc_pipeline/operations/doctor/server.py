@@ -397,14 +397,13 @@ def _names(context: Context) -> Iterator[Verdict]:
 
 def set_statement(context: Context, variable: str, value: str) -> str:
     """PERSIST exists since MySQL 8.0."""
-    if context.server.service is not None:
-        return context.server.service.step(variable, value.strip("'"))
+    own = f"SET PERSIST {variable} = {value};"
     if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
-        return (
+        own = (
             f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's "
             "configuration file"
         )
-    return f"SET PERSIST {variable} = {value};"
+    return context.server.setting_step(variable, value.strip("'"), own)
 
 
 OPENING: Final = Check("server", "reachable", _reachable, opens=True)

@@ -86,17 +86,24 @@ class Lake:
         filters: Filters | None = None,
         source: str | None = None,
         allow_suspended: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Return rows as `cdc_pipeline.read` does."""
-        return read(
-            self.path,
-            table,
-            as_of=as_of,
-            columns=columns,
-            filters=filters,
-            source=source,
-            allow_suspended=allow_suspended,
-        )
+        spark: SparkSession | None = None,
+    ) -> Any:
+        """Return what `cdc_pipeline.read` does."""
+        paths = paths_of(self.path, source if source is not None else source_of(self.path, table))
+        cut = find_cut(paths, as_of)
+        version = version_in(cut, table, allow_suspended=allow_suspended)
+        check_readable(paths, cut, table)
+        if spark is None:
+            return _reader(paths.table(table), table, version, columns, filters)
+        if columns is not None or filters is not None:
+            raise ConfigError(
+                "columns and filters are for reading without Spark",
+                table=table,
+                next_step="use select and where of the frame",
+            )
+        from cdc_pipeline.sink.read.read import old_frame
+
+        return old_frame(spark, paths.table(table), version)
 
     def table_uri(self, table: str) -> str:
         """Return a table's folder or address, for other readers of Delta."""
@@ -110,8 +117,10 @@ class Lake:
         return delta_options(self.path) if is_object(self.path) else {}
 
 
-def open_lake(path: str | Path, storage_options: Mapping[str, str] | None = None) -> Lake:
+def open_lake(path: str | Path | Lake, storage_options: Mapping[str, str] | None = None) -> Lake:
     """See `cdc_pipeline.open_lake`."""
+    if isinstance(path, Lake):
+        return path
     at: Any = path
     if storage_options:
         uri: LakeUri | None = at if isinstance(at, LakeUri) else parse_uri(str(path))
@@ -153,36 +162,6 @@ def _storage_of(options: Mapping[str, str]) -> StorageConfig:
             expected="an endpoint such as https://store.example:9000, and texts",
             next_step="correct it",
         ) from None
-
-
-def read(
-    lake: str | Path | Lake,
-    table: str,
-    *,
-    as_of: AsOf = None,
-    columns: Collection[str] | None = None,
-    filters: Filters | None = None,
-    source: str | None = None,
-    allow_suspended: bool = False,
-    spark: SparkSession | None = None,
-) -> Any:
-    """See `cdc_pipeline.read`."""
-    path = lake.path if isinstance(lake, Lake) else lake
-    paths = paths_of(path, source if source is not None else source_of(path, table))
-    cut = find_cut(paths, as_of)
-    version = version_in(cut, table, allow_suspended=allow_suspended)
-    check_readable(paths, cut, table)
-    if spark is None:
-        return _reader(paths.table(table), table, version, columns, filters)
-    if columns is not None or filters is not None:
-        raise ConfigError(
-            "columns and filters are for reading without Spark",
-            table=table,
-            next_step="use select and where of the frame",
-        )
-    from cdc_pipeline.sink.read.read import old_frame
-
-    return old_frame(spark, paths.table(table), version)
 
 
 def _reader(

@@ -111,9 +111,11 @@ def open_rows(
             f"the log of {path} does not go back to version {version}"
             + ("" if files_max is None else f", or has more than {files_max} files")
         )
-    if refusal := _refusal(state):
+    if refusal := _unknown_protocol(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     schema = _schema_of(state)
+    if refusal := _unknown_columns(state, schema) or _unknown_files(state):
+        raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     for name in _columns_of(filters):
         schema.field(name)
     wanted = [field for field in schema if columns is None or field.name in columns]
@@ -150,8 +152,8 @@ def small_rows(
 # -- what is read here ----------------------------------------------------------------------------
 
 
-def _refusal(state: TableState) -> str:
-    """Empty if this module can read the version."""
+def _unknown_protocol(state: TableState) -> str:
+    """What this module cannot read; empty if it knows all."""
     metadata, protocol = state.metadata, state.protocol
     if not metadata or protocol.get("minReaderVersion", _READER_VERSION_MAX + 1) > (
         _READER_VERSION_MAX
@@ -162,16 +164,23 @@ def _refusal(state: TableState) -> str:
     mapping = metadata["configuration"].get("delta.columnMapping.mode", "none")
     if mapping not in ("none", "name"):
         return f"column mapping by {mapping}"
-    schema = _schema_of(state)
+    return ""
+
+
+def _unknown_columns(state: TableState, schema: pa.Schema) -> str:
     # The fields of a mapped struct have physical names too.
     if any(
         _PHYSICAL in (child.metadata or {}) for field in schema for child in _children(field.type)
     ):
         return "nested columns with mapped names"
-    for name in metadata.get("partitionColumns") or ():
+    for name in state.metadata.get("partitionColumns") or ():
         kind = schema.field(name).type
         if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind)):
             return f"partitions of type {kind}"
+    return ""
+
+
+def _unknown_files(state: TableState) -> str:
     for add in state.adds.values():
         if ":/" in add["path"] or add["path"].startswith("/"):
             return "files outside of its folder"

@@ -53,6 +53,7 @@ _RDS_STATEMENTS: Final = (
 )  # fmt: skip
 _DAY_S: Final = 86_400.0
 _HOUR_S: Final = 3_600.0
+_RECOVERY_DAYS_MAX: Final = 7.0
 _NUMBER_MAX: Final = float(1 << 63)
 
 
@@ -132,10 +133,11 @@ def journal_retention(
         settings[size] = str(limit)
     if service is AZURE and not expire_seconds:
         expire_s = 0.0
-    elif service is CLOUD_SQL:
+    unit_s, units_max = (_DAY_S if seconds is None else 1.0), _NUMBER_MAX
+    if service is CLOUD_SQL:
         expire_s = min(expire_s or _DAY_S, _DAY_S)
         settings[RECOVERY_DAYS] = "1 or more"
-    is_cloud_sql = service is CLOUD_SQL
+        variable, unit_s, units_max = RECOVERY_DAYS, _DAY_S, _RECOVERY_DAYS_MAX
     return JournalRetention(
         expire_s=expire_s,
         total_bytes=limit or None,
@@ -143,9 +145,9 @@ def journal_retention(
         setting=", ".join(
             f"{name} = {value}" for name, value in settings.items() if value is not None
         ),
-        variable=RECOVERY_DAYS if is_cloud_sql else variable,
-        unit_s=_DAY_S if seconds is None or is_cloud_sql else 1.0,
-        units_max=7.0 if is_cloud_sql else _NUMBER_MAX,
+        variable=variable,
+        unit_s=unit_s,
+        units_max=units_max,
     )
 
 

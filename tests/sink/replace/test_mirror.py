@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from cdc_pipeline import read
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
@@ -15,7 +16,6 @@ from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
-from cdc_pipeline.sink.read.lake import read
 from cdc_pipeline.sink.replace import replace as replacing
 from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
 from tests.support.kills import AtPoint

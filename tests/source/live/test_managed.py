@@ -183,6 +183,13 @@ def test_at_a_service_no_statement_is_told_that_only_an_owner_may_run(
     assert known.what.startswith("this is Google Cloud SQL")
 
 
+def _config_of(server: LyingServer) -> LiveSourceConfig:
+    return LiveSourceConfig.model_validate(
+        {"kind": "live", "host": "127.0.0.1", "port": server.port, "user": "u",
+         "password": "p", "tls": {"mode": "off"}}
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("version", ["8.0.40-Vitess", "8.0.34-PlanetScale"])
 def test_k31_vitess_is_refused_by_run_and_doctor_alike(tmp_path: Path, version: str) -> None:
     exchanges = recording("mysql").exchanges["examine"]
@@ -193,10 +200,7 @@ def test_k31_vitess_is_refused_by_run_and_doctor_alike(tmp_path: Path, version: 
         return answer
 
     with LyingServer(exchanges, greets) as server:
-        config = LiveSourceConfig.model_validate(
-            {"kind": "live", "host": "127.0.0.1", "port": server.port, "user": "u",
-             "password": "p", "tls": {"mode": "off"}}
-        )  # fmt: skip
+        config = _config_of(server)
         with (
             closing(LiveSource(config, pipeline_name="shop")) as source,
             pytest.raises(ServerSettingError, match="hands on no binary log") as caught,
@@ -217,10 +221,7 @@ def test_a_proxy_that_registers_no_readers_is_named() -> None:
         return answer
 
     with LyingServer(exchanges, unknown) as server:
-        config = LiveSourceConfig.model_validate(
-            {"kind": "live", "host": "127.0.0.1", "port": server.port, "user": "u",
-             "password": "p", "tls": {"mode": "off"}}
-        )  # fmt: skip
+        config = _config_of(server)
         with (
             closing(ServerConnection(config)) as connection,
             pytest.raises(SourceError, match="registers no readers") as caught,
