@@ -202,6 +202,12 @@ def record_added_columns(
     )
 
 
+def lose_cut(sink: Sink, number: int) -> None:
+    """As if the process had died before it published that cut, and another had begun."""
+    sink.paths.cut(number).unlink()
+    sink._known = None
+
+
 def check_targets(sink: Sink, cut: Cut) -> None:
     for name in sorted(cut.tables):
         sink.check_target(cut, name)

@@ -37,6 +37,7 @@ from tests.support.sink_values import (
     head_of,
     insert,
     interval_of,
+    lose_cut,
     record_batch,
     table_schema,
     target_of,
@@ -140,7 +141,7 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(
     pending = sink.pending_record()
     assert pending is not None
     sink.finish(pending)
-    sink.paths.cut(2).unlink()
+    lose_cut(sink, 2)
     cut = sink.finish(pending)
     assert rows(sink) == [(n, n) for n in range(8)]
     assert cut.tables["shop.orders"].table_version == 2

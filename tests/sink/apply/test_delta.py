@@ -30,6 +30,7 @@ from tests.support.sink_values import (
     column,
     delete,
     insert,
+    lose_cut,
     record_added_columns,
     record_batch,
     seq_of,
@@ -83,7 +84,7 @@ def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
     check_targets(sink, first)
     cut = sink.finish(record)
     assert sink.finish(record) == cut
-    sink.paths.cut(2).unlink()
+    lose_cut(sink, 2)
     again = sink.finish(record)
     assert again.model_copy(update={"published_at_us": cut.published_at_us}) == cut
     check_targets(sink, again)
@@ -197,7 +198,7 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
 
     cut = sink.finish(record)
     version = cut.tables["shop.orders"].table_version
-    sink.paths.cut(2).unlink()
+    lose_cut(sink, 2)
     assert sink.finish(record).tables["shop.orders"].table_version == version
     assert transactions(sink, "shop.orders") == [
         transaction_version(1, 0),
