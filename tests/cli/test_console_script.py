@@ -48,7 +48,8 @@ def test_a_command_loads_no_library_that_it_does_not_need(
     assert done.stderr.splitlines()[-1] in ("set() 0", "set() None"), done.stderr
 
 
-def test_a_run_that_finds_nothing_keeps_to_its_streams(fake_project: Project) -> None:
+@pytest.mark.usefixtures("fake_project", "captured_output")
+def test_a_run_that_finds_nothing_keeps_to_its_streams() -> None:
     subprocess.run([SCRIPT, "run", "shop"], check=True, capture_output=True)
     done = subprocess.run(
         [SCRIPT, "run", "shop", "--json"], check=True, capture_output=True, text=True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_pipeline.orchestration.assets import capture_asset
 from tests.support.memory_shop import archive_at
 from tests.support.object_store import Store, running_store
 from tests.support.object_store_server import ACCESS_KEY, READ_KEY, SECRET
@@ -162,6 +163,7 @@ def test_a_mistake_in_the_object_stores_credentials(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         told.name(taken.getsockname()[1], "CLOSED_PORT")
+        monkeypatch.setattr(capture_asset, "_RETRIES_MAX", 0)
         shop.write(
             lake=lake, sink=_stored(store, endpoint=f"http://127.0.0.1:{taken.getsockname()[1]}")
         )

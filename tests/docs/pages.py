@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import Server
-from tests.support.project import ROOT
+from tests.support.project import ROOT, write_settings
 
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(
@@ -103,9 +103,10 @@ class PageProject:
         self._server = server
         self._bin = root.parent / f"{root.name}-bin"
         self._variables = root.parent / f"{root.name}-env"
-        for name in ("jobs/definitions.py", "workspace.yaml", "dagster_home/dagster.yaml"):
+        for name in ("jobs/definitions.py", "workspace.yaml"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, root / name)
+        write_settings(root / "dagster_home")
         demo = root / "cdc_pipeline" / "demo"
         demo.mkdir(parents=True)
         (demo / "shop").symlink_to(ROOT / "cdc_pipeline" / "demo" / "shop")

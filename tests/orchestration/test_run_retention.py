@@ -80,7 +80,7 @@ def test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay(
 
 
 def test_nothing_of_a_deleted_run_stays_on_the_disk(
-    project: Project, disk_instance: dg.DagsterInstance
+    project: Project, captured_output: None, disk_instance: dg.DagsterInstance
 ) -> None:
     runs = _run_all(project, disk_instance)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 import pytest
@@ -18,6 +19,11 @@ from tests.servers import Server
 from tests.support.captures import live
 
 ROOT = Path(__file__).resolve().parents[2]
+
+_NO_COMPUTE_LOGS: Final = """compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,19 @@ def follow_server(project: Project, server: Server, table: str, **sections: obje
     (project.jobs / "shop.yaml").write_text(json.dumps(document))
 
 
+def write_settings(home: Path) -> None:
+    """Those that the project ships, without the capture of a step's output, which starts two
+    processes for each step."""
+    home.mkdir(exist_ok=True)
+    shipped = (ROOT / "dagster_home" / "dagster.yaml").read_text(encoding="utf-8")
+    (home / "dagster.yaml").write_text(f"{shipped}\n{_NO_COMPUTE_LOGS}")
+
+
 @pytest.fixture(scope="session")
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Dagster home whose databases are made already: that takes longer than most tests."""
     home = tmp_path_factory.mktemp("dagster_home")
-    shutil.copy(ROOT / "dagster_home" / "dagster.yaml", home)
+    write_settings(home)
     with pytest.MonkeyPatch.context() as patch, open_instance_in(home, patch):
         pass
     return home
@@ -75,6 +89,13 @@ def project(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(empty_home, made.home)
     monkeypatch.setenv("DAGSTER_HOME", str(made.home))
     return made
+
+
+@pytest.fixture
+def captured_output(project: Project) -> None:
+    """Dagster captures the output of steps, as it does where nothing is configured."""
+    settings = project.home / "dagster.yaml"
+    settings.write_text(settings.read_text(encoding="utf-8").replace(_NO_COMPUTE_LOGS, ""))
 
 
 @pytest.fixture

@@ -113,9 +113,9 @@ class _Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def _opened(self, *, answer_s: float | None = None) -> ObjectStorage:
-        at = self._path
+        at, retry_s = self._path, min(self._path.storage.retry_s, self._time_s / 6)
         return ObjectStorage(
-            at.scheme, at.authority, at.storage, retry_s=self._time_s / 6, answer_s=answer_s
+            at.scheme, at.authority, at.storage, retry_s=retry_s, answer_s=answer_s
         )
 
     # -- taking and giving back --------------------------------------------------------------------

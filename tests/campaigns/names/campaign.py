@@ -6,7 +6,6 @@ Each pipeline has a few classes as its tables, in every mode, on one of both ser
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +16,7 @@ from tests.campaigns.names import play as names_play
 from tests.campaigns.names.classes import TEXTS, shuffled
 from tests.campaigns.sink.spark_settings import LONG_RUN
 from tests.servers import Server
-
-_ROOT = Path(__file__).resolve().parents[3]
+from tests.support.project import write_settings
 
 
 def _case(seed: int, number: int, *, flavor: str, group: int) -> Case:
@@ -43,8 +41,7 @@ def _opened(folder: Path) -> Iterator[Play]:
                 return Counter()
             _name, flavor, seed = chosen[0]
             with fresh(folder) as home:
-                (home / "dagster_home").mkdir()
-                shutil.copy(_ROOT / "dagster_home" / "dagster.yaml", home / "dagster_home")
+                write_settings(home / "dagster_home")
                 os.environ["DAGSTER_HOME"] = str(home / "dagster_home")
                 server = servers.get(flavor)
                 pipeline = names_play.Play(server, classes, home, seed=seed, spark=LONG_RUN)

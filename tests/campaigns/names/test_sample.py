@@ -3,7 +3,6 @@ server each (K20)."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from tests.campaigns.names.classes import SAMPLE, TEXTS, column, identifier, lab
 from tests.campaigns.names.play import Play
 from tests.campaigns.sink.spark_settings import SPARK
 from tests.servers import Server
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support.project import write_settings
 
 
 @pytest.mark.spark
@@ -23,8 +21,7 @@ def test_k20_names_and_values_of_every_kind_are_the_server_s(
 ) -> None:
     """K20: captured in every mode, killed once, captured again, and every command prints."""
     home = tmp_path / "dagster_home"
-    home.mkdir()
-    shutil.copy(ROOT / "dagster_home" / "dagster.yaml", home)
+    write_settings(home)
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     play = Play(mysql_server, SAMPLE, tmp_path, seed=1, spark=SPARK)
     try:

@@ -10,7 +10,8 @@ import threading
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -144,8 +145,17 @@ def _with_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> 
 def test_k16_a_stores_clock_that_is_set_takes_no_lease_from_a_writer_that_lives(
     store: Store, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    path = _lock_path(store, store.lake(), lease_s=6)
+    path = _lock_path(store, store.lake(), lease_s=60)
     with writer_lock(path) as check:
+        holder = cast(Any, check).__self__
+
+        class RenewedMeanwhile(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                holder._renew()
+                return False
+
+        in_taker = SimpleNamespace(Event=RenewedMeanwhile, Thread=threading.Thread)
+        monkeypatch.setattr(leases, "threading", in_taker)
         _with_a_clock_that_jumps(monkeypatch, timedelta(days=days))
         with pytest.raises(LockError, match="another run is writing"):
             writer_lock(path).__enter__()
@@ -192,13 +202,13 @@ def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(
 def test_k16_a_lease_that_cannot_be_renewed_is_lost_before_others_may_take_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = _lock_path(store, store.lake(), lease_s=3)
+    path = _lock_path(store, store.lake(), lease_s=60)
     now_s = [leases._now_s()]
     monkeypatch.setattr(leases, "_now_s", lambda: now_s[0])  # a machine that sleeps
     with writer_lock(path) as check:
-        now_s[0] += 1.9
+        now_s[0] += 39
         check()
-        now_s[0] += 0.2
+        now_s[0] += 2
         with pytest.raises(LockError, match="has lost the lease") as caught:
             check()
     assert caught.value.retryable

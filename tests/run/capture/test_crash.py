@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
@@ -29,11 +28,11 @@ from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.crash_children import run_child
 from tests.support.lake_log import assert_each_batch_once, cuts_of
+from tests.support.project import write_settings
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).resolve().parents[3]
 # (fault point, its occurrence): in the order of K2, with merges and cuts of first and of later
 # batches.
 POINTS = [
@@ -65,8 +64,7 @@ class Project:
         self.lake = folder / "lake"
         self.home = folder / "home"
         self.jobs = folder / "jobs"
-        self.home.mkdir()
-        shutil.copy(ROOT / "dagster_home" / "dagster.yaml", self.home)
+        write_settings(self.home)
         self.jobs.mkdir()
         self._document = {
             "source": source,
