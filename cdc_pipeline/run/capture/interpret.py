@@ -59,6 +59,7 @@ from cdc_pipeline.text.table_names import table_name
 Unit = Sequence[EventSlice]
 
 _DROPPED_CONSTRAINT_NOTE: Final = "dropped_constraint"
+_REPLACED_TABLE_NOTE: Final = "replaced_table"
 _DROPS_KEY: Final = re.compile(r"DROP\b(?!\s+CHECK\b)", re.IGNORECASE)
 
 
@@ -193,7 +194,7 @@ class Interpreter:
             rows=tuple(rows),
             bad=decoded.bad,
             xa=xa,
-            notes=(*decoded.notes, *_constraint_notes(logged)),
+            notes=(*decoded.notes, *_ddl_notes(logged)),
             open=controls.open,
             ending=controls.ending,
             undone=controls.open_undone,
@@ -294,24 +295,43 @@ class Interpreter:
             return targets, following
 
 
-def _constraint_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
-    """Of each constraint that a captured table loses: no catalog warns of its cascades any more,
-    and the text says neither that it was a foreign key nor what that did to rows before.
+def _ddl_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
+    """Of what DDL may hide: no catalog warns of a constraint's cascades once it is gone, and the
+    text says neither that it was a foreign key nor what that did to rows before; a shadow's copy
+    may have left rows out, which is logged under its name alone.
     """
-    for ddl, statement in ((one.decision.ddl, one.decision.statement) for one in logged):
-        for action in () if ddl.decision == "ignored" else statement.actions:
-            if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text):
-                text = (
-                    f"constraint `{action.name}` was dropped: rows that its cascades changed "
-                    "before are as they were, if the server did not log them"
-                )
-                yield Note(
-                    kind=_DROPPED_CONSTRAINT_NOTE,
-                    text=text,
-                    journal=ddl.journal,
-                    offset=ddl.offset,
-                    table=table_name(*statement.tables[0]),
-                )
+    for decision in (one.decision for one in logged):
+        statement, ddl = decision.statement, decision.ddl
+        shadows = {change.name for change in decision.shadows if change.shadow is None}
+        told = [
+            (
+                _DROPPED_CONSTRAINT_NOTE,
+                statement.tables[0],
+                f"constraint `{action.name}` was dropped: rows that its cascades changed before "
+                "are as they were, if the server did not log them",
+            )
+            for action in (() if decision.ignored else statement.actions)
+            if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text)
+        ]
+        told += [
+            (
+                _REPLACED_TABLE_NOTE,
+                table,
+                f"`{before[1]}` replaced the table: rows that cascades of the old one changed, "
+                "and rows that the copy left out as duplicates, are as they were, if the server "
+                "did not log that",
+            )
+            for table, before in statement.came_from.items()
+            if before in shadows and table_name(*table) in ddl.tables
+        ]
+        for kind, table, text in told:
+            yield Note(
+                kind=kind,
+                text=text,
+                journal=ddl.journal,
+                offset=ddl.offset,
+                table=table_name(*table),
+            )
 
 
 def _check_not_emptied(decision: Decision) -> None:

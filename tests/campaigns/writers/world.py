@@ -187,7 +187,7 @@ class World:
         return {
             note["table"].removeprefix(prefix)
             for note in notes
-            if note["kind"] == "dropped_constraint"
+            if note["kind"] in ("dropped_constraint", "replaced_table")
         }
 
     def tables(self) -> list[str]:

@@ -141,3 +141,27 @@ def test_k13_f136_a_dropped_foreign_key_is_noted_with_what_it_may_have_done(
     assert shop.suspended() == {}
     # MySQL logs what a cascade does (9.6)
     assert len(shop.rows("kid", "id")) == (2 if server.flavor == "mariadb" else 1)
+
+
+@pytest.mark.parametrize("made", ["LIKE kid", "(id INT PRIMARY KEY, p INT)"])
+def test_k13_f140_a_table_that_its_shadow_replaces_is_noted_as_one_whose_foreign_keys_went(
+    server: Server, fresh_database: str, tmp_path: Path, made: str
+) -> None:
+    """The shadow has none, so the catalog does not show what cascades did to the rows that stay."""
+    shop = Shop(server, fresh_database, tmp_path)
+    shop.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE kid (id INT PRIMARY KEY, p INT, "
+        "CONSTRAINT k FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1), (2)", "INSERT INTO kid VALUES (1, 1), (2, 2)",
+    )  # fmt: skip
+    shop.run(
+        "DELETE FROM parent WHERE id = 1", f"CREATE TABLE _kid_gho {made}",
+        "INSERT INTO _kid_gho SELECT * FROM kid", "RENAME TABLE kid TO _kid_del, _kid_gho TO kid",
+    )  # fmt: skip
+    (note,) = shop.shop.last_cut().notes
+    assert (note.kind, note.table) == ("replaced_table", f"{fresh_database}.kid")
+    assert "`_kid_gho` replaced the table" in note.text
+    assert shop.suspended() == {}
+    # MySQL logs what a cascade does (9.6)
+    assert len(shop.rows("kid", "id")) == (2 if server.flavor == "mariadb" else 1)
