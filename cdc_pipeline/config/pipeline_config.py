@@ -544,7 +544,7 @@ class PipelineDocument:
                     {**content, "name": self.name}, context=context
                 )
             except ValidationError as error:
-                wrong = validation_errors(error, PipelineConfig, self.text)
+                wrong = validation_errors(error, PipelineConfig, self.text, references.written)
                 if not (references.keep and references.drop_unset(content, wrong)):
                     break
         mistakes = [*self.mistakes, *references.mistakes]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -71,6 +71,7 @@ class References:
         self.keep = keep
         self.mistakes: list[Mistake] = []
         self.unset: dict[Path, str] = {}
+        self._left: dict[Path, list[int]] = {}  # of a list, the items in the replaced document
         self._used: dict[str, str] = {}
         self._environments = [*filter(None, environments), os.environ]
 
@@ -83,11 +84,19 @@ class References:
         """A mistake for each unset variable."""
         return [self._unset(path, name) for path, name in self.unset.items()]
 
+    def written(self, path: Sequence[str]) -> list[str]:
+        """The path in the file of a place in the replaced document, whose lists may be shorter."""
+        places: list[str] = []
+        for part in path:
+            left = self._left.get(tuple(places))
+            places.append(str(left[int(part)]) if left else part)
+        return places
+
     def explained(self, mistakes: list[Mistake]) -> list[Mistake]:
         """The mistakes with references in place of variables' values (K26), without those of
         settings that an unset variable is part of: what is wrong with them is known when it is set.
         """
-        unset = [f"{'.'.join(path)}." for path in self.unset]
+        unset = [f"{'.'.join(path)}." for path in self._missing()]
         named = {value: f"${{{name}}}" for value, name in self._used.items()}
         return [
             mistake.model_copy(update={"message": hide(mistake.message, named)})
@@ -100,11 +109,35 @@ class References:
         were any."""
         wrong = {mistake.path for mistake in mistakes}
         dropped = False
-        for path in self.unset:
+        for path in self._missing():
             around = {".".join(path[:length]) for length in range(1, len(path) + 1)}
             if wrong & around:
-                dropped = _removed(content, path) or dropped
+                dropped = self._removed(content, path) or dropped
         return dropped
+
+    def _missing(self) -> list[Path]:
+        """Of `unset`, what may make a setting wrong: an item that a list lacks does so only if the
+        list has no other.
+        """
+        return [path for path in self.unset if not self._left.get(path[:-1])]
+
+    def _removed(self, content: Any, path: Path) -> bool:
+        """Remove a setting, or the list that it is an item of; return whether it was there."""
+        for length in (len(path) - 1, len(path) - 2):
+            around = self._at(content, path[:length])
+            if isinstance(around, dict):
+                return around.pop(path[length], None) is not None
+        return False
+
+    def _at(self, content: Any, path: Path) -> Any:
+        for length, part in enumerate(path):
+            if isinstance(content, list):
+                content = content[self._left[path[:length]].index(int(part))]
+            elif isinstance(content, dict):
+                content = content.get(part)
+            else:
+                return None
+        return content
 
     def _of(self, node: Any, path: Path) -> Any:
         if isinstance(node, dict):
@@ -115,9 +148,9 @@ class References:
         if isinstance(node, list):
             items = [self._of(value, (*path, str(index))) for index, value in enumerate(node)]
             # An item of an unset variable would be taken for a name.
-            return [
-                item for index, item in enumerate(items) if (*path, str(index)) not in self.unset
-            ]
+            left = [index for index in range(len(items)) if (*path, str(index)) not in self.unset]
+            self._left[path] = left
+            return [items[index] for index in left]
         if not isinstance(node, str) or VARIABLE.search(node) is None:
             return self._unicode(deepcopy(node), path)
         if path and path[0] == "targets" and path[-1] in _RECORDED:
@@ -164,20 +197,3 @@ class References:
         called = next(filter(None, names), name)
         message = f"the environment variable {called} is not set: export it first"
         return Mistake(path=".".join(path), message=message, unset_variable=called)
-
-
-def _removed(content: Any, path: Path) -> bool:
-    """Remove a setting, or the list that it is an item of; return whether it was there."""
-    for length in (len(path) - 1, len(path) - 2):
-        around = _at(content, path[:length])
-        if isinstance(around, dict):
-            return around.pop(path[length], None) is not None
-    return False
-
-
-def _at(content: Any, path: Path) -> Any:
-    for part in path:
-        if not isinstance(content, dict | list):
-            return None
-        content = content[int(part)] if isinstance(content, list) else content.get(part)
-    return content

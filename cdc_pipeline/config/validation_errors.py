@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -75,13 +75,20 @@ def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
 
 
 def validation_errors(
-    error: ValidationError, root: type[BaseModel], text: YamlText
+    error: ValidationError,
+    root: type[BaseModel],
+    text: YamlText,
+    written: Callable[[Sequence[str]], list[str]] = list,
 ) -> list[Mistake]:
-    """What pydantic found, one mistake for each setting."""
+    """What pydantic found, one mistake for each setting. `written`: the path in the file of one in
+    the document that pydantic read.
+    """
     mistakes: dict[str, Mistake] = {}
     for details in error.errors(include_url=False):
         problem: Problem = dict(details)
-        mistake = _mistake(problem, _setting_at(root, details["loc"]), root, text)
+        setting = _setting_at(root, details["loc"])
+        setting = setting._replace(path=written(setting.path))
+        mistake = _mistake(problem, setting, root, text)
         mistakes.setdefault(mistake.path, mistake)
     return list(mistakes.values())
 
@@ -214,7 +221,7 @@ def _as_written(text: YamlText, path: str, value: object, *, is_secret: bool) ->
     if isinstance(value, list | tuple):
         return "a list"
     if is_secret or value is None:
-        return _NO_TEXT.get(type(value), "a text")
+        return "a text" if isinstance(value, str) else _NO_TEXT.get(type(value), "another value")
     place = text.values.get(path)
     if place is None or not place.text:
         return repr(value) if value == "" else "another value"

@@ -152,6 +152,11 @@ _MASKS = "expected drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
         ("{truncate: 1, fixed: x}", f"masks.a: got a section; {_MASKS}"),
         ("{truncate: -1}", "masks.a.truncate: got a number; expected the number of characters to"),
         ("{fixed: [1]}", "masks.a.fixed: got a list; expected a single value"),
+        (
+            "{hash: {salt: 1234567890123456}}",
+            "salt: got a number; expected a text: put it in quotes",
+        ),
+        ("{hash: {salt: 2026-01-01}}", "masks.a.hash.salt: got another value; expected a text"),
         ("{hash: {salt: short}}", "masks.a.hash.salt: the salt is shorter than 16"),
         (f"{{hash: {SALT}}}", "masks.a.hash: got a text; expected {salt: ${SALT}}"),
         (f"{{hash: {{salz: {SALT}}}}}", "masks.a.hash.salz: no such setting; did you mean 'salt'?"),

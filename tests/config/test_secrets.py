@@ -166,3 +166,21 @@ def test_what_belongs_in_the_first_column_is_told(tmp_path: Path) -> None:
         ConfigMistakes, match=r"sink\.snapshot: no such setting here; it belongs in"
     ):
         read_document(file, environment={}).resolve()
+
+
+def test_items_after_one_of_an_unset_variable_keep_their_places(tmp_path: Path) -> None:
+    said = told(
+        tmp_path,
+        more="tables:\n  include: ['${UNSET}', shop.*, 'a b']\n"
+        "targets:\n- '${UNSET}'\n- {tables: [shop.a], mode: wrong}\n"
+        "- {tables: ['${UNSET}'], mode: '${UNSET}'}\n- {tables: [shop.b], key: '${UNSET}'}\n",
+    )
+    assert re.findall(r"line (\d+), column \d+: ([\w.]+): (.{5})", said) == [
+        ("4", "tables.include", "'a b'"),
+        ("4", "tables.include.0", "the e"),
+        ("6", "targets.0", "the e"),
+        ("7", "targets.1.mode", "got '"),
+        ("8", "targets.2.tables.0", "the e"),
+        ("8", "targets.2.mode", "the e"),
+        ("9", "targets.3.key", "the e"),
+    ]
