@@ -1,5 +1,14 @@
 """Check the account: exactly the privileges that a capture needs, each missing one with its
-GRANT."""
+GRANT.
+
+Rules:
+- In a grant on all tables of a database `_` and `%` are wildcards, unless a backslash precedes
+  them; with MySQL's partial_revokes a name is taken as it is, backslashes included. The name in a
+  grant on one table always is.
+- REVOKE takes back only what it names as the grant does.
+
+Source: MySQL 9.7 and MariaDB 11.8, each form granted and tried; MySQL manual, "GRANT Statement".
+"""
 
 from __future__ import annotations
 
@@ -18,6 +27,8 @@ from cdc_pipeline.text.table_names import TablePattern
 from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
+_REVOKED: Final = re.compile(r"REVOKE .+? ON `(?P<database>.+)`\.\* FROM ")
+_WILDCARDS: Final = {"_": ".", "%": ".*"}
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")
 # Privileges that a capture uses, and those that only let it see who else reads the log.
 _NEEDED: Final = frozenset(
@@ -67,11 +78,10 @@ def _named_tables(context: Context) -> set[str]:
 
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
     account, databases = context.server.account, _databases(context)
-    for row in context.server.query("SHOW GRANTS")[1]:
-        match = _GRANT.match(str(row[0]) if row else "")
-        if match is None:
-            continue  # a role, or a proxy
-        place = match["place"].replace("\\_", "_")
+    texts = [str(row[0]) if row else "" for row in context.server.query("SHOW GRANTS")[1]]
+    revoked = [match["database"] for match in map(_REVOKED.match, texts) if match]
+    for match in filter(None, map(_GRANT.match, texts)):  # others are roles and proxies
+        place = match["place"]
         named = [
             part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")
         ]
@@ -90,9 +100,35 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
             yield note(
                 f"{account} may read every database",
                 expected=f"SELECT on {', '.join(databases)}",
-                got="SELECT on *.*",
+                got="SELECT on *.*" + (f", except {listed(revoked)}" if revoked else ""),
                 next_step=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608
             )
+        elif "SELECT" in named and (others := _others(context, place, databases)):
+            yield note(
+                f"{account} may read other databases too: in its grant _ and % are wildcards",
+                expected=f"SELECT on {', '.join(databases)}",
+                got=f"SELECT on {place}, which covers {listed(others)}",
+                next_step=f"{_select_on(context)} REVOKE SELECT ON {place} FROM {account};",  # noqa: S608
+            )
+
+
+def _others(context: Context, place: str, databases: Sequence[str]) -> list[str]:
+    """Databases that are not captured, but covered by the wildcards of a grant's place."""
+    match = re.fullmatch(r"`(.+)`\.\*", place)
+    if match is None or not databases or _takes_names_literally(context):
+        return []
+    pattern = re.sub(
+        r"\\?(.)",
+        lambda part: _WILDCARDS.get(part[0], re.escape(part[1])),
+        match[1].replace("``", "`"),
+        flags=re.DOTALL,
+    )
+    seen = [str(row[0]) for row in context.server.query("SHOW DATABASES")[1]]
+    return [name for name in seen if name not in databases and re.fullmatch(pattern, name)]
+
+
+def _takes_names_literally(context: Context) -> bool:
+    return context.variables.get("partial_revokes") == "ON"
 
 
 def _least(context: Context) -> str:
@@ -104,11 +140,13 @@ def _log_privileges(flavor: str) -> str:
 
 
 def _select_on(context: Context) -> str:
-    return " ".join(_selects(_databases(context), context.server.account))
+    is_literal = _takes_names_literally(context)
+    return " ".join(_selects(_databases(context), context.server.account, is_literal=is_literal))
 
 
-def _selects(databases: Sequence[str], account: str) -> list[str]:
-    places = [f"{quoted_name(name)}.*" for name in databases] or ["*.*"]
+def _selects(databases: Sequence[str], account: str, *, is_literal: bool = False) -> list[str]:
+    escaped = databases if is_literal else [re.sub(r"([\\_%])", r"\\\1", x) for x in databases]
+    places = [f"{quoted_name(name)}.*" for name in escaped] or ["*.*"]
     return [f"GRANT SELECT ON {place} TO {account};" for place in places]
 
 

@@ -154,6 +154,44 @@ def test_more_than_needed_is_a_note_and_can_be_taken_back(poor: Server, tmp_path
         assert is_fine(after, check), troubles(after, check)
 
 
+@pytest.mark.parametrize("place", [r"`w_x`.*", r"`w%`.*", r"`w\_x`.*"])
+def test_wildcards_of_a_grant_are_told_and_none_is_advised(
+    poor: Server, tmp_path: Path, place: str
+) -> None:
+    _wildcards(poor, tmp_path, place)
+    if poor.flavor == "mysql":
+        _wildcards(poor, tmp_path, place, is_literal=True)
+
+
+def _wildcards(poor: Server, tmp_path: Path, place: str, *, is_literal: bool = False) -> None:
+    poor.execute_all(
+        "CREATE DATABASE IF NOT EXISTS w_x", "CREATE DATABASE IF NOT EXISTS wyx",
+        "CREATE TABLE IF NOT EXISTS w_x.t (id INT PRIMARY KEY)", "DROP USER IF EXISTS wild",
+        *([f"SET GLOBAL partial_revokes = {is_literal}"] if poor.flavor == "mysql" else []),
+    )  # fmt: skip
+    user, password = poor.create_replication_user("wild")
+    config = pipeline(live(poor, user=user, password=password), tmp_path, include=["w_x.*"])
+    poor.execute_all(f"REVOKE SELECT ON *.* FROM {user}", f"GRANT SELECT ON {place} TO {user}")
+    found = diagnosis(config, areas=["grants"])
+    told = troubles(found, "more than needed")
+    assert [one.got for one in told] == (
+        [] if is_literal or "\\" in place else [f"SELECT on {place}, which covers wyx"]
+    )
+    assert carry_out(poor, told) == 2 * len(told)
+    assert not troubles(diagnosis(config, areas=["grants"]), "more than needed")
+    poor.execute_all(f"GRANT SELECT ON *.* TO {user}")
+    if is_literal:
+        poor.execute(f"REVOKE SELECT ON mysql.* FROM {user}")
+    everywhere = only(diagnosis(config, areas=["grants"]), "more than needed")
+    assert everywhere.got == "SELECT on *.*" + (", except mysql" if is_literal else "")
+    assert carry_out(poor, [everywhere]) == 2
+    after = diagnosis(config, areas=["grants"])
+    assert is_fine(after, "select")
+    assert is_fine(after, "more than needed"), troubles(after, "more than needed")
+    if is_literal:
+        poor.execute("SET GLOBAL partial_revokes = OFF")
+
+
 # -- what cannot be reached ------------------------------------------------------------------------
 
 
