@@ -113,7 +113,7 @@ def _headroom(context: Context, consumer: Consumer) -> Verdict:
     who = "the cursor" if consumer.name == "cursor" else consumer.name
     if not log.has(journal):
         return _gone(context, consumer, who)
-    left_s = log.left_s(journal)
+    left_s = log.left_s(journal, enough_s=_WARN_RUNS * context.interval_s)
     if log.keeps.needed_grant and left_s is None:
         return warning(
             f"how soon {journal}, which {who} needs, may be purged is unknown",
@@ -122,7 +122,8 @@ def _headroom(context: Context, consumer: Consumer) -> Verdict:
         )
     if left_s is None:
         return ok(f"{who} is in {journal}, which the server never purges by itself")
-    when = f"would be purged in {duration(left_s)} at the earliest"
+    surely = "latest" if log.keeps.needed_grant else "earliest"
+    when = f"would be purged in {duration(left_s)} at the {surely}"
     text = f"{journal}, which {who} needs, {when if left_s else 'may be purged at any moment'}"
     if left_s > _WARN_RUNS * context.interval_s:
         return ok(text)

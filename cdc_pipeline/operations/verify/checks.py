@@ -176,7 +176,7 @@ def check_retention(
     with closing(build_source(config)) as source:
         assert isinstance(source, LiveSource)
         log = RetainedLog(source)
-        left_s = log.left_s(needed.position.journal)
+        left_s = log.left_s(needed.position.journal, enough_s=headroom_min_s)
     if left_s is None and log.keeps.needed_grant:
         text = f"how long the source keeps its log is unknown: {log.keeps.needed_grant}"
         return _result("retention", "", None, text)

@@ -46,7 +46,8 @@ class ManagedService:
         if variable == RETENTION_HOURS:
             return f"CALL mysql.rds_set_configuration('{variable}', {value});"
         if variable == RECOVERY_DAYS:
-            return f"gcloud sql instances patch NAME --retained-transaction-log-days={value}"
+            step = f"gcloud sql instances patch NAME --retained-transaction-log-days={value}"
+            return f"{step}; the server shows no such setting, but how old its journals become"
         return f"set {variable} = {value} in {self.settings}"
 
 

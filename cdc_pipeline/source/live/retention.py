@@ -9,7 +9,8 @@ Rules:
 - MariaDB 11.4 also keeps the journals together below a size (max_binlog_total_size), as Percona's
   server does (binlog_space_limit).
 - Amazon RDS and Aurora purge by hours of their own, NULL meaning as soon as they can; Azure reads 0
-  so; Cloud SQL may keep as little as a day for point-in-time recovery, whatever the variables say.
+  so; Cloud SQL may keep as little as a day for point-in-time recovery, whatever the variables say,
+  and shows no setting: a journal that the last rotation left proves more.
 - What the account may not see is unknown, which no caller may take for never.
 - A journal's last write is taken from the beginning of the next one. The journal being written is
   kept for the whole expiry after its end: what is left is meant "at the earliest".
@@ -177,8 +178,15 @@ class RetainedLog:
     def __init__(self, source: LiveSource) -> None:
         self._source = source
         self.journals = source.server.journals()
-        self.keeps = read_retention(source.server)
         self._created_s = cache(source.journal_created_s)  # each needs a dump
+        self.keeps = self._with_proof(read_retention(source.server))
+
+    def _with_proof(self, keeps: JournalRetention) -> JournalRetention:
+        if keeps.variable != RECOVERY_DAYS or keeps.expire_s is None or len(self.journals) < 3:
+            return keeps
+        first_end, last_begin = self.journals[1].journal, self.journals[-1].journal
+        kept_s = self._created_s(last_begin) - self._created_s(first_end)
+        return replace(keeps, expire_s=max(keeps.expire_s, kept_s))
 
     def has(self, journal: str) -> bool:
         return any(info.journal == journal for info in self.journals)
@@ -196,15 +204,13 @@ class RetainedLog:
         over_s = self._created_s(last.journal) - self._created_s(first.journal)
         return sum(info.size_bytes for info in self.journals[:-1]) / over_s if over_s > 0 else None
 
-    def left_s(self, journal: str) -> float | None:
-        """Until a journal may be purged, 0 for at any moment or gone; None for never, or for
-        unknown if `keeps` needs a grant.
+    def left_s(self, journal: str, *, enough_s: float = 0.0) -> float | None:
+        """Until a journal may be purged, 0 for at any moment or gone; None for never. If `keeps`
+        needs a grant, what is known may be too much: None (unknown) unless it is below `enough_s`.
         """
         if not self.has(journal):
             archived = any(info.journal == journal for info in self._source.journals())
             return None if archived else 0.0
-        if self.keeps.needed_grant:
-            return None
         behind, deadlines_s = self.after(journal), []
         if self.keeps.expire_s is not None:
             since_s = (
@@ -214,4 +220,6 @@ class RetainedLog:
         if self.keeps.total_bytes is not None and self.bytes_per_s:
             later = sum(info.size_bytes for info in behind)
             deadlines_s.append((self.keeps.total_bytes - later) / self.bytes_per_s)
-        return max(0.0, min(deadlines_s)) if deadlines_s else None
+        left_s = max(0.0, min(deadlines_s)) if deadlines_s else None
+        is_unknown = self.keeps.needed_grant and left_s is not None and left_s >= enough_s
+        return None if is_unknown else left_s

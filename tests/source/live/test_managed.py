@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ServerSettingError, SourceError
 from cdc_pipeline.operations.verify import checks
-from cdc_pipeline.source.live import managed
+from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.source.live import managed, retention
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.live.managed import (
@@ -27,7 +30,12 @@ from cdc_pipeline.source.live.managed import (
     ManagedService,
     managed_service,
 )
-from cdc_pipeline.source.live.retention import journal_retention, read_retention
+from cdc_pipeline.source.live.retention import (
+    JournalRetention,
+    RetainedLog,
+    journal_retention,
+    read_retention,
+)
 from tests.campaigns.liar import wire
 from tests.campaigns.liar.lies import STEPS_OF_LIES, recording
 from tests.campaigns.liar.lying_server import Answer, LyingServer
@@ -91,7 +99,50 @@ def test_f89_only_what_is_sure_counts_as_kept(
 def test_what_to_set_at_cloud_sql_are_its_own_days() -> None:
     keeps = journal_retention({"binlog_expire_logs_seconds": "604800"}, CLOUD_SQL)
     step = CLOUD_SQL.step(keeps.variable, keeps.value_for(30 * DAY_S))
-    assert step == "gcloud sql instances patch NAME --retained-transaction-log-days=7"
+    assert step.startswith("gcloud sql instances patch NAME --retained-transaction-log-days=7; ")
+
+
+class _LogOf:
+    """A source with journals of 1,000 bytes that were begun at these seconds."""
+
+    def __init__(self, *created_s: int) -> None:
+        self._created_s = {f"b.{number:06d}": at for number, at in enumerate(created_s, 1)}
+        self.server = self
+
+    def journals(self) -> list[JournalInfo]:
+        return [JournalInfo(name, 1000) for name in self._created_s]
+
+    def journal_created_s(self, journal: str) -> int:
+        return self._created_s[journal]
+
+
+def _log(monkeypatch: pytest.MonkeyPatch, keeps: JournalRetention, *created_s: int) -> RetainedLog:
+    monkeypatch.setattr(retention, "read_retention", lambda _server: keeps)
+    monkeypatch.setattr(retention, "clock_s", lambda _server: 10.0 * DAY_S)
+    return RetainedLog(cast("LiveSource", _LogOf(*created_s)))
+
+
+@pytest.mark.parametrize(("days", "kept_days"), [((0, 1, 5, 9), 8), ((0, 9, 9), 1), ((0, 9), 1)])
+def test_the_warning_of_cloud_sql_ends_when_its_log_is_old_enough(
+    monkeypatch: pytest.MonkeyPatch, days: tuple[int, ...], kept_days: int
+) -> None:
+    """The setting cannot be seen: what the last rotation left was kept."""
+    keeps = journal_retention({"binlog_expire_logs_seconds": "604800"}, CLOUD_SQL)
+    log = _log(monkeypatch, keeps, *(int(day * DAY_S) for day in days))
+    assert log.keeps.expire_s == kept_days * DAY_S
+    assert log.left_s("b.000001") == max(0, kept_days + days[1] - 10) * DAY_S
+
+
+def test_without_the_grant_a_limit_is_the_most_that_may_be_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody may take it for what is left: the hours may be fewer."""
+    told = journal_retention({"expire_logs_days": "0", "max_binlog_total_size": "3000"})
+    keeps = replace(told, needed_grant="GRANT ...")
+    log = _log(monkeypatch, keeps, int(8 * DAY_S), int(9 * DAY_S))  # 1,000 bytes a day
+    assert log.left_s("b.000001") is None
+    assert log.left_s("b.000001", enough_s=2 * DAY_S) is None
+    assert log.left_s("b.000001", enough_s=2 * DAY_S + 1) == 2 * DAY_S
 
 
 def test_the_size_of_the_log_by_the_name_of_either_server() -> None:
@@ -155,6 +206,8 @@ def test_f89_the_hours_of_rds_decide_and_what_cannot_be_seen_is_unknown(
     if not grant:
         step = "GRANT SELECT ON mysql.rds_configuration TO 'hours'@'%';"
         assert told() == ("warning", "warning", step, None)
+        like_rds.execute("SET GLOBAL binlog_expire_logs_seconds = 60")
+        assert told() == ("warning", "error", step, False)
         return
     step = "CALL mysql.rds_set_configuration('binlog retention hours', 168);"
     assert told() == ("error", "error", step, False)
