@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from packaging.requirements import Requirement
+
 from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.run.wiring import spill_directory
@@ -22,8 +24,6 @@ from cdc_pipeline.text.wording import size
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
-_REQUIRED: Final = re.compile(r"([A-Za-z0-9._-]+)([^;]*)(?!.*extra)$")
-_LIMIT: Final = re.compile(r"(>=|<|==)\s*([0-9.]+)")
 _SPARK: Final = frozenset({"pyspark", "delta-spark"})
 _TEMPORARY_BYTES: Final = 1 << 30
 
@@ -51,39 +51,26 @@ def _packages(_context: Context) -> Iterator[Verdict]:
         )
         return
     fine = []
-    for requirement in filter(None, map(_REQUIRED.match, required)):
-        name, wanted = requirement.groups()
+    for requirement in map(Requirement, required):
+        name, wanted = requirement.name, requirement.specifier
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
         try:
             got = metadata.version(name)
         except metadata.PackageNotFoundError:
             got = "not installed"
-        if got != "not installed" and _is_within(got, wanted):
+        if got != "not installed" and wanted.contains(got, prereleases=True):
             fine.append(f"{name} {got}")
             continue
         # Delta's jars are made for one minor version of Spark.
         verdict = error if name in _SPARK or got == "not installed" else warning
         yield verdict(
             f"the version of {name} is none that this program was tested with",
-            expected=wanted,
+            expected=str(wanted),
             got=got,
             next_step=f"pip install '{name}{wanted}'; in a checkout: make setup",
         )
     yield ok(f"{', '.join(fine)}")
-
-
-def _is_within(version: str, limits: str) -> bool:
-    got = _release(version)
-    compared = {">=": got.__ge__, "<": got.__lt__, "==": got.__eq__}
-    return all(compared[sign](_release(limit)) for sign, limit in _LIMIT.findall(limits))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Without zeros at its end, and what follows its numbers: 4.2.0rc1 is (4, 2)."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [] if match is None else [int(part) for part in match[0].split(".")]
-    while numbers[-1:] == [0]:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def _java(context: Context) -> Iterator[Verdict]:
