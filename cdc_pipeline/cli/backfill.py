@@ -10,7 +10,7 @@ import click
 from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
-from cdc_pipeline.cli.common.source_access import operating
+from cdc_pipeline.cli.common.source_access import operate
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
@@ -111,8 +111,11 @@ def command(
     if is_gap:
         from cdc_pipeline.operations.backfill.gap import fill_gap
 
-        with operating(settings, config, "replay") as how:
-            filled = fill_gap(
+        filled = operate(
+            settings,
+            config,
+            "backfill",
+            lambda how: fill_gap(
                 config,
                 table=tables[0],
                 start=first,
@@ -120,14 +123,18 @@ def command(
                 archive=archive,
                 restart=restart,
                 **how,
-            )
+            ),
+        )
         show_result(settings, filled, _show_filled)
         return
     if into is None:
         from cdc_pipeline.operations.backfill.rebuild import rebuild
 
-        with operating(settings, config, "snapshot") as how:
-            rebuilt = rebuild(
+        rebuilt = operate(
+            settings,
+            config,
+            "backfill",
+            lambda how: rebuild(
                 config,
                 tables=tables,
                 start=first,
@@ -135,7 +142,8 @@ def command(
                 parallel=side_by_side,
                 restart=restart,
                 **how,
-            )
+            ),
+        )
         show_result(settings, rebuilt, _show_rebuilt)
         return
     from cdc_pipeline.cli.common.progress import ProgressObserver

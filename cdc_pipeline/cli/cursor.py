@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.operations.cursor.cursor_change import CursorChange
     from cdc_pipeline.operations.cursor.cursor_view import CursorView
+    from cdc_pipeline.operations.runs import OperationRun
     from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
 
 
@@ -176,13 +177,16 @@ def _change(
                 yes=yes,
             )
         with quiet_streams(quiet=not settings.debug) as stream:
-            runs = access.runs(kind, on_waiting=waiting_note(notes(stream)))
 
-            def applied(cursors: CursorStore, run_id: str) -> str:
-                work(cursors, change, run_id)
-                return run_id
+            def applied(run: OperationRun) -> str:
+                work(run["cursors"], change, run["run_id"])
+                return run["run_id"]
 
-            run_id = runs.change(applied)
+            run_id = access.operate(
+                "cursor_set" if kind == "set" else "cursor_rebuild",
+                applied,
+                on_waiting=waiting_note(notes(stream)),
+            )
     _report(settings, change, run_id=run_id)
 
 

@@ -32,6 +32,7 @@ from cdc_pipeline.text.wording import count_of
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
     from cdc_pipeline.operations.quarantine_replay import SettleResult
+    from cdc_pipeline.operations.runs import OperationRun
 
 
 @click.group("quarantine", cls=CommandGroup)
@@ -184,7 +185,6 @@ def _settle(
 ) -> None:
     config = settings.config_of(source)
     from cdc_pipeline.operations.quarantine_replay import SettleResult, entries_of, settle
-    from cdc_pipeline.position.cursor import CursorStore
 
     entries = entries_of(config, tables=tables, ids=ids)
     settled = SettleResult()
@@ -197,28 +197,29 @@ def _settle(
             yes=yes,
         )
 
-        def work(cursors: CursorStore, run_id: str) -> None:
+        def work(run: OperationRun) -> None:
             nonlocal settled
             settled = settle(
                 config,
-                cursors=cursors,
+                cursors=run["cursors"],
                 what=what,
                 who=operator(),
                 why=reason,
                 tables=tables,
                 ids=ids,
                 even_if_deleted=even_if_deleted,
-                run_id=run_id,
+                run_id=run["run_id"],
             )
 
         with (
             open_source(settings, config) as access,
             quiet_streams(quiet=not settings.debug) as stream,
         ):
-            access.runs(
-                "replay" if what == "replayed" else "discard",
+            access.operate(
+                "quarantine_replay" if what == "replayed" else "quarantine_discard",
+                work,
                 on_waiting=waiting_note(notes(stream)),
-            ).change(work)
+            )
     _report(settings, source, what, settled)
     if settled.left:
         raise click.exceptions.Exit(1)

@@ -27,7 +27,7 @@ from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.reset import ResetReport
-    from cdc_pipeline.position.cursor import CursorStore
+    from cdc_pipeline.operations.runs import OperationRun
 
 
 @click.command("reset")
@@ -62,12 +62,13 @@ def command(
     )
     with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
 
-        def work(cursors: CursorStore, run_id: str) -> ResetReport:
+        def work(run: OperationRun) -> ResetReport:
+            cursors, run_id = run["cursors"], run["run_id"]
             return reset(
                 config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
             )
 
-        report = access.runs("reset", on_waiting=waiting_note(notes(stream))).change(work)
+        report = access.operate("reset", work, on_waiting=waiting_note(notes(stream)))
     show_result(settings, report, _show)
 
 

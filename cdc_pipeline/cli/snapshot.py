@@ -8,7 +8,7 @@ import click
 
 from cdc_pipeline.cli.common.output import results, show_result, styled, table
 from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
-from cdc_pipeline.cli.common.source_access import operating
+from cdc_pipeline.cli.common.source_access import operate
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
@@ -52,14 +52,22 @@ def command(
     if where is not None:
         from cdc_pipeline.operations.verify.reread import repair
 
-        with operating(settings, config, "repair") as how:
-            repaired = repair(config, table=tables[0], where=where, restart=restart, **how)
+        repaired = operate(
+            settings,
+            config,
+            "repair",
+            lambda how: repair(config, table=tables[0], where=where, restart=restart, **how),
+        )
         show_result(settings, repaired, _show_repair)
         return
     from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 
-    with operating(settings, config, "snapshot") as how:
-        report = take_snapshot(config, tables=tables or None, restart=restart, **how)
+    report = operate(
+        settings,
+        config,
+        "snapshot",
+        lambda how: take_snapshot(config, tables=tables or None, restart=restart, **how),
+    )
     show_result(settings, report, _show)
 
 

@@ -11,13 +11,11 @@ import click
 from cdc_pipeline.cli.common.activity import does
 from cdc_pipeline.cli.common.output import (
     confirm,
-    notes,
     operator,
     quiet_streams,
     results,
     show_result,
     table,
-    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -124,14 +122,16 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
     from cdc_pipeline.operations.verify.verify import verify
 
     config = settings.config_of(source)
-    with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
-        runs = access.runs("repair", on_waiting=waiting_note(notes(stream)))
+    with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug):
 
         def show(step: Step) -> None:
             rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
             does(f"{step.target}: {step.what}{rows}")
 
-        return verify(config, runs=runs, options=options, on_step=show)
+        return access.operate(
+            "repair" if options.repair else "verify",
+            lambda how: verify(config, options=options, on_step=show, **how),
+        )
 
 
 def _show(report: VerifyReport) -> None:

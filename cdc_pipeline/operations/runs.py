@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
@@ -11,6 +11,14 @@ from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 
 T = TypeVar("T")
+
+
+class OperationRun(TypedDict):
+    """What every long operation takes."""
+
+    cursors: CursorStore
+    observer: RunObserver
+    run_id: str
 
 
 class Runs(Protocol):

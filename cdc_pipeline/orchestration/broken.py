@@ -15,7 +15,7 @@ import dagster as dg
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.names import identifier, markdown
-from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator, run_tags
 
 
 def build_broken(
@@ -57,6 +57,6 @@ def build_broken(
         selection=dg.AssetSelection.assets(asset),
         description=description,
         executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: source},
+        tags=run_tags(source, "capture"),
     )
     return dg.Definitions(assets=[asset], jobs=[job])

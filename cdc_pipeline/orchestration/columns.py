@@ -25,6 +25,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
+from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.table_names import split_table_name
 
 # What the pipeline adds to each table's own columns.
@@ -73,7 +74,6 @@ def column_schema(
             type=of.delta_type,
             description="; ".join(filter(None, said)) or None,
             constraints=dg.TableColumnConstraints(
-                nullable=of.name not in key,
                 other=[] if at_source is None else [f"at the source {at_source.type}"],
             ),
         )
@@ -144,12 +144,17 @@ def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> Source
         return {}
     of_name = dict(zip(names, tables, strict=True))
     for row in rows:
-        table = of_name.get((str(row["table_schema"]), str(row["table_name"])))
+        schema, name, column, type_, comment = map(_text, row.values())
+        table = of_name.get((schema, name))
         if table is not None:
-            columns.setdefault(table, {})[str(row["column_name"])] = SourceColumn(
-                str(row["column_type"]), str(row["column_comment"] or "")
-            )
+            columns.setdefault(table, {})[column] = SourceColumn(printable(type_), comment)
     return columns
+
+
+def _text(value: object) -> str:
+    """Bytes that are no UTF-8, as the labels of an ENUM may have, as escapes."""
+    raw = value if isinstance(value, bytes) else str(value or "").encode(errors="surrogateescape")
+    return raw.decode(errors="backslashreplace")
 
 
 def _reads(expression: str) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
-"""Runs whose process died without telling Dagster.
+"""Whose a run is, and runs whose process died without telling Dagster.
 
 Rules:
+- A run has the tags of its source and kind, whoever started it: a job's own, or those that its step
+  adds. A run that also selects a project's other assets has none: it is not ours to delete.
 - A run names its process in a tag: host, boot, process id and start time. That identifies it
   uniquely, even if the operating system reuses the process id.
 - A run loses its slot only if it is finished, deleted, or its process ran on this host since this
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
+
 # Dagster does not show tags of this prefix: it is no name for people.
 PROCESS_TAG = ".dagster/cdc_process"
 
@@ -24,35 +28,46 @@ def this_process() -> str:
     return _process(os.getpid())
 
 
-def tag_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    instance.add_run_tags(run.run_id, {PROCESS_TAG: this_process()})
-
-
-def free_dead_runs(instance: dg.DagsterInstance, *, pool: str) -> tuple[list[str], list[str]]:
-    """Free the pool slots of dead runs, and mark as failed those that Dagster still shows as
-    running.
-
-    Returns the ids of the runs that lost their slots, and of the live runs that hold or wait for
-    one.
-    """
-    storage = instance.event_log_storage
-    if not storage.supports_global_concurrency_limits:
-        return [], []
-    info = storage.get_concurrency_info(pool)
-    holders = {slot.run_id for slot in info.claimed_slots} | {
-        step.run_id for step in info.pending_steps
+def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
+    """*Materialize*, checks of a page, automation and backfills start runs without tags."""
+    run, layer = context.run, context.job_def.asset_layer
+    steps = [step.assets_def for step in layer.data]
+    keys = {key for step in steps for key in step.keys} | {
+        check.asset_key for step in steps for check in step.check_keys
     }
+    is_ours = all(layer.get(key).tags.get(SOURCE_TAG) == source for key in keys)
+    tags = {PROCESS_TAG: this_process()} | (run_tags(source, kind) if is_ours else {})
+    context.instance.add_run_tags(
+        run.run_id, {name: tag for name, tag in tags.items() if run.tags.get(name) != tag}
+    )
+
+
+def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[str], list[str]]:
+    """Free the pool slots of a source's dead runs, and mark as failed those that Dagster still
+    shows as running.
+
+    Returns the ids of the dead runs, and of the live ones that hold a slot or wait for it.
+    """
+    storage, holders = instance.event_log_storage, set[str]()
+    if storage.supports_global_concurrency_limits:
+        info = storage.get_concurrency_info(pool_name(source))
+        holders = {slot.run_id for slot in info.claimed_slots} | {
+            step.run_id for step in info.pending_steps
+        }
+    # A snapshot or a verification has no slot.
+    started = dg.RunsFilter(tags={SOURCE_TAG: source}, statuses=[dg.DagsterRunStatus.STARTED])
     freed, alive = [], []
-    for run_id in sorted(holders):
+    for run_id in sorted(holders | {run.run_id for run in instance.get_runs(started)}):
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             if not _is_gone(run.tags.get(PROCESS_TAG, "")):
-                alive.append(run_id)
+                alive += [run_id] if run_id in holders else []
                 continue
             instance.report_run_failed(
                 run, "The run's process died: killed, out of memory, or the machine stopped."
             )
-        storage.free_concurrency_slots_for_run(run_id)
+        if run_id in holders:
+            storage.free_concurrency_slots_for_run(run_id)
         freed.append(run_id)
     return freed, alive
 

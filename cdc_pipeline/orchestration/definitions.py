@@ -53,7 +53,7 @@ from cdc_pipeline.orchestration.jobs.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
 from cdc_pipeline.orchestration.jobs.schedules import build_check_job, schedule_of
 from cdc_pipeline.orchestration.resource import CdcResource
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
 from cdc_pipeline.run.bounds import bound_text
 
 _log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ def _of_source(
             selection=dg.AssetSelection.assets(snapshot_asset),
             description=snapshot_description(config.name),
             executor_def=dg.in_process_executor,
-            tags={SOURCE_TAG: config.name},
+            tags=run_tags(config.name, "snapshot"),
         )
         jobs.append(snapshot_job)
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
@@ -243,7 +243,7 @@ def _capture_job(
         selection=dg.AssetSelection.assets(capture_assets).without_checks(),
         description=_job_description(config),
         executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: config.name},
+        tags=run_tags(config.name, "capture"),
     )
 
 
@@ -297,7 +297,7 @@ def _job_description(config: PipelineConfig) -> str:
 def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.ScheduleDefinition | None:
     if config.schedule is None:
         return None
-    cursor_key, tags = translator.cursor_key(config.name), {SOURCE_TAG: config.name}
+    cursor_key, tags = translator.cursor_key(config.name), run_tags(config.name, "capture")
 
     def request(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         # The cursor alone stands for the source (see `capture_asset`).
@@ -306,7 +306,7 @@ def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.Schedu
     return schedule_of(
         config.schedule,
         job_name=translator.job_name(config.name),
-        source=config.name,
+        tags=tags,
         description=f"Captures {config.name}.",
         execution_fn=request,
     )

@@ -12,10 +12,12 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import dagster as dg
 
@@ -36,10 +38,36 @@ from cdc_pipeline.orchestration.metadata import (
 from cdc_pipeline.orchestration.names import dagster_name, markdown
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.version import __version__
 
-# Tags by which the command line finds a source's assets among all definitions of a project.
-SOURCE_TAG = "cdc/source"
-ROLE_TAG = "cdc/role"
+# Tags of assets, and of runs: whose they are, and what an asset is or a run does.
+SOURCE_TAG: Final = "cdc/source"
+ROLE_TAG: Final = "cdc/role"
+KIND_TAG: Final = "cdc/kind"
+RunKind = Literal[
+    "capture",
+    "snapshot",
+    "backfill",
+    "verify",
+    "repair",
+    "maintenance",
+    "plan",
+    "reset",
+    "cursor_set",
+    "cursor_rebuild",
+    "quarantine_replay",
+    "quarantine_discard",
+]
+
+
+def run_tags(source: str, kind: RunKind) -> dict[str, str]:
+    """Of every run; `dead_runs.tag_run` gives them to those that Dagster's pages start."""
+    return {SOURCE_TAG: source, KIND_TAG: kind}
+
+
+def pool_name(source: str) -> str:
+    """Its limit of 1 is in dagster.yaml."""
+    return f"cdc_{source}"
 
 
 class CdcTranslator:
@@ -96,9 +124,9 @@ class CdcTranslator:
             return description
         if table is None:
             return (
-                f"How far {config.name} has been applied. Each event is written after its "
-                "batch's cut and holds everything that the next run needs; if it is lost, the "
-                "next run rebuilds it from the last cut in the lake."
+                f"How far {config.name} has been applied from {_origin(config)}. Each event is "
+                "written after its batch's cut and holds everything that the next run needs; if it "
+                "is lost, the next run rebuilds it from the last cut in the lake."
             )
         origin = markdown(", ".join(sources or (table,)))
         return f"{origin} from {_origin(config)}, kept as a {mode or config.sink.mode}."
@@ -157,8 +185,11 @@ class CdcTranslator:
         return {}
 
     def code_version(self, config: PipelineConfig, table: str | None) -> str | None:  # noqa: ARG002
-        """Return the version of what makes an asset; a new one marks it as out of date."""
-        return None
+        """Return the version of what makes an asset, which its page shows: of this package, and of
+        the file's rules of targets."""
+        rules = config.model_dump_json(include={"tables", "targets", "schema_changes"})
+        mode = f"{config.sink.mode} {sorted(config.sink.properties.items())}"
+        return f"{__version__}-{hashlib.sha256(f'{rules} {mode}'.encode()).hexdigest()[:8]}"
 
     def table_path(self, config: PipelineConfig, table: str) -> Path:
         """Return the location of the Delta table."""
@@ -181,9 +212,10 @@ class CdcTranslator:
             self.source_table_key(config.name, table),
             description=f"{markdown(table)} in {_origin(config)}.",
             group_name=self.source_group_name(config.name),
+            owners=self.owners(config, table),
             kinds={self.source_kind(config, cut)},
             # No "dagster/table_name": with the Delta table's own it would make both one storage.
-            metadata={"table": table, **_origin_metadata(config)},
+            metadata={"table": table, **_origin_metadata(config), **_code_references(config)},
             tags=_tags(config.name, "source_table"),
         )
 
@@ -200,6 +232,7 @@ class CdcTranslator:
             "dagster/uri": dg.MetadataValue.url(path.as_uri()),
             "mode": mode,
             **_origin_metadata(config),
+            **_code_references(config),
         }
         if of_table is not None and of_table.spec.columns:
             metadata["dagster/column_schema"] = column_schema(
@@ -221,6 +254,7 @@ class CdcTranslator:
                 **self.metadata(config, None),
                 "lake": dg.MetadataValue.path(str(config.sink.lake_path)),
                 **_left_out_metadata(config),
+                **_code_references(config),
             },
             **self._described(config, None),
         )
@@ -294,7 +328,10 @@ class CdcTranslator:
 
 
 def _origin(config: PipelineConfig) -> str:
-    return "a live server" if isinstance(config.source, LiveSourceConfig) else "archived journals"
+    source = config.source
+    if isinstance(source, LiveSourceConfig):
+        return markdown(f"{source.host}:{source.port}")
+    return "archived journals"
 
 
 def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
@@ -302,6 +339,18 @@ def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
     return {"journals": dg.MetadataValue.path(str(source.directory))}
+
+
+def _code_references(config: PipelineConfig) -> dict[str, Any]:
+    """The pipeline's file."""
+    if config.file is None:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        file = dg.LocalFileCodeReference(
+            file_path=str(config.file.absolute()), label=config.file.name
+        )
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[file])}
 
 
 def _left_out_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:

@@ -84,7 +84,6 @@ TRIED: Final[dict[str, str]] = {
 SEEN: Final[dict[str, str]] = {
     "lake/run_notes.py::changed_start": "a warning: the run goes on",
     "orchestration/component.py::": "a comment in a new file",
-    "orchestration/runs/source_runs.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
     ),

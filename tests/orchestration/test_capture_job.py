@@ -573,13 +573,13 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
     here = disk_instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
     assert _claim(disk_instance, here.run_id)
-    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([], [here.run_id])
+    assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
     disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: "another-host/boot/1/1"})
-    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([], [here.run_id])
+    assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
     # The id of a process of this host that was given again to another one.
     host, boot, pid, _ticks = this_process().split("/")
     disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: f"{host}/{boot}/{pid}/1"})
-    assert free_dead_runs(disk_instance, pool="cdc_shop") == ([here.run_id], [])
+    assert free_dead_runs(disk_instance, source="shop") == ([here.run_id], [])
 
 
 def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
@@ -594,7 +594,7 @@ def test_slots_of_deleted_and_finished_runs_are_freed(
     done = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=disk_instance)
     for run_id in (done.run_id, "0" * 32):
         assert _claim(disk_instance, run_id)
-        assert free_dead_runs(disk_instance, pool="cdc_shop") == ([run_id], [])
+        assert free_dead_runs(disk_instance, source="shop") == ([run_id], [])
 
 
 def test_the_cursor_store_of_the_command_line_reads_what_a_run_wrote(

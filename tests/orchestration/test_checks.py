@@ -9,6 +9,7 @@ import pytest
 from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.position.position import Position
 from tests.support import fake_capture as fakes
+from tests.support.fake_capture import write_config
 from tests.support.project import Project
 
 LIVE = "kind: live\n  host: localhost\n  user: cdc\n  password: secret"
@@ -60,6 +61,32 @@ def test_tables_of_a_live_server_have_checks_against_the_source(project: Project
     text = file.read_text(encoding="utf-8").replace("kind: archive\n  directory: journals", LIVE)
     file.write_text(text, encoding="utf-8")
     assert _names(project) >= {"count", "checksum", "lag", "retention", "intervals_join"}
+
+
+def test_f93_a_check_says_what_runs_it(project: Project) -> None:
+    file = write_config(project.jobs, "shop")
+    written = file.read_text()
+    told = {}
+    for cron in ("", "cron: 0 6 * * *", "cron: 0 6 * * *, enabled: true"):
+        file.write_text(
+            f"{written}dagster: {{checks: {{names: [follows, intervals_join], {cron}}}}}"
+        )
+        graph = build_definitions(project.jobs).resolve_asset_graph()
+        told[cron] = {
+            key.name: str(graph.get_check_spec(key).description).partition(". ")[2]
+            for key in graph.asset_check_keys
+        }
+    texts = [of["intervals_join"] for of in told.values()]
+    assert texts[0].startswith(
+        "The job `shop_checks` runs it, and has no schedule: execute it here"
+    )
+    assert texts[1].endswith("by its schedule `0 6 * * *`, once this is switched on.")
+    assert texts[2].endswith("by its schedule `0 6 * * *`.")
+    assert "Each capture that concerns the table evaluates it." in told[""]["follows"]
+    file.write_text(written + "dagster: {checks: {names: [lag]}}")
+    graph = build_definitions(project.jobs).resolve_asset_graph()
+    (joins,) = [key for key in graph.asset_check_keys if key.name == "intervals_join"]
+    assert "add intervals_join to" in str(graph.get_check_spec(joins).description)
 
 
 def _names(project: Project) -> set[str]:

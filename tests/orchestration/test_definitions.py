@@ -16,6 +16,7 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
+from cdc_pipeline.version import __version__
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
@@ -153,7 +154,9 @@ def test_the_flavor_of_a_live_source_decides_the_kind(project: Project) -> None:
 
 
 @pytest.mark.parametrize("kind", ["archive", "live"])
-def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kind: str) -> None:
+def test_descriptions_say_whose_table_it_is_and_where_it_is_defined(
+    project: Project, kind: str
+) -> None:
     file = write_config(project.jobs, "shop")
     if kind == "live":
         live = "source: {kind: live, host: db.invalid, port: 3307, user: u, password: p}\n"
@@ -161,7 +164,7 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
     graph = build_definitions(project.jobs).resolve_asset_graph()
     table = graph.get(dg.AssetKey(["shop", "shop", "orders"]))
     upstream = graph.get(dg.AssetKey(["shop", "source", "shop", "orders"]))
-    origin = {"archive": "archived journals", "live": "a live server"}[kind]
+    origin = {"archive": "archived journals", "live": "db.invalid\\:3307"}[kind]
     assert table.description == f"shop.orders from {origin}, kept as a mirror."
     assert upstream.description == f"shop.orders in {origin}."
     for node in (table, upstream):
@@ -169,6 +172,12 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
             assert node.metadata["server"].value == "db.invalid:3307"
         else:
             assert node.metadata["journals"].value == str(project.jobs / "journals")
+        (place,) = node.metadata["dagster/code_references"].code_references
+        assert (place.file_path, place.label) == (str(file), "shop.yaml")
+    assert table.code_version.startswith(f"{__version__}-")
+    file.write_text(file.read_text() + "schema_changes: careful\n")
+    again = build_definitions(project.jobs).resolve_asset_graph()
+    assert again.get(table.key).code_version != table.code_version
     # One storage for Dagster is what has one name: the Delta table is not the database's table.
     assert table.metadata["dagster/table_name"] == "shop.orders"
     assert "dagster/table_name" not in upstream.metadata

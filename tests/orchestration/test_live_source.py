@@ -11,7 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.operations.runs import DirectRuns
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, this_process
 from cdc_pipeline.orchestration.definitions import build_definitions
+from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
+from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
+from cdc_pipeline.orchestration.translator import run_tags
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.project import Project, follow_server
@@ -45,6 +52,7 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     schema = event.asset_materialization.metadata["dagster/column_schema"].value
     assert isinstance(schema, dg.TableSchema)
     key, note = schema.columns[:2]
+    assert key.constraints.nullable, "as it is in Delta"
     assert key.constraints.other == ["at the source int unsigned"]
     assert (note.description, note.constraints.other) == (
         "what the customer said",
@@ -97,6 +105,59 @@ def test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run(
     )
     assert done.success
     assert disk_instance.get_materialized_partitions(key) == set(names)
+
+
+@pytest.mark.usefixtures("memory")
+def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    """Its captures are in it. *Materialize*, checks of a page and a killed command's run too."""
+    name = f"{mysql_database}.orders"
+    mysql_server.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    mysql_server.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    follow_server(project, mysql_server, name)
+    loaded, config = load_source(project.jobs, "shop"), load_config(project.jobs / "shop.yaml")
+    access = DagsterAccess(loaded, config, disk_instance)
+    access.operate("snapshot", lambda run: take_snapshot(config, **run))
+    access.operate(
+        "verify",
+        lambda run: DirectRuns(config, run["cursors"], run["run_id"]).capture(
+            "end_of_log", run["observer"]
+        ),
+    )
+    definitions = build_definitions(project.jobs)
+    assets = definitions.resolve_implicit_global_asset_job_def()
+    snapshot_key, cursor_key = dg.AssetKey(["shop", "snapshot"]), dg.AssetKey(["shop", "cursor"])
+    assets.execute_in_process(
+        instance=disk_instance, asset_selection=[snapshot_key], partition_key=name
+    )
+    assets.execute_in_process(instance=disk_instance, asset_selection=[cursor_key])
+    checks = dg.AssetSelection.checks(dg.AssetCheckKey(cursor_key, "lag"))
+    checked = dg.define_asset_job("theirs", selection=checks)
+    dg.Definitions.merge(definitions, dg.Definitions(jobs=[checked])).resolve_job_def(
+        "theirs"
+    ).execute_in_process(instance=disk_instance)
+    runs = [
+        (run.job_name.strip("_"), run.tags.get("cdc/source"), run.tags.get("cdc/kind"))
+        for run in reversed(disk_instance.get_runs())
+    ]
+    assert runs == [
+        ("shop_snapshot", "shop", "snapshot"),
+        ("shop_verify", "shop", "verify"),
+        ("ASSET_JOB", "shop", "snapshot"),
+        ("ASSET_JOB", "shop", "capture"),
+        ("theirs", "shop", "verify"),
+    ]
+    host, boot, pid, _ = this_process().split("/")
+    killed = disk_instance.create_run_for_job(
+        loaded.job,
+        status=dg.DagsterRunStatus.STARTED,
+        tags={**run_tags("shop", "snapshot"), PROCESS_TAG: f"{host}/{boot}/{pid}/1"},
+    )
+    assert execute_capture(loaded, instance=disk_instance).succeeded
+    ended = disk_instance.get_run_by_id(killed.run_id)
+    assert ended is not None
+    assert ended.status is dg.DagsterRunStatus.FAILURE
 
 
 @pytest.mark.whole

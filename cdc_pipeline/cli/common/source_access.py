@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypedDict
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from cdc_pipeline.cli.common.output import quiet_streams
 from cdc_pipeline.cli.common.settings import Settings
@@ -25,13 +25,14 @@ from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.operations.runs import Runs
-    from cdc_pipeline.orchestration.runs.source_runs import ChangeKind
+    from cdc_pipeline.operations.runs import OperationRun
+    from cdc_pipeline.orchestration.translator import RunKind
     from cdc_pipeline.position.cursor import CursorStore, StoredCursor
     from cdc_pipeline.run.observer import RunObserver
     from cdc_pipeline.run.report import CaptureReport
 
 
+T = TypeVar("T")
 _LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lake"
 
 
@@ -46,8 +47,15 @@ class SourceAccess(Protocol):
     def skipped(self) -> tuple[str, ...]:
         pass
 
-    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:
-        pass
+    def operate(
+        self,
+        kind: RunKind,
+        work: Callable[[OperationRun], T],
+        *,
+        observer: RunObserver | None = None,
+        on_waiting: Callable[[list[str]], None] | None = None,
+    ) -> T:
+        """In one run; raises what `work` does."""
 
 
 @contextmanager
@@ -70,19 +78,10 @@ def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAc
         yield DagsterAccess(loaded, config, instance=instance, log_level=log_level(settings))
 
 
-class OperationRun(TypedDict):
-    """What every long operation takes."""
-
-    cursors: CursorStore
-    observer: RunObserver
-    runs: Runs
-
-
-@contextmanager
-def operating(
-    settings: Settings, config: PipelineConfig, kind: ChangeKind
-) -> Iterator[OperationRun]:
-    """Open a source for a long operation, whose progress is shown; raises as `open_source`."""
+def operate(
+    settings: Settings, config: PipelineConfig, kind: RunKind, work: Callable[[OperationRun], T]
+) -> T:
+    """Do a long operation and show its progress; raises as `open_source`, and what `work` does."""
     from cdc_pipeline.cli.common.progress import OperationProgress
 
     with (
@@ -90,8 +89,7 @@ def operating(
         quiet_streams(quiet=not settings.debug) as stream,
         OperationProgress(stream) as progress,
     ):
-        runs = access.runs(kind, on_waiting=progress.waiting)
-        yield {"cursors": access.cursors, "observer": progress, "runs": runs}
+        return access.operate(kind, work, observer=progress, on_waiting=progress.waiting)
 
 
 def log_level(settings: Settings) -> str:
@@ -126,11 +124,24 @@ class LakeAccess:
     def skipped(self) -> tuple[str, ...]:
         return ()
 
-    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:  # noqa: ARG002
-        from cdc_pipeline.operations.runs import DirectRuns
+    def operate(
+        self,
+        kind: RunKind,  # noqa: ARG002
+        work: Callable[[OperationRun], T],
+        *,
+        observer: RunObserver | None = None,
+        on_waiting: Callable[[list[str]], None] | None = None,  # noqa: ARG002
+    ) -> T:
+        from cdc_pipeline.run.observer import RunObserver
 
-        # Whoever starts them waits for the lake's lock, and says so.
-        return DirectRuns(self._config, self.cursors, self.run_id)
+        # Who waits for the lake's lock says so.
+        return work(
+            {
+                "cursors": self.cursors,
+                "observer": observer or RunObserver(),
+                "run_id": self.run_id,
+            }
+        )
 
     def capture(
         self,

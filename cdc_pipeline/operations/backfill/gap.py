@@ -35,7 +35,7 @@ from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
 from cdc_pipeline.operations.backfill.rebuild import with_archive
-from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.side_lake import only_tables
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore, ResumePlace
@@ -78,7 +78,6 @@ def fill_gap(
     restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
-    runs: Runs | None = None,
 ) -> GapReport:
     """Append a range's changes to those changelogs of a table that have none of it.
 
@@ -91,7 +90,7 @@ def fill_gap(
         CdcError: everything else; nothing was appended, or the next run of the source finishes it.
     """
     observer = observer or RunObserver()
-    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)
     (table,) = checked_tables(config, [table])
     config = with_archive(config, archive)
     config = config.model_copy(update={"tables": only_tables(config, [table])})

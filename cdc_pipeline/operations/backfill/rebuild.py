@@ -55,7 +55,7 @@ from cdc_pipeline.operations.backfill.lake import (
     checked_tables,
     parallel_without_archive,
 )
-from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.operations.snapshot.finish import Finish
 from cdc_pipeline.operations.snapshot.main import MainLake
@@ -105,13 +105,11 @@ def rebuild(
     restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
-    runs: Runs | None = None,
 ) -> RebuildReport:
     """Rebuild tables of the lake from their history.
 
     Args:
         tables: tables that share a target with them are rebuilt with them.
-        cursors: where the cursor is read from; and written to, without `runs`.
         archive: journals that the server may have purged; they are read before the server's own.
         parallel: decode the archive's journals in parallel, if that can be done.
         restart: discard what an earlier process began or finished, and start again.
@@ -124,7 +122,7 @@ def rebuild(
         CdcError: everything else; the same call resumes where this one stopped.
     """
     observer = observer or RunObserver()
-    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)
     directory = archive if archive is not None else getattr(config.source, "directory", None)
     if parallel is not None and directory is None:
         raise parallel_without_archive()

@@ -79,7 +79,6 @@ def repair(
     restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
-    runs: Runs | None = None,
 ) -> RepairReport:
     """Read the rows of a source table that fulfil `where`, in the server's SQL, again.
     `restart`: give up what is unfinished of the table, under any condition.
@@ -97,7 +96,7 @@ def repair(
     reread = _Reread(
         config,
         table,
-        runs=runs or DirectRuns(config, cursors, run_id),
+        runs=DirectRuns(config, cursors, run_id),
         observer=observer or RunObserver(),
     )
     report = reread.run(where, restart=restart)

@@ -31,7 +31,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
-from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.external_writes import (
     describe,
@@ -78,15 +78,15 @@ _SUMMED: Final = (
 def verify(
     config: PipelineConfig,
     *,
-    cursors: CursorStore | None = None,
-    runs: Runs | None = None,
+    cursors: CursorStore,
     options: VerifyOptions | None = None,
     observer: RunObserver | None = None,
+    run_id: str = "",
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair differences if requested.
 
-    Captures run in this process with `cursors`, or as `runs` say; `observer` hears of them.
+    `observer` hears of the captures that this takes.
 
     Raises:
         ConfigError: the source is an archive, a table is not known, the share is zero, or a sample
@@ -114,11 +114,8 @@ def verify(
             setting="sample",
             next_step="repair the table without --sample",
         )
-    if runs is None:
-        assert cursors is not None, "a cursor store, or runs that have one"
-        runs = DirectRuns(config, cursors)
     sink = build_sink(config)
-    captures = Captures(config, runs, observer or RunObserver())
+    captures = Captures(config, DirectRuns(config, cursors, run_id), observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
         context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
         tables = _Verification(context).tables()

@@ -40,12 +40,12 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig
+from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig, launchpad_fields
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator, pool_name
 from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
@@ -73,11 +73,6 @@ class Capture(Protocol):
 
 
 ObserverFactory = Callable[[PipelineConfig], RunObserver]
-
-
-def pool_name(source: str) -> str:
-    """Its limit of 1 is in dagster.yaml."""
-    return f"cdc_{source}"
 
 
 def step_name(source: str) -> str:
@@ -205,7 +200,7 @@ def build_assets(
         out={
             f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
         },
-        config_schema=CaptureRunConfig.to_fields_dict(),
+        config_schema=launchpad_fields(list(tables), cut),
         pool=pool_name(pipeline.name),
         tags=op_tags,
     )
@@ -256,8 +251,7 @@ def _run(
     tables = run_config.only_tables or None
     listener = current_listener()
     listener.report = listener.error = None
-    tag_process(context.instance, context.run)
-    _tag_source(context, config.name)
+    tag_run(context.op_execution_context, config.name, "capture")
 
     def waits(holder: str) -> None:
         context.log.info(f"waiting for the source's lock: {holder}")
@@ -311,14 +305,6 @@ def _run(
     if report.cursor is not None:
         recorder.record_observations(report.cursor, decoded_by=str(report.parallel or ""))
     context.log.info(f"{report.outcome}: {report.reason}")
-
-
-def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
-    """*Materialize* and automation start it; `run_retention` finds runs by the tag."""
-    selected = context.run.asset_selection
-    is_ours = selected is not None and selected <= context.assets_def.keys
-    if is_ours and SOURCE_TAG not in context.run.tags:
-        context.instance.add_run_tags(context.run.run_id, {SOURCE_TAG: source})
 
 
 def _cursor_now(config: PipelineConfig, cursors: DagsterCursorStore) -> CursorState | None:

@@ -24,8 +24,9 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
 from cdc_pipeline.orchestration.cursor_store import cursors_of
+from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
-from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
+from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
@@ -33,6 +34,8 @@ from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
+    FOLLOWS: "The table follows its source. It fails while the table is suspended: then the table "
+    "stays at its last whole transaction, and all others go on.",
     "count": "The table has as many rows as the source, at one position of the log.",
     "checksum": "The table's rows have the source's values, at one position of the log.",
     "key_uniqueness": "No key occurs twice among the rows that stand for rows of the source.",
@@ -53,7 +56,7 @@ def build_checks(
     }
     is_live = isinstance(pipeline.source, LiveSourceConfig)
     specs = [
-        _spec(name, key)
+        _spec(pipeline, name, key)
         for key, table in table_of.items()
         for name in _names(cut, table, is_live=is_live)
     ]
@@ -74,10 +77,27 @@ def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
         yield "interval_continuity"
 
 
-def _spec(name: str, key: dg.AssetKey) -> dg.AssetCheckSpec:
+def _spec(pipeline: PipelineConfig, name: str, key: dg.AssetKey) -> dg.AssetCheckSpec:
+    text = f"{_DESCRIPTIONS[name]} {_what_runs(pipeline, name)}"
+    return dg.AssetCheckSpec(name, asset=key, description=text)
+
+
+def _what_runs(pipeline: PipelineConfig, name: str) -> str:
+    settings, job = pipeline.dagster.checks, f"{pipeline.name}_checks"
     if name == FOLLOWS:
-        return follows_spec(key)
-    return dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
+        return "Each capture that concerns the table evaluates it."
+    if name not in settings.names:
+        return (
+            f"Nothing runs it by itself: execute it here, or add {name} to "
+            "`dagster: {checks: {names: [...]}}` in the pipeline's file."
+        )
+    if settings.cron is None:
+        return (
+            f"The job `{job}` runs it, and has no schedule: execute it here, or set "
+            "`dagster: {checks: {cron: ...}}` in the pipeline's file."
+        )
+    state = "" if settings.enabled else ", once this is switched on"
+    return f"The job `{job}` runs it by its schedule `{settings.cron}`{state}."
 
 
 def _table_checks(
@@ -94,6 +114,7 @@ def _table_checks(
         **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        tag_run(context.op_execution_context, pipeline.name, "verify")
         wanted: dict[str, list[str]] = {}
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
@@ -181,6 +202,7 @@ def _table_results(
                 context.instance, pipeline.name, translator, writer=recorder.write_cursor
             ),
             options=VerifyOptions(tables=tuple(compared), who="Dagster's asset check"),
+            run_id=context.run.run_id,
             observer=recorder,
             on_step=lambda step: context.log.info(
                 f"{step.target}: {step.what}, {step.rows:,} rows read"
@@ -204,7 +226,7 @@ def _cursor_checks(
     key = translator.cursor_key(pipeline.name)
     names = ("intervals_join", "lag", "retention") if is_live else ("intervals_join",)
 
-    specs = [_spec(name, key) for name in names]
+    specs = [_spec(pipeline, name, key) for name in names]
 
     @dg.op(
         name=f"check_cursor_of_{pipeline.name}",
@@ -217,6 +239,7 @@ def _cursor_checks(
         from cdc_pipeline.run.plan.reconcile import reconcile
         from cdc_pipeline.run.wiring import build_sink
 
+        tag_run(context.op_execution_context, pipeline.name, "verify")
         config = resolved(pipeline)
         sink = build_sink(config)
 

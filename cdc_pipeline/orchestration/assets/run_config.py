@@ -9,7 +9,9 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import dagster as dg
@@ -24,7 +26,12 @@ from cdc_pipeline.config.pipeline_config import (
     TimeBoundConfig,
     TransactionsBoundConfig,
 )
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.run.bounds import bound_of
+
+_TABLES_NAMED_MAX: Final = 2
+# The last transaction of the first server in a set: uuid:1-7 of MySQL, 0-1-7 of MariaDB.
+_GTID: Final = re.compile(r"([^:,]+:)[^,]*?(\d+)(?=,|$)|(\d+-\d+-\d+)")
 
 # One value of each field that is its own bound, or that names tables; see `unused_examples`.
 EXAMPLES: Final[dict[str, Any]] = {
@@ -121,6 +128,25 @@ class CaptureRunConfig(dg.Config):
             seconds=self.bound_seconds,
             end_of_log=self.bound_end_of_log,
         )
+
+
+def launchpad_fields(tables: Sequence[str], cut: Cut | None) -> dict[str, dg.Field]:
+    """Those of `CaptureRunConfig`, with the source's own tables and last place as examples."""
+    examples = EXAMPLES | ({"only_tables": list(tables[:_TABLES_NAMED_MAX])} if tables else {})
+    if cut is not None:
+        position = cut.cursor.position
+        examples |= {"bound_journal": position.journal, "bound_offset": position.offset}
+        if gtid := _GTID.match(cut.cursor.gtid_set):
+            examples["bound_gtid"] = "".join(filter(None, gtid.groups()))
+        if cut.source_time_us >= 0:
+            time = datetime.fromtimestamp(cut.source_time_us // 1_000_000, UTC)
+            examples["bound_time"] = time.isoformat()
+    fields = CaptureRunConfig.to_fields_dict()
+    default = fields["unused_examples"]
+    fields["unused_examples"] = dg.Field(
+        default.config_type, default_value=examples, description=default.description
+    )
+    return fields
 
 
 def run_config_of(bound: Bound | None, tables: Sequence[str] = ()) -> dict[str, object]:

@@ -28,7 +28,7 @@ from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.cursor_store import cursors_of
-from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.metadata import shown
@@ -158,7 +158,7 @@ def _run(
     restart: bool,
     take_snapshot: TakeSnapshot | None,
 ) -> None:
-    tag_process(context.instance, context.run)
+    tag_run(context.op_execution_context, pipeline.name, "snapshot")
     recorder = MaterializationRecorder(context, pipeline, translator=translator)
     if take_snapshot is None:
         from cdc_pipeline.operations.snapshot.snapshot import take_snapshot as product_snapshot
@@ -210,7 +210,7 @@ class SnapshotRecorder(RunObserver):
 
     def __init__(
         self,
-        context: dg.AssetExecutionContext,
+        context: dg.AssetExecutionContext | dg.OpExecutionContext,
         recorder: MaterializationRecorder,
         *,
         asset_key: dg.AssetKey,

@@ -21,14 +21,6 @@ from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import Suspension
 
 FOLLOWS = "follows"
-DESCRIPTION = (
-    "The table follows its source. It fails while the table is suspended: then the table stays at "
-    "its last whole transaction, and all others go on."
-)
-
-
-def follows_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
-    return dg.AssetCheckSpec(FOLLOWS, asset=key, description=DESCRIPTION)
 
 
 def follows_key(config: PipelineConfig, translator: CdcTranslator, table: str) -> dg.AssetCheckKey:

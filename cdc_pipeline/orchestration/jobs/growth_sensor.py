@@ -17,7 +17,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
 from cdc_pipeline.run.report import CapturePlan
 
 _UNDER_WAY: Final = (
@@ -39,7 +39,7 @@ def build_growth_sensor(
     """None for an archive, whose files have no server that purges them."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return None
-    settings, tags = pipeline.dagster.sensor, {SOURCE_TAG: pipeline.name}
+    settings, tags = pipeline.dagster.sensor, run_tags(pipeline.name, "capture")
     job_name, cursor_key = (
         translator.job_name(pipeline.name),
         translator.cursor_key(pipeline.name),

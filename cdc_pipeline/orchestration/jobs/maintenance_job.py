@@ -20,13 +20,9 @@ from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.metadata import shown
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.read.cuts import paths_of
-
-
-def _maintenance_job_name(source: str) -> str:
-    return f"{source}_maintenance"
 
 
 def build_maintenance(
@@ -36,7 +32,7 @@ def build_maintenance(
     settings = pipeline.maintenance
     if settings is None:
         return None, None
-    name = _maintenance_job_name(pipeline.name)
+    name, tags = f"{pipeline.name}_maintenance", run_tags(pipeline.name, "maintenance")
     description = (
         f"Compacts and vacuums the tables of {pipeline.name} when the figures in their logs "
         "show that it pays off, and sets their retention to `sink.cut_retention`. May run "
@@ -85,13 +81,13 @@ def build_maintenance(
         name=name,
         description=description,
         executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: pipeline.name},
+        tags=tags,
     )
     def job() -> None:
         maintain_step()
 
     described = f"Maintains the tables of {pipeline.name}."
-    return job, schedule_of(settings, job_name=name, source=pipeline.name, description=described)
+    return job, schedule_of(settings, job_name=name, tags=tags, description=described)
 
 
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.orchestration.translator import SOURCE_TAG
+from cdc_pipeline.orchestration.translator import run_tags
 
 
 class _CronSettings(Protocol):
@@ -35,7 +35,7 @@ class _CronSettings(Protocol):
 
 
 def schedule_of(
-    settings: _CronSettings, *, job_name: str, source: str, description: str, **more: Any
+    settings: _CronSettings, *, job_name: str, tags: dict[str, str], description: str, **more: Any
 ) -> dg.ScheduleDefinition | None:
     """``<job_name>_schedule``; None without a cron expression; `more`: arguments of Dagster's."""
     if settings.cron is None:
@@ -49,7 +49,7 @@ def schedule_of(
         if settings.enabled
         else dg.DefaultScheduleStatus.STOPPED,
         description=description,
-        tags={SOURCE_TAG: source},
+        tags=tags,
         **more,
     )
 
@@ -64,14 +64,14 @@ def build_check_job(
     )
     if not keys:
         return None, None
-    name = f"{pipeline.name}_checks"
+    name, tags = f"{pipeline.name}_checks", run_tags(pipeline.name, "verify")
     names = ", ".join(dict.fromkeys(key.name for key in keys))
     job = dg.define_asset_job(
         name,
         selection=dg.AssetSelection.checks(*keys),
         description=f"Executes checks of {pipeline.name}: {names}.",
         executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: pipeline.name},
+        tags=tags,
     )
     described = f"Checks {pipeline.name}: {names}."
-    return job, schedule_of(settings, job_name=name, source=pipeline.name, description=described)
+    return job, schedule_of(settings, job_name=name, tags=tags, description=described)

@@ -24,7 +24,6 @@ from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
 from cdc_pipeline.orchestration.assets.capture_asset import (
     Listener,
     listening,
-    pool_name,
     step_name,
 )
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
@@ -202,7 +201,7 @@ def execute(
     is waited for. `log_level`: the lowest that Dagster logs to the console; `on_waiting` is called
     with the ids of the runs that hold the source.
     """
-    _, alive = free_dead_runs(instance, pool=pool_name(source))
+    _, alive = free_dead_runs(instance, source=source)
     if alive and on_waiting is not None:
         on_waiting(alive)
     return job.execute_in_process(

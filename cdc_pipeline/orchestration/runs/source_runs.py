@@ -1,13 +1,11 @@
-"""Captures and changes of the lake as separate Dagster runs, because only a run's event is a valid
-cursor (K3).
+"""An operation of the command line as one Dagster run, because only a run's event is a valid cursor
+(K3).
 
 Rules:
-- Each capture is an ordinary run of the source's job; a change is a run like a person's change of
-  the cursor.
-- Work between them belongs to no run, so it holds no slot of the source's pool.
-- The job of a change is built for one execution and is in no definitions, so nobody can start it
-  from Dagster's pages by accident. It takes the slot of the source's pool like a capture, and the
-  change itself takes the lake's lock.
+- All that an operation captures and changes is in its run, as in one that a page of Dagster starts.
+- Its job is built for one execution and is in no definitions, so nobody can start it from Dagster's
+  pages by accident. A long one holds no slot of the source's pool: captures continue meanwhile, and
+  the lake's lock protects both (K16: one writer at a time).
 """
 
 # No postponed annotations: Dagster refuses a step's own as text.
@@ -15,33 +13,27 @@ Rules:
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.orchestration.assets.capture_asset import pool_name
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.operations.runs import OperationRun
+from cdc_pipeline.orchestration.assets.snapshot_asset import SnapshotRecorder
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture, stopped
-from cdc_pipeline.orchestration.translator import SOURCE_TAG
-from cdc_pipeline.position.cursor import CursorStore, StoredCursor
-from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, stopped
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
+from cdc_pipeline.run.observer import RelayObserver, RunObserver
 
 T = TypeVar("T")
-ChangeKind = Literal["set", "rebuild", "replay", "discard", "snapshot", "repair", "reset"]
-_COMMANDS: Final[dict[ChangeKind, str]] = {
-    "set": "cdc-pipeline cursor set",
-    "rebuild": "cdc-pipeline cursor rebuild",
-    "replay": "cdc-pipeline quarantine replay",
-    "discard": "cdc-pipeline quarantine discard",
-    "snapshot": "cdc-pipeline snapshot",
-    "repair": "cdc-pipeline verify --repair",
-    "reset": "cdc-pipeline reset",
-}
+# Changes of a moment wait for their turn in the source's pool, as a capture does.
+_IN_POOL: Final[frozenset[RunKind]] = frozenset(
+    {"cursor_set", "cursor_rebuild", "quarantine_replay", "quarantine_discard", "reset"}
+)
 
 
 @dataclass
@@ -61,53 +53,37 @@ class DagsterAccess:
         """The events that the last read of the cursor passed over."""
         return self.cursors.skipped
 
-    def runs(
-        self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None] | None = None
-    ) -> "SourceRuns":
-        return SourceRuns(self, kind, on_waiting)
-
-
-@dataclass(frozen=True)
-class SourceRuns:
-    """Starts runs of one source; `kind`: of its changes. See `operations.runs.Runs`."""
-
-    access: DagsterAccess
-    kind: ChangeKind
-    on_waiting: Callable[[list[str]], None] | None = None
-
-    def capture(self, bound: Bound, observer: RunObserver) -> None:
-        """Run the source's job; raise the error it failed with."""
-        run = execute_capture(
-            self.access.loaded,
-            instance=self.access.instance,
-            bound=bound,
-            observer=observer,
-            log_level=self.access.log_level,
-            on_waiting=self.on_waiting,
-        )
-        if run.error is not None:
-            raise run.error
-
-    def cursor(self) -> StoredCursor | None:
-        return self.access.cursors.read()
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """In a run of its own, the job ``<source>_cursor_<kind>``."""
-        loaded, config = self.access.loaded, self.access.config
+    def operate(
+        self,
+        kind: RunKind,
+        work: Callable[[OperationRun], T],
+        *,
+        observer: RunObserver | None = None,
+        on_waiting: Callable[[list[str]], None] | None = None,
+    ) -> T:
+        """In one run of the job ``<source>_<kind>``; raises what `work` does."""
+        loaded, config, name = self.loaded, self.config, self.loaded.source
+        pool = pool_name(name) if kind in _IN_POOL else None
         results: list[T] = []
         caught: list[BaseException] = []
 
-        @dg.op(name=f"{self.kind}_cursor_of_{loaded.source}", pool=pool_name(loaded.source))
-        def change(context: dg.OpExecutionContext) -> None:
+        @dg.op(name=f"{kind}_{name}", pool=pool)
+        def operation(context: dg.OpExecutionContext) -> None:
             recorder = MaterializationRecorder(context, config, translator=loaded.translator)
-            store = DagsterCursorStore(
-                context.instance,
-                asset_key=loaded.cursor_key,
-                source=loaded.source,
-                writer=recorder.write_cursor,
+            told: RunObserver = recorder
+            if kind == "snapshot":
+                snapshot_key = loaded.translator.snapshot_key(name)
+                told = SnapshotRecorder(context, recorder, asset_key=snapshot_key)
+            cursors = cursors_of(
+                context.instance, name, loaded.translator, writer=recorder.write_cursor
+            )
+            run = OperationRun(
+                cursors=cursors,
+                observer=RelayObserver(*filter(None, (observer, told))),
+                run_id=context.run_id,
             )
             try:
-                results.append(work(store, context.run_id))
+                results.append(work(run))
             except CdcError as error:
                 caught.append(error)
                 raise failure_of(error, allow_retries=False) from error
@@ -119,21 +95,20 @@ class SourceRuns:
                 raise
 
         @dg.job(
-            name=f"{loaded.source}_cursor_{self.kind}",
-            description=f"A manual change of the lake or the cursor of {loaded.source}: "
-            f"`{_COMMANDS[self.kind]}`.",
+            name=f"{name}_{kind}",
+            description=f"The command {kind.replace('_', ' ')} of {name}, from a terminal.",
             executor_def=dg.in_process_executor,
-            tags={SOURCE_TAG: loaded.source},
+            tags=run_tags(name, kind),
         )
         def job() -> None:
-            change()
+            operation()
 
         result = execute(
             job,
-            loaded.source,
-            instance=self.access.instance,
-            log_level=self.access.log_level,
-            on_waiting=self.on_waiting,
+            name,
+            instance=self.instance,
+            log_level=self.log_level,
+            on_waiting=None if pool is None else on_waiting,
         )
         if caught and isinstance(caught[0], dg.DagsterExecutionInterruptedError):
             raise stopped()
@@ -141,7 +116,7 @@ class SourceRuns:
             raise caught[0]
         if not result.success:
             raise RuntimeError(
-                f"the run {result.run_id} failed before the change began; its page in Dagster "
+                f"the run {result.run_id} failed before it began its work; its page in Dagster "
                 "shows why"
             )
         return results[0]

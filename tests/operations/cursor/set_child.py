@@ -24,8 +24,11 @@ def main(jobs: str, source: str, journal: str, offset: str, point: str) -> None:
     with listening(AtPoint(point, sigkill)), open_instance() as instance:
         to = PositionConfig(journal=journal, offset=int(offset))
         change = plan_set(config, cursors=loaded.cursors(instance), to=to, who="a test")
-        DagsterAccess(loaded, config, instance).runs("set").change(
-            lambda cursors, run_id: apply_set(config, cursors=cursors, change=change, run_id=run_id)
+        DagsterAccess(loaded, config, instance).operate(
+            "cursor_set",
+            lambda run: apply_set(
+                config, cursors=run["cursors"], change=change, run_id=run["run_id"]
+            ),
         )
 
 
