@@ -41,6 +41,7 @@ def confirmed(targets: Targets, schema: TableSchema) -> tuple[Targets, list[Targ
     for route in targets.routes_of(source):
         if targets.is_not_following(route.target):
             continue
+        of = route.target, source
         target = targets.by_name.get(route.target)
         recorded = target.spec.sources.get(source) if target is not None else None
         if target is None or recorded is None:
@@ -48,17 +49,15 @@ def confirmed(targets: Targets, schema: TableSchema) -> tuple[Targets, list[Targ
             targets = followed(targets, route, _source_of(schema), partial=is_partial)
         elif recorded.gone:
             targets = replaced(targets, target, source, _source_of(schema))
-        elif targets.confirmed.get((target.name, source)) != schema:
+        elif targets.confirmed.get(of) != (target.spec, schema):
             # Only a target that finds its rows by the source's own key depends on it.
             by_its_key = finds_rows_by_key(target.spec, recorded)
             confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
             said = {"track": route.rule.track, "properties": route.rule.properties}
             if any(getattr(target.spec, name) != value for name, value in said.items()):
                 targets = targets.having(target.with_spec(**said))
-        of = route.target, source
-        if targets.confirmed.get(of) != schema:
-            targets = replace(targets, confirmed={**targets.confirmed, of: schema})
         following.append(targets.by_name[route.target])
+        targets.confirmed[of] = following[-1].spec, schema
     return targets, following
 
 

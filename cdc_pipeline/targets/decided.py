@@ -17,8 +17,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import TargetRule
@@ -33,10 +34,17 @@ from cdc_pipeline.schema.evolution.statement_context import (
     TableChange,
 )
 from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn, left_after
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedSource, shard_key
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.sink.target import Carried, Target
-from cdc_pipeline.targets.confirmed import check_may_replace, finds_rows_by_key, followed, replaced
+from cdc_pipeline.targets.confirmed import (
+    as_recorded,
+    check_may_replace,
+    finds_rows_by_key,
+    followed,
+    replaced,
+)
 from cdc_pipeline.targets.keys import check_reserved
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.shape import recorded_shape
@@ -46,15 +54,95 @@ from cdc_pipeline.text.table_names import split_table_name, table_name
 _NAMING = {"tables", "except_", "name", "schema_changes"}
 
 
-def known_all(targets: Targets, database: str, table: str) -> list[KnownTable]:
-    """The records of a source table's targets; without followers, of any target."""
-    source = table_name(database, table)
-    return [_known(targets, target, source) for target in recorded_of(targets, database, table)]
+# What is recorded of a table's targets, as it was at an earlier place of the log.
+AsBefore = Callable[[list[KnownTable]], list[KnownTable]]
+
+_LEAVING: Final = frozenset(
+    {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementTargets:
+    """What a statement of a kind meets; `number`: of the targets that each table has."""
+
+    targets: Targets
+    kind: StatementKind
+    as_before: AsBefore | None = None
+    number: int = 0
+
+    def captured(self, database: str, table: str) -> bool:
+        """And not suspended."""
+        targets = self.targets
+        if not targets.captured(database, table):
+            return False
+        if not targets.is_suspended(database, table):
+            return True
+        # A snapshot cannot bring rows of a dropped table: a target that waits for one as a RENAME
+        # made its contents unknown is treated as that of any dropped table (K28).
+        routes = targets.routes_of(table_name(database, table))
+        return (
+            self.kind in _LEAVING
+            and bool(routes)
+            and all(targets.has_unknown_content(route.target) for route in routes)
+        )
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        return self.targets.shadows.get(table_name(database, table))
+
+    def names_in(self, database: str) -> list[str]:
+        """Names (without schema) of a database's tables with a target that is not suspended."""
+        targets = self.targets
+        names = {
+            split_table_name(source)
+            for name, target in targets.by_name.items()
+            if not targets.is_not_following(name) or targets.has_unknown_content(name)
+            for source in target.spec.sources
+        }
+        return sorted(table for schema, table in names if schema == database)
+
+    def followed_tables(self) -> list[tuple[str, str]]:
+        """Source tables whose targets follow them, or will from their first row on."""
+        names = {
+            source
+            for name, target in self.targets.by_name.items()
+            if not self.targets.is_not_following(name)
+            for source, of in target.spec.sources.items()
+            if not of.gone
+        }
+        return [split_table_name(name) for name in sorted(names | self.targets.created_in_log)]
+
+    def before(
+        self, of_history: Callable[[str, str], SourceTable | None], database: str, table: str
+    ) -> SourceTable | None:
+        before = of_history(database, table)
+        if before is None:
+            return None
+        return replace(before, schema=as_recorded(self.targets, before.schema))
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        """The records of a source table's targets; without followers, of any target."""
+        source = table_name(database, table)
+        recorded = recorded_of(self.targets, database, table)
+        tables = [_known(self.targets, target, source) for target in recorded]
+        return tables if self.as_before is None else self.as_before(tables)
+
+    def known(self, database: str, table: str) -> KnownTable | None:
+        tables = self.known_all(database, table)
+        return tables[min(self.number, len(tables) - 1)] if tables else None
+
+    def masked(self, database: str, table: str) -> set[str]:
+        routes = (
+            self.targets.route_of(table_name(database, table), known.name)
+            for known in self.known_all(database, table)
+        )
+        return {name for route in routes if route is not None for name in route.rule.masks}
 
 
 def known(targets: Targets, database: str, table: str) -> KnownTable | None:
-    """The first of them."""
-    return next(iter(known_all(targets, database, table)), None)
+    """Of the first target of a source table."""
+    recorded = recorded_of(targets, database, table)
+    return _known(targets, recorded[0], table_name(database, table)) if recorded else None
 
 
 def _known(targets: Targets, target: Target, source: str) -> KnownTable:

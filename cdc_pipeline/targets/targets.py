@@ -33,6 +33,7 @@ from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.evolution.statement_context import Shadow
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.route_checks import check_recorded
@@ -61,7 +62,8 @@ class Targets:
         created_in_log: tables whose CREATE was seen and left to their first table map.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
         catching_up: a suspended target that alone follows the source.
-        confirmed: the table map that a target was compared with, by target and source table.
+        confirmed: what a table map was found to agree with, by target and source table. It holds
+            for any value, so that all share one memory of it.
     """
 
     config: PipelineConfig
@@ -77,7 +79,9 @@ class Targets:
     created_in_log: frozenset[str] = frozenset()
     has_lost_exactness: bool = False
     catching_up: str | None = None
-    confirmed: Mapping[tuple[str, str], TableSchema] = field(default_factory=dict)
+    confirmed: dict[tuple[str, str], tuple[TargetSpec, TableSchema]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     # -- routes ------------------------------------------------------------------------------------
 
@@ -186,9 +190,7 @@ class Targets:
             else:
                 moved.pop(target.name, None)
         named = {target.name: target for target in targets}
-        confirmed = {of: schema for of, schema in self.confirmed.items() if of[0] not in named}
-        by_name = {**self.by_name, **named}
-        return replace(self, by_name=by_name, moved=tuple(moved), confirmed=confirmed)
+        return replace(self, by_name={**self.by_name, **named}, moved=tuple(moved))
 
     def suspending(
         self, source: str, suspension: Suspension, *, only: Collection[str] | None = None

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.targets.confirmed import confirmed
-from cdc_pipeline.targets.decided import known_all
+from cdc_pipeline.targets.decided import StatementTargets
 from cdc_pipeline.targets.targets import Targets, targets_at
 from tests.targets.test_exact import config, said
 
@@ -98,4 +99,5 @@ def test_k13_a_table_made_under_the_last_name_of_a_dropped_one_has_its_own_targe
         names.do(*step)
         names.check()
     assert names.targets_of == {"c1": "d.a", "c2": "d.b"}
-    assert [known.name for known in known_all(names.targets, "d", "b")] == ["d.b"]
+    met = StatementTargets(names.targets, StatementKind.ALTER_TABLE)
+    assert [known.name for known in met.known_all("d", "b")] == ["d.b"]

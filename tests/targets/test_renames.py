@@ -27,7 +27,6 @@ from cdc_pipeline.lake.records import (
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.interpret import check_not_parked
-from cdc_pipeline.run.decode.statements import _Lookup
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -35,7 +34,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.target import Carried
-from cdc_pipeline.targets.decided import decided
+from cdc_pipeline.targets.decided import StatementTargets, decided
 from cdc_pipeline.targets.targets import route_to
 from cdc_pipeline.text.table_names import table_name
 from tests.targets.renames_model import Held, Names, carried_of, names
@@ -234,7 +233,7 @@ def test_k20_a_database_whose_name_has_a_dot_has_its_tables() -> None:
     target = known.by_name["d.a"]
     spec = target.spec.model_copy(update={"sources": {name: target.spec.sources["d.a"]}})
     dotted = replace(known, by_name={name: replace(target, spec=spec)})
-    tables = _Lookup(dotted, StatementKind.DROP_DATABASE, None)
+    tables = StatementTargets(dotted, StatementKind.DROP_DATABASE)
     assert (tables.names_in("a.b"), tables.names_in("a")) == (["t"], [])
 
 

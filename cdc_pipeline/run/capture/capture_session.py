@@ -12,7 +12,6 @@ Rules of the overlap with another server's log, after a switch without GTIDs (K7
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -69,7 +68,7 @@ class ReadRange:
     of_plan: Collection[str] | None = None
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True)
 class CaptureSession:
     """A stretch of the log with the state of its stages.
 
@@ -123,13 +122,7 @@ def open_session(
     if until_us is not None:
         targets = targets.without_exactness()  # what the overlap does not skip may come twice (K12)
 
-    def keeps_history(database: str, table: str) -> bool:
-        # Of the session as it is then. A reference to it would be a cycle, in which its chunks
-        # would wait for the collector.
-        session = opened()
-        return (session.targets if session else targets).keeps_history(database, table)
-
-    session = CaptureSession(
+    return CaptureSession(
         section=section,
         identity=identity,
         store=build_store(config),
@@ -143,12 +136,15 @@ def open_session(
             begin=begin,
         ),
         schemas=schemas_of(
-            config, source=source, run=run, cursor=cursor, captured=keeps_history, left=section.left
+            config,
+            source=source,
+            run=run,
+            cursor=cursor,
+            captured=targets.keeps_history,
+            left=section.left,
         ),
         history=history,
     )
-    opened = weakref.ref(session)
-    return session
 
 
 def before_begin(at: Position, begin: Position | None) -> Position:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -38,7 +37,7 @@ from cdc_pipeline.run.capture.capture_session import CaptureSession
 from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.run.capture.xa import XaPlanner, XaStep
 from cdc_pipeline.run.decode.decoding import DecodedRun, DecodedTable, RunDecoder
-from cdc_pipeline.run.decode.statements import StatementRules, decide_in_overlap
+from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.decode.transaction_control import (
     ControlReader,
     DecidedStatement,
@@ -245,21 +244,19 @@ class Interpreter:
 
     def _decision(self, piece: EventSlice, row: int, query: Query, targets: Targets) -> Decision:
         event = piece.chunk.events[row]
-        decide = (
-            partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
-        )
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
         seq = seq_of_place(self._session.epoch, journal, begin, int(event["tx_ordinal"]))
         alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
-        return decide(
+        return self._rules.decide(
             query,
             targets=targets,
             journal=journal,
             offset=int(event["offset"]),
             schemas=self._schemas,
             place=RowPosition(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
+            in_overlap=self._overlap.is_held,
         )
 
     def _learn(

@@ -43,14 +43,19 @@ _NO_TABLE = (
     "at this position"
 )
 
-AskCatalog = Callable[[], "PlacedCatalog | None"]
+Captured = Callable[[str, str], bool]
+AskCatalog = Callable[[Captured], "PlacedCatalog | None"]
 AskPrograms = Callable[[], StoredPrograms | None]
 
 
 def journal_schemas() -> Schemas:
     """Built from the journals' statements alone, and not stored."""
     return Schemas(
-        SchemaHistory(), file=None, epoch=1, start=Position("journal.000000", 4), ask=lambda: None
+        SchemaHistory(),
+        file=None,
+        epoch=1,
+        start=Position("journal.000000", 4),
+        ask=lambda _captured: None,
     )
 
 
@@ -70,13 +75,15 @@ class Schemas:
         epoch: int,
         start: Position,
         ask: AskCatalog,
+        captured: Captured = lambda _database, _table: True,
         left: int | None = None,
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
     ) -> None:
-        """`left`: where another log was left that this one goes on from. `kept_us`: how long
-        versions stay that no position needs any more. `ask_programs` is called once, when a
-        statement first needs them.
+        """`captured`: tables that the catalog is asked for, until `apply` says otherwise. `left`:
+        where another log was left that this one goes on from. `kept_us`: how long versions stay
+        that no position needs any more. `ask_programs` is called once, when a statement first
+        needs them.
         """
         self.programs = cache(ask_programs)
         self._history = history
@@ -85,6 +92,7 @@ class Schemas:
         self._start = start
         self._left = left
         self._ask = ask
+        self._captured = captured
         self._has_read_catalog = False
         self._kept_us = kept_us
         self.corrections: list[tuple[TableSchema, str, int]] = []
@@ -175,7 +183,7 @@ class Schemas:
         """Once in a run; False if that was done before, or there is none. Raises as reading it."""
         if self._has_read_catalog:
             return False
-        placed = self._ask()
+        placed = self._ask(self._captured)
         self._has_read_catalog = True
         if placed is None:
             return False
@@ -210,13 +218,14 @@ class Schemas:
         self,
         query: Query,
         statement: Statement,
-        captured: Callable[[str, str], bool],
+        captured: Captured,
         *,
         journal: str,
         offset: int,
         time_us: int,
     ) -> None:
-        """`statement` is what the query's text says; `captured`: the tables that are kept."""
+        """`statement` is what the query's text says; `captured`: tables kept from here on."""
+        self._captured = captured
         logged = LoggedStatement(
             statement,
             seq_of_place(self._epoch, journal, offset),
@@ -303,7 +312,7 @@ def schemas_of(
     source: Source,
     run: LogRange,
     cursor: CursorState | None,
-    captured: Callable[[str, str], bool],
+    captured: Captured,
     left: int | None = None,
 ) -> Schemas:
     """For a run from `run.start` on; LakeStateError: the stored history is damaged.
@@ -321,7 +330,8 @@ def schemas_of(
         file=file,
         epoch=run.epoch,
         start=start,
-        ask=lambda: source.catalog(captured, since=run.read_from),
+        ask=lambda captured: source.catalog(captured, since=run.read_from),
+        captured=captured,
         ask_programs=lambda: source.programs(since=run.read_from),
         left=left,
         # Twice the interval, as for the history of the last transactions

@@ -3,10 +3,10 @@ S7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -14,39 +14,27 @@ from cdc_pipeline.config.schema_policy import ShadowNames
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.schema.ddl.ddl import parse_logged
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import Statement
 from cdc_pipeline.schema.evolution.changes import decide, is_isolated
 from cdc_pipeline.schema.evolution.statement_context import (
     ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
-    Shadow,
     StatementContext,
 )
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
-from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import allowed
-from cdc_pipeline.targets.confirmed import as_recorded
-from cdc_pipeline.targets.decided import known, known_all, placed
+from cdc_pipeline.targets.decided import AsBefore, StatementTargets, known, placed
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import (
     NameRule,
     TablePattern,
     TablePatterns,
-    split_table_name,
     table_name,
 )
-
-_LEAVING: Final = frozenset(
-    {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
-)
-
-
-# What is recorded of a table, as it was at an earlier place of the log.
-AsBefore = Callable[[list[KnownTable]], list[KnownTable]]
 
 
 class StatementRules:
@@ -105,7 +93,7 @@ class StatementRules:
         offset: int,
         schemas: Schemas | None = None,
         place: RowPosition | None = None,
-        as_before: AsBefore | None = None,
+        in_overlap: bool = False,
     ) -> Decision:
         """What the statement does to the targets; suspended ones are left out (K4).
 
@@ -114,163 +102,82 @@ class StatementRules:
 
         Args:
             place: of rows that the statement itself removes.
-            as_before: decides on tables as they were.
+            in_overlap: a statement is recorded as applied if its result exists.
 
         Raises:
             UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
                 with journal, offset and what to do.
         """
+        meant = partial(self._meant, query, targets, journal, offset)
+        try:
+            return meant(schemas, place or RowPosition())
+        except CdcError as refused:
+            # The tables as they were: without the columns that the statement names, or not there.
+            earlier: list[AsBefore] = [
+                partial(_without_named, query.sql.lower()),
+                lambda _known: [],
+            ]
+            for as_before in earlier if in_overlap else ():
+                with suppress(CdcError):
+                    decision = meant(as_before=as_before)
+                    if _is_applied(decision, targets):
+                        reason = f"already applied before the switch: {decision.ddl.reason}"
+                        update = {"decision": "recorded", "reason": reason}
+                        ddl = decision.ddl.model_copy(update=update)
+                        return replace(decision, ddl=ddl, changes=(), creates=())
+            raise refused
+
+    def _meant(
+        self,
+        query: Query,
+        targets: Targets,
+        journal: str,
+        offset: int,
+        schemas: Schemas | None = None,
+        place: RowPosition = RowPosition(),  # noqa: B008
+        as_before: AsBefore | None = None,
+    ) -> Decision:
         statement = self.parse(query)
-        lookup = _Lookup(targets, statement.kind, as_before)
+        met = StatementTargets(targets, statement.kind, as_before)
         context = StatementContext(
             statement,
-            captured=lookup.concerned,
-            known=lookup.known,
-            targets_in=lookup.names_in,
+            captured=met.captured,
+            known=met.known,
+            targets_in=met.names_in,
             journal=journal,
             offset=offset,
-            shadow=lookup.shadow,
+            shadow=met.shadow,
             shadowed=self._shadows.table_of,
-            masked=lookup.masked,
+            masked=met.masked,
             is_name_captured=targets.captured,
             features=self._features,
-            place=place or RowPosition(),
+            place=place,
             databases=query.databases,
-            reachable=lookup.followed_tables,
+            reachable=met.followed_tables,
             accepted=self._accepted.match,
         )
         if schemas is not None:
+            before = partial(schemas.before, journal=journal, offset=offset)
             context = replace(
                 context,
                 programs=schemas.programs,
-                before=partial(lookup.before, schemas, (journal, offset)),
+                before=partial(met.before, before),
                 catalog_after=partial(schemas.after, journal=journal, offset=offset),
             )
 
         def decide_for(number: int) -> Decision:
-            of_target = replace(lookup, number=number)
+            of_target = replace(met, number=number)
             return decide(replace(context, known=of_target.known, masked=of_target.masked))
 
         decision = decide_for(0)
-        tables = dict.fromkeys(
-            (*decision.statement.tables, *(change.table for change in decision.changes))
-        )
-        count = (
-            max((len(lookup.known_all(*table)) for table in tables), default=1)
-            if decision.changes
-            else 1
-        )
-        for number in range(1, count):
-            more = decide_for(number).changes
+        tables = dict.fromkeys((*decision.statement.tables, *(c.table for c in decision.changes)))
+        count = max((len(met.known_all(*table)) for table in tables), default=1)
+        for number in range(1, count if decision.changes else 1):
             done = {(change.table, change.known.name) for change in decision.changes}
+            more = decide_for(number).changes
             new = tuple(change for change in more if (change.table, change.known.name) not in done)
             decision = replace(decision, changes=decision.changes + new)
         return placed(targets, decision)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookup:
-    targets: Targets
-    kind: StatementKind
-    as_before: AsBefore | None
-    number: int = 0
-
-    def concerned(self, database: str, table: str) -> bool:
-        if not self.targets.captured(database, table):
-            return False
-        # A snapshot cannot bring rows of a dropped table: its target is treated as that of any
-        # dropped table (K28).
-        is_over = self.kind in _LEAVING and self._awaits_snapshot(database, table)
-        return is_over or not self.targets.is_suspended(database, table)
-
-    def _awaits_snapshot(self, database: str, table: str) -> bool:
-        """Whether all targets of a table wait, as a RENAME made their contents unknown (K28)."""
-        routes = self.targets.routes_of(table_name(database, table))
-        unknown = self.targets.has_unknown_content
-        return bool(routes) and all(unknown(route.target) for route in routes)
-
-    def shadow(self, database: str, table: str) -> Shadow | None:
-        return self.targets.shadows.get(table_name(database, table))
-
-    def names_in(self, database: str) -> list[str]:
-        """Names (without schema) of a database's tables with a target that is not suspended."""
-        targets = self.targets
-        names = {
-            source
-            for name, target in targets.by_name.items()
-            if not targets.is_not_following(name) or targets.has_unknown_content(name)
-            for source in target.spec.sources
-        }
-        return sorted(table for schema, table in map(split_table_name, names) if schema == database)
-
-    def followed_tables(self) -> list[tuple[str, str]]:
-        """Source tables whose targets follow them, or will from their first row on."""
-        names = {
-            source
-            for name, target in self.targets.by_name.items()
-            if not self.targets.is_not_following(name)
-            for source, of in target.spec.sources.items()
-            if not of.gone
-        }
-        return [split_table_name(name) for name in sorted(names | self.targets.created_in_log)]
-
-    def before(
-        self, schemas: Schemas, at: tuple[str, int], database: str, table: str
-    ) -> SourceTable | None:
-        before = schemas.before(database, table, *at)
-        if before is None:
-            return None
-        return replace(before, schema=as_recorded(self.targets, before.schema))
-
-    def known_all(self, database: str, table: str) -> list[KnownTable]:
-        tables = known_all(self.targets, database, table)
-        return tables if self.as_before is None else self.as_before(tables)
-
-    def known(self, database: str, table: str) -> KnownTable | None:
-        tables = self.known_all(database, table)
-        return tables[min(self.number, len(tables) - 1)] if tables else None
-
-    def masked(self, database: str, table: str) -> set[str]:
-        routes = (
-            self.targets.route_of(table_name(database, table), known.name)
-            for known in self.known_all(database, table)
-        )
-        return {name for route in routes if route is not None for name in route.rule.masks}
-
-
-def decide_in_overlap(
-    rules: StatementRules,
-    query: Query,
-    *,
-    targets: Targets,
-    journal: str,
-    offset: int,
-    schemas: Schemas | None = None,
-    place: RowPosition | None = None,
-) -> Decision:
-    """Decide as `rules.decide`, but record a statement as applied if its result exists."""
-    try:
-        return rules.decide(
-            query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place
-        )
-    except CdcError as refused:
-        # The tables as they were: without the columns that the statement names, or not there.
-        earlier: tuple[AsBefore, ...] = (
-            partial(_without_named, query.sql.lower()),
-            lambda _known: [],
-        )
-        for as_before in earlier:
-            try:
-                decision = rules.decide(
-                    query, targets=targets, journal=journal, offset=offset, as_before=as_before
-                )
-            except CdcError:
-                continue
-            if _is_applied(decision, targets):
-                reason = f"already applied before the switch: {decision.ddl.reason}"
-                ddl = decision.ddl.model_copy(update={"decision": "recorded", "reason": reason})
-                return replace(decision, ddl=ddl, changes=(), creates=())
-        raise refused
 
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:

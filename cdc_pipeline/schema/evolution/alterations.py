@@ -102,7 +102,7 @@ class Unreadable(Exception):
 
 def read_alteration(
     context: StatementContext, known: KnownTable, *, shadow: bool = False
-) -> tuple[TableChange, Decision]:
+) -> Decision:
     """What an ALTER TABLE does to its target. A statement on a `shadow` table was followed by a
     copy of rows: whatever a copy may lose is refused.
 
@@ -138,7 +138,7 @@ class _Alter:
         )
         self._charset = default if converted is None else converted
 
-    def run(self) -> tuple[TableChange, Decision]:
+    def run(self) -> Decision:
         context, table = self._context, self._table
         self._check_actions()
         try:
@@ -167,7 +167,8 @@ class _Alter:
             what = "a change of values in a target that other tables share"
             raise context.unsupported(what, table)
         reason = "; ".join([*after.reasons, *self._notes]) or "changes nothing"
-        return change, context.decided(reason, [change], policy=self._used)
+        does_something = change.steps or change.inexact or known != self._known
+        return context.decided(reason, [change] if does_something else [], policy=self._used)
 
     def _use(self, kind: str) -> str:
         """The switch of a kind of change, noted for the record."""

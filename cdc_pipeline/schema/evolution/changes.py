@@ -37,7 +37,6 @@ from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteratio
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
-    Arrival,
     CreateTarget,
     Decision,
     KnownTable,
@@ -174,8 +173,6 @@ def _decide(context: StatementContext) -> Decision:
 def _alter(context: StatementContext) -> Decision:
     statement, table = context.statement, context.statement.tables[0]
     known = context.target_of(table)
-    changes: list[TableChange] = []
-    arrivals: tuple[Arrival, ...] = ()
     named = {table, *(name for pair in statement.renames for name in pair)}
     for other in context.touched:
         if other not in named:
@@ -186,7 +183,7 @@ def _alter(context: StatementContext) -> Decision:
             return renamed(context)
         return context.decided(_NO_TARGET)
     try:
-        change, altered = read_alteration(context, known)
+        altered = read_alteration(context, known)
     except (Unreadable, UnsupportedDdlError) as error:
         if statement.renames and not known.follows and known.policy.rename_table == "by_name":
             # The effect on the rows concerns only the new name, whose target cannot take them over.
@@ -197,27 +194,7 @@ def _alter(context: StatementContext) -> Decision:
         if isinstance(error, Unreadable):
             return _by_catalog(context, known, error)
         raise
-    reasons, policies = [altered.ddl.reason], [altered.ddl.policy]
-    if statement.renames:
-        moved_to = renamed(context)
-        reasons.append(moved_to.ddl.reason)
-        policies.append(moved_to.ddl.policy)
-        arrivals = moved_to.arrivals
-        for moving in moved_to.changes:
-            if moving.is_carried or moving.name[1]:
-                change = replace(change, name=moving.name, is_carried=moving.is_carried)
-            elif any(other.is_carried for other in moved_to.changes):
-                changes.append(moving)  # the name that is left
-            else:  # the table is altered under a name that nothing captures
-                change, reasons[0] = moving, ""
-    if change.steps or change.inexact or change.known != known or change.name[1]:
-        changes.insert(0, change)
-    return context.decided(
-        "; ".join(filter(None, reasons)),
-        changes,
-        arrivals=arrivals,
-        policy=filter(None, policies),
-    )
+    return renamed(context, altered) if statement.renames else altered
 
 
 # A column that is dropped and added again looks the same, and is empty.

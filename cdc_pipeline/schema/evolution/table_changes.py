@@ -192,7 +192,9 @@ def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decisi
 # -- RENAME ----------------------------------------------------------------------------------------
 
 
-def renamed(context: StatementContext) -> Decision:
+def renamed(context: StatementContext, altered: Decision | None = None) -> Decision:
+    """`altered`: what the ALTER TABLE does to the table before it renames it."""
+    alteration = {} if altered is None else {change.table: change for change in altered.changes}
     # RENAME TABLE a TO b, b TO a: a table that has its name again was not renamed.
     came_from = {new: old for new, old in context.statement.came_from.items() if new != old}
     went_to = {old: new for new, old in came_from.items() if old is not None}
@@ -212,6 +214,7 @@ def renamed(context: StatementContext) -> Decision:
             if change.steps or change.known != known:
                 changes.append(change)
             continue
+        moving = alteration.get(table, TableChange(table, known))
         policy = "follow" if known.follows else known.policy.rename_table
         used[f"rename_table={policy}"] = None
         if policy == "stop":
@@ -222,7 +225,7 @@ def renamed(context: StatementContext) -> Decision:
             )
         if policy == "by_name":
             if context.takes_name(new):
-                changes.append(TableChange(table, known, name=new, is_carried=True))
+                changes.append(replace(moving, name=new, is_carried=True))
                 said.append(
                     f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}"
                 )
@@ -245,7 +248,7 @@ def renamed(context: StatementContext) -> Decision:
         if known.shape is not None and known.shape.shard_column:
             what = "a shard is renamed, but its rows are identified by its name"
             raise context.contradiction(known, table, what, "shard_value")
-        changes.append(TableChange(table, known, name=new))
+        changes.append(replace(moving, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
     for carried in [change for change in changes if change.is_carried]:
@@ -270,7 +273,14 @@ def renamed(context: StatementContext) -> Decision:
         if arrival.before not in brought
     ]
     unchanged = "no target yet: nothing to change" if went_to else "each table has its name again"
-    return context.decided("; ".join(said) or unchanged, changes, arrivals=arrivals, policy=used)
+    reason, policies = "; ".join(said) or unchanged, [*used]
+    if altered is not None:
+        policies = [policy for policy in (altered.ddl.policy, *used) if policy]
+        if not changes or any(change.name[1] for change in changes):
+            reason = f"{altered.ddl.reason}; {reason}"
+        # Else the table was altered under a name that nothing captures.
+        changes = changes or list(altered.changes)
+    return context.decided(reason, changes, arrivals=arrivals, policy=policies)
 
 
 def _left(
@@ -355,13 +365,14 @@ def _swapped(
         )
         at_swap = replace(context, statement=statement, before=lambda *_, state=before: state)
         try:
-            part, _ = read_alteration(at_swap, change.known, shadow=True)
+            parts = read_alteration(at_swap, change.known, shadow=True).changes
         except Unreadable as unreadable:
             raise unreadable.error from None
         except UnsupportedDdlError as error:
             error.what = f"the changes to the shadow table cannot be applied: {error.what}"
             raise
-        change = replace(change, known=part.known, steps=change.steps + part.steps)
+        for part in parts:
+            change = replace(change, known=part.known, steps=change.steps + part.steps)
         try:
             before = None if before is None else altered(before, statement)
         except Uncertain:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.run.decode.statements import decide_in_overlap
 from cdc_pipeline.schema.evolution.changes import Decision
 from cdc_pipeline.targets.decided import decided
 from tests.targets.renames_model import Names, carried_of, names
 
 
 def again(model: Names, sql: str) -> Decision:
-    return decide_in_overlap(
-        model.rules, model.query(sql), targets=model.targets, journal="b.000001", offset=4
+    return model.rules.decide(
+        model.query(sql), targets=model.targets, journal="b.000001", offset=4, in_overlap=True
     )
 
 

@@ -67,7 +67,7 @@ class Reading:
             file=self._file,
             epoch=EPOCH,
             start=start,
-            ask=lambda: None if source is None else source.catalog(captured, since=start),
+            ask=lambda _: None if source is None else source.catalog(captured, since=start),
         )
 
     def begin(self) -> None:
