@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc_pipeline.fault_points import reach
@@ -27,18 +27,13 @@ class Publisher:
     observer: RunObserver = field(default_factory=RunObserver)
     run_id: str = ""
 
-    def finish(
-        self,
-        record: BatchRecord,
-        metadata: Mapping[str, object] | None = None,
-        *,
-        on_cut: Callable[[Cut], None] = lambda _cut: None,
-    ) -> Cut:
-        """Merge a recorded batch and publish it; `on_cut` is called before the cursor moves."""
+    def finish(self, record: BatchRecord, metadata: Mapping[str, object] | None = None) -> Cut:
+        """Merge a recorded batch and publish it."""
+        return self.publish(self.merge(record), metadata)
+
+    def merge(self, record: BatchRecord) -> Cut:
         self.observer.merging()
-        cut = self.sink.finish(record, on_merged=self.observer.merged)
-        on_cut(cut)
-        return self.publish(cut, metadata)
+        return self.sink.finish(record, on_merged=self.observer.merged)
 
     def publish(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> Cut:
         """Bring a cut that was just written to its end."""

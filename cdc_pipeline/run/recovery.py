@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.run.publish import Publisher
 
@@ -29,13 +30,11 @@ class Recovered:
 
 
 def recover(
-    publisher: Publisher,
-    *,
-    failing_of: Callable[[Cut], Mapping[str, CdcError]] = lambda _cut: {},
+    publisher: Publisher, *, leaves: Callable[[TargetState], bool] | None = None
 ) -> Recovered:
     """Finish what is recorded, remove what is not, and move the cursor to the last cut.
 
-    `failing_of`: the targets that cannot take a batch any more: the batch leaves them behind.
+    `leaves`: of the targets that cannot take a batch any more, those that the batch leaves behind.
 
     Raises:
         LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.
@@ -48,7 +47,11 @@ def recover(
         SchemaHistoryFile(sink.paths.schema_history).read()
     reconciled = reconcile(stored, cut)
     sink.discard_unrecorded()
-    failing = {} if cut is None else dict(failing_of(cut))
+    states = {} if cut is None else cut.cursor.targets
+    failing: dict[str, LakeStateError] = {}
+    if cut is not None and leaves is not None:
+        failures = sink.failing_targets(cut)
+        failing = {name: error for name, error in failures.items() if leaves(states[name])}
     suspended = set() if cut is None else set(cut.cursor.suspended)
     finished = None
     if pending is not None:

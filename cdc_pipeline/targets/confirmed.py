@@ -210,7 +210,7 @@ def _rescuing(targets: Targets, target: Target, rows: DecodedRows) -> Targets:
 
 
 def _check_types(targets: Targets, spec: TargetSpec, source: str) -> None:
-    columns = ((column.name, column.delta_type) for column in spec.columns)
+    columns = [(column.name, column.delta_type) for column in spec.columns]
     allowed(targets.config.sink).check_types(columns, table=source)
 
 

@@ -246,7 +246,7 @@ def _changed(targets: Targets, change: TableChange) -> Targets:
     target = targets.by_name[known.name]
     added = _added(change)
     allowed(targets.config.sink).check_types(added, table=source)
-    check_reserved(target.spec.mode, (name for name, _ in added), source=source)
+    check_reserved(target.spec.mode, [name for name, _ in added], source=source)
     if change.empties:
         check_may_replace(target, source)
     if change.replaces:

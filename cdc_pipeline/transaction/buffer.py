@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +36,6 @@ from cdc_pipeline.binlog.transactions.grouping import (
 from cdc_pipeline.binlog.transactions.grouping_kernel import MARK_ABANDON, MARK_STATEMENT
 from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, TransactionError
 from cdc_pipeline.position.position import Position
-
-
-class StatementObserver(Protocol):
-    """Called with every statement before it leaves; may raise a CdcError to refuse it."""
-
-    def __call__(
-        self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +72,6 @@ class TransactionBuffer:
         source: str,
         slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
-        on_statement: StatementObserver | None = None,
         coalesce: bool = True,
     ) -> None:
         if slice_events_max < 1 or slice_events_max & (slice_events_max - 1):
@@ -96,7 +86,6 @@ class TransactionBuffer:
         self._slice_events_max = slice_events_max
         self._source = source
         self._on_position = on_position
-        self._on_statement = on_statement
         self._coalesce = coalesce
         self._pass = TransactionPass()
         self._pending: list[EventSlice] = []  # an open transaction, before any of it has left
@@ -115,7 +104,7 @@ class TransactionBuffer:
 
     def feed(self, chunk: Chunk) -> None:
         """TransactionError, BinlogError: the log contradicts itself, everything before has been
-        put; StoreError (T3); CdcError: whatever `on_statement` and `is_isolated` raise.
+        put; StoreError (T3); CdcError: whatever `is_isolated` raises.
         """
         grouped = self._pass.step(chunk)
         try:
@@ -161,17 +150,10 @@ class TransactionBuffer:
     # -- statements --------------------------------------------------------------------------------
 
     def _isolated_statement(self, chunk: Chunk, row: int, mark: int) -> query.Query | None:
+        if mark != MARK_STATEMENT:
+            return None
         statement = query.parse_query(chunk, row)
-        is_transaction = mark == MARK_STATEMENT
-        if self._on_statement is not None:
-            self._on_statement(
-                statement.sql,
-                statement.database,
-                chunk.journal,
-                int(chunk.events["offset"][row]),
-                not is_transaction,
-            )
-        return statement if is_transaction and self._is_isolated(statement) else None
+        return statement if self._is_isolated(statement) else None
 
     def _send_statement(self, chunk: Chunk, start: int, row: int, statement: query.Query) -> None:
         if start == 0 and self._pending:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType as T
+from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import RingSizeError, StoreError, TransactionError, UnsupportedDdlError
 from cdc_pipeline.position.position import Position
@@ -24,12 +25,10 @@ class Collector:
     def __init__(self, **options) -> None:
         self.lists: list[list[EventSlice]] = []
         self.positions: list[Position] = []
-        self.statements: list[tuple[str, str, int, bool]] = []
         self.accepts = True
         options.setdefault(
             "is_isolated", lambda query: query.database == "shop" and query.sql.startswith("ALTER")
         )
-        options.setdefault("on_statement", self._statement)
         self.buffer = TransactionBuffer(
             self._put, source="mysql:1", on_position=self.positions.append, **options
         )
@@ -38,12 +37,6 @@ class Collector:
         if self.accepts:
             self.lists.append(list(slices))
         return self.accepts
-
-    def _statement(
-        self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool
-    ) -> None:
-        assert journal.startswith("binlog.")
-        self.statements.append((sql, database, offset, inside_transaction))
 
     @property
     def slices(self) -> list[EventSlice]:
@@ -195,38 +188,12 @@ def test_statement_whose_gtid_event_ends_a_chunk_still_leaves_as_one_slice(
     assert collector.positions[1].offset == int(whole.events["next_offset"][7])
 
 
-def test_statements_are_shown_with_their_place_and_whether_a_transaction_is_around_them() -> None:
-    chunk = (
-        JournalBuilder()
-        .gtid()
-        .query("BEGIN")
-        .query("ROLLBACK TO s")
-        .xid()
-        .ddl("DROP TABLE t", "")
-        .chunk()
-    )
-    assert fed(chunk).statements == [
-        ("ROLLBACK TO s", "shop", int(chunk.events["offset"][2]), True),
-        ("DROP TABLE t", "", int(chunk.events["offset"][5]), False),
-    ]
-
-
 def test_what_stands_before_a_refused_statement_is_delivered_first() -> None:
-    def refuse(
-        sql: str, database: str, journal: str, offset: int, inside_transaction: bool
-    ) -> None:
-        raise UnsupportedDdlError("no", journal=journal, offset=offset)
+    def refuse(_query: Query) -> bool:
+        raise UnsupportedDdlError("no")
 
-    chunk = (
-        JournalBuilder()
-        .transaction(1)
-        .transaction(1)
-        .gtid()
-        .query("BEGIN")
-        .query("SAVEPOINT a")
-        .chunk()
-    )
-    collector = Collector(on_statement=refuse)
+    chunk = JournalBuilder().transaction(1).transaction(1).ddl("DROP TABLE t", "").chunk()
+    collector = Collector(is_isolated=refuse)
     with pytest.raises(UnsupportedDdlError):
         collector.buffer.feed(chunk)
     assert collector.shape == [("TRANSACTIONS", 10)]

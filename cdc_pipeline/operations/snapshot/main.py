@@ -115,14 +115,7 @@ class MainLake:
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
             publisher = Publisher(sink, cursors, self.observer, run_id)
-            recovered = recover(
-                publisher,
-                failing_of=lambda cut: {
-                    name: failure
-                    for name, failure in sink.failing_targets(cut).items()
-                    if name in names
-                },
-            )
+            recovered = recover(publisher, leaves=lambda state: state.table in names)
             cut, cursor = recovered.cut, recovered.reconciled.cursor
             assert cut is not None
             assert cursor is not None

@@ -141,16 +141,15 @@ class Committer:
             batch = stager.batch()
             self._save_history()
             record = batch.record(self._head(stager.collect()))
-            cut = context.finish(record, self._start_metadata, on_cut=self._take_over)
+            cut = context.merge(record)
+            self._session.targets = self._session.targets.at_cut(cut)
+            self._done.add(cut)
+            self.cut, self.cursor = cut, cut.cursor
+            context.publish(cut, self._start_metadata)
             self._ack()
             stager.published(cut)
             self._session.parking.published()
         return cut
-
-    def _take_over(self, cut: Cut) -> None:
-        self._session.targets = self._session.targets.at_cut(cut)
-        self._done.add(cut)
-        self.cut, self.cursor = cut, cut.cursor
 
     def _left_behind_at(self) -> Position:
         open_before = self.cursor.open_xa if self.cursor is not None else ()

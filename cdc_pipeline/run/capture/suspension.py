@@ -19,7 +19,6 @@ from cdc_pipeline.errors import (
     CdcError,
     ContentUnknownError,
     IncompleteRowsError,
-    LakeStateError,
     OverlapUndecidedError,
     SchemaError,
     TargetSuspendedError,
@@ -27,7 +26,7 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.lake.prepared import oldest_begin
-from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch
@@ -124,20 +123,10 @@ def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = N
 
 def resume(context: CaptureContext) -> RunState:
     """Finish what is recorded, remove what is not (K2, K3)."""
-    sink, is_followed = context.sink, Routes(context.config).is_followed
-
-    def failing(cut: Cut) -> dict[str, LakeStateError]:
-        # Perhaps all of them: the remedies that their errors name need a source that goes on (K22).
-        states = cut.cursor.targets
-        return {
-            name: error
-            for name, error in sink.failing_targets(cut).items()
-            if is_followed(states[name])
-        }
-
-    recovered = recover(context, failing_of=failing)
+    # Perhaps it leaves all: the remedies that their errors name need a source that goes on (K22).
+    recovered = recover(context, leaves=Routes(context.config).is_followed)
     cursor = recovered.reconciled.cursor
-    sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
+    context.sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
     state = RunState(
         recovered.cut,
         cursor,

@@ -61,9 +61,8 @@ class StatementRules:
         self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
         self._shadows = ShadowNames(config.tables.shadow_tables, names)
         self._read_as_captured = set(followed)
-        self._accepted = TablePatterns(
-            TablePattern.parse(text, names) for text in config.accept.statements
-        )
+        accepted = [TablePattern.parse(text, names) for text in config.accept.statements]
+        self._accepted = TablePatterns(accepted)
 
     def parse(self, query: Query) -> Statement:
         return parse_logged(query, is_mariadb=self._is_mariadb, names=self._names)

@@ -273,7 +273,9 @@ class _Reading:
         self._save_schemas(state, results, source_time_us=record.source_time_us)
         batch.put(record)
         metadata = start_metadata(self._run.plan.start_reasons)
-        cut = context.finish(record, metadata, on_cut=state.main.add)
+        cut = context.merge(record)
+        state.main.add(cut)
+        context.publish(cut, metadata)
         self._bytes[True] += sum(segment.size_bytes for segment in segments)
         self._tasks += len(segments)
         self._batches += 1
