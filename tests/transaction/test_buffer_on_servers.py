@@ -130,7 +130,7 @@ def test_a_gtid_set_is_found_in_an_archive_where_the_server_had_it(recorded) -> 
 
 def test_p7_an_offset_inside_a_transaction_goes_back_to_its_begin(recorded) -> None:
     server, directory, name, _, places = recorded
-    _, slices, _ = collect(directory, chunk_bytes=1 << 20)
+    _, slices = collect(directory, chunk_bytes=1 << 20)
     rows = np.concatenate([part.events for part in slices])
     inside = rows[rows["tx_ordinal"] > 0]
     source = ArchiveSource(directory)

@@ -17,11 +17,12 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.operations.backfill.backfill import _resolved, backfill
 from cdc_pipeline.operations.backfill.lake import BackfillLake, as_text
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.segments.division import Parallel
-from cdc_pipeline.run.capture.segments.join import joined_cursor, joined_record
+from cdc_pipeline.run.capture.segments.join import joined
 from cdc_pipeline.run.capture.segments.pieces import RangePiece, pieces
-from cdc_pipeline.run.capture.segments.segment import Segment, WaveInputs, decode_segment
-from cdc_pipeline.run.capture.segments.survey import JournalSurvey, SurveyRange, survey
+from cdc_pipeline.run.capture.segments.segment import WaveInputs, decode_segment
+from cdc_pipeline.run.capture.segments.survey import JournalSurvey, Segment, survey
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.operations.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
@@ -128,16 +129,15 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
             created_s=archive.journal_created_s(one.journal),
         )
         for one in (
-            survey(SurveyRange(path=str(history.archive / name)), config=runs[1])
+            survey(Segment(journal=name), directory=history.archive, config=runs[1])
             for name in history.journals[4:7]
         )
     ]
     results = [decode_segment(task, given) for task in tasks]
     assert not [result.refused for result in results if result.refused]
-    cursor = joined_cursor(before, results, number=1)
-    joined = joined_record(results, source="bank", cursor=cursor, start=before.position, run_id="")
-    assert [target.table for target in joined.targets] == [f"shop.{mode}" for mode in sorted(MODES)]
-    for target, other in zip(joined.targets, expected.targets, strict=True):
+    record = joined(before, results)
+    assert [target.table for target in record.targets] == [f"shop.{mode}" for mode in sorted(MODES)]
+    for target, other in zip(record.targets, expected.targets, strict=True):
         assert len(target.files) == 3
         staged, other_staged = (
             _staged(run, of) for run, of in ((runs[1], target), (runs[0], other))
@@ -145,9 +145,9 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         assert staged.equals(other_staged), target.table
         without = {"files", "app_id"}
         assert target.model_dump(exclude=without) == other.model_dump(exclude=without)
-    assert joined.interval.transactions_applied == expected.interval.transactions_applied
+    assert record.interval.transactions_applied == expected.interval.transactions_applied
     assert {
-        name: state.partial for name, state in joined.cursor_after.targets.items()
+        name: state.partial for name, state in record.cursor_after.targets.items()
     } == dict.fromkeys((f"shop.{mode}" for mode in MODES), True)
     across = Segment(
         journal=history.journals[3],
@@ -155,7 +155,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         stop=tasks[0].stop,
         created_s=archive.journal_created_s(history.journals[3]),
     )
-    alter = survey(SurveyRange(path=str(history.archive / across.journal)), config=runs[1])
+    alter = survey(Segment(journal=across.journal), directory=history.archive, config=runs[1])
     refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)
     assert "cannot be decoded separately" in refused.refused, "a DDL of a target"
 
@@ -219,7 +219,9 @@ def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
     config = make_config(archive)
     side = BackfillLake(config, path=tmp_path / "side", tables=[ACCOUNT])
     files = sorted(archive.glob("binlog.0*"))
-    surveys = [survey(SurveyRange(path=str(file)), config=side.config) for file in files]
+    surveys = [
+        survey(Segment(journal=file.name), directory=archive, config=side.config) for file in files
+    ]
     assert [len(one.alone) for one in surveys] == [2, *[0] * (len(surveys) - 1)], (
         "CREATE DATABASE and TABLE"
     )
@@ -240,13 +242,14 @@ def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
     assert _in_words(made) == words
     prepared = surveys[2].prepared[0]
     assert made[1].segments[-1].stop == prepared.start
-    assert made[2].stop == surveys[3].ended[0].stop
-    following = [(one.journal, one.stop) for one in made]
-    assert following[-1] == (surveys[-1].journal, surveys[-1].end)
+    assert made[2].stop.offset == surveys[3].ended[0].stop
+    end = Position(surveys[-1].journal, surveys[-1].end)
+    following = [one.stop.order for one in made]
+    assert following[-1] == end.order
     assert following == sorted(following)
-    assert pieces(surveys, stretch_bytes_min=1 << 30) == [
-        RangePiece(surveys[-1].journal, surveys[-1].end, why=made[0].why)
-    ], "too small for tasks: one piece"
+    assert pieces(surveys, stretch_bytes_min=1 << 30) == [RangePiece(end, why=made[0].why)], (
+        "too small for tasks: one piece"
+    )
 
 
 def _in_words(made: list[RangePiece]) -> list[str]:
@@ -256,7 +259,7 @@ def _in_words(made: list[RangePiece]) -> list[str]:
         )
         + ": a task each"
         if piece.segments
-        else f"alone to {piece.journal[-1]}"
+        else f"alone to {piece.stop.journal[-1]}"
         for piece in made
     ]
 
@@ -271,7 +274,7 @@ def test_a_journal_that_cannot_be_looked_at_is_told(
     content = bytearray((history.archive / history.journals[1]).read_bytes())
     content[len(content) // 2] ^= 0xFF
     damaged.write_bytes(content)
-    found = survey(SurveyRange(path=str(damaged)), config=config)
+    found = survey(Segment(journal=damaged.name), directory=tmp_path, config=config)
     assert found.failed
     whole = JournalSurvey(journal="binlog.000002", start=4, end=1000, is_closed=True)
     assert not any(piece.segments for piece in pieces([found, whole], stretch_bytes_min=0))

@@ -20,7 +20,8 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel, division
-from cdc_pipeline.run.capture.segments.segment import Segment, WaveInputs, decode_segment
+from cdc_pipeline.run.capture.segments.segment import WaveInputs, decode_segment
+from cdc_pipeline.run.capture.segments.survey import Segment
 from cdc_pipeline.sink.apply import append, executors
 from cdc_pipeline.sink.apply.executors import executor_refusal
 from tests.servers import Server
@@ -156,7 +157,7 @@ def test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver(
     shipped: list[PipelineConfig] = []
 
     def run(_tables: MemoryTables, tasks: Sequence[str], work: Any) -> list[str]:
-        named = work.keywords
+        named = work.keywords["work"].keywords
         shipped.append(named["config"] if "config" in named else named["inputs"].config)
         return [work(task) for task in tasks]
 
@@ -226,7 +227,7 @@ def test_k5_what_a_server_has_purged_is_read_on_executors_and_the_rest_from_it(
     shipped: list[PipelineConfig] = []
 
     def run(_tables: MemoryTables, tasks: Sequence[str], work: Any) -> list[str]:
-        named = work.keywords
+        named = work.keywords["work"].keywords
         shipped.append(named["config"] if "config" in named else named["inputs"].config)
         return [work(task) for task in tasks]
 

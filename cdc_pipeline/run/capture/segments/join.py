@@ -20,88 +20,67 @@ from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import BatchRecord, Interval, RecordedTarget
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.segments.segment import SegmentResult
 
 # Facts about a target in which all parts must agree.
 _SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
-def joined_cursor(
-    before: CursorState, results: Sequence[SegmentResult], *, number: int, keeps_gtids: bool = True
-) -> CursorState:
-    """Behind all parts, which began with `before`; StagingError if they do not agree."""
-    targets: dict[str, TargetState] = {}
-    for result in results:
-        for name, state in result.part.cursor_after.targets.items():
-            there = targets.get(name)
-            if there is None:
-                targets[name] = state
-                continue
-            if there.sources != state.sources or there.suspended != state.suspended:
-                raise _apart(name)
-            update = {
-                "partial": there.partial or state.partial,
-                "exact": there.exact and state.exact,
-            }
-            targets[name] = there.model_copy(update=update)
-    last = results[-1].part.cursor_after
-    return last.model_copy(
+def joined(
+    before: CursorState,
+    results: Sequence[SegmentResult],
+    *,
+    run_id: str = "",
+    keeps_gtids: bool = True,
+) -> BatchRecord:
+    """Of the batch of all parts, which began with `before`; StagingError if they do not agree."""
+    parts = [result.part for result in results]
+    start, number = before.position, before.batch_number + 1
+    states = _states(parts)
+    executed: Any = parse_gtid_set(before.gtid_set, before.flavor)
+    by_target: dict[str, list[RecordedTarget]] = {}
+    for part in parts:
+        executed = executed.union(parse_gtid_set(part.cursor_after.gtid_set, before.flavor))
+        for target in part.targets:
+            by_target.setdefault(target.table, []).append(target)
+    cursor = parts[-1].cursor_after.model_copy(
         update={
             "batch_number": number,
-            "gtid_set": _executed(before, results) if keeps_gtids else "",
-            "targets": dict(sorted(targets.items())),
+            "gtid_set": str(executed) if keeps_gtids else "",
+            "targets": states,
             "open_xa": before.open_xa,
         }
     )
-
-
-def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
-    executed: Any = parse_gtid_set(before.gtid_set, before.flavor)
-    for result in results:
-        executed = executed.union(parse_gtid_set(result.part.cursor_after.gtid_set, before.flavor))
-    return str(executed)
-
-
-def joined_record(
-    parts: Sequence[SegmentResult],
-    *,
-    source: str,
-    cursor: CursorState,
-    start: Position,
-    run_id: str,
-) -> BatchRecord:
-    """`cursor`: behind the batch; `start`: before it. Raises StagingError if parts do not agree."""
-    records = [part.part for part in parts]
-    by_target: dict[str, list[RecordedTarget]] = {}
-    for record in records:
-        for target in record.targets:
-            by_target.setdefault(target.table, []).append(target)
-    targets = [
-        _joined(parts_of_target, cursor.targets[name])
-        for name, parts_of_target in sorted(by_target.items())
-    ]
+    intervals = (part.interval for part in parts)
+    times = (part.source_time_us for part in reversed(parts) if part.source_time_us >= 0)
     return BatchRecord(
-        source=source,
-        batch_number=cursor.batch_number,
+        source=before.source,
+        batch_number=number,
         run_id=run_id,
         start=start,
-        interval=joined_interval(parts, start=start),
+        interval=reduce(Interval.then, intervals, Interval(start=start, end=start)),
         cursor_after=cursor,
-        source_time_us=next(
-            (record.source_time_us for record in reversed(records) if record.source_time_us >= 0),
-            -1,
-        ),
-        targets=tuple(targets),
-        quarantine=tuple(file for record in records for file in record.quarantine),
-        ddl=tuple(decision for record in records for decision in record.ddl),
-        notes=tuple(note for record in records for note in record.notes),
+        source_time_us=next(times, -1),
+        targets=tuple(_joined(of, states[name]) for name, of in sorted(by_target.items())),
+        quarantine=tuple(file for part in parts for file in part.quarantine),
+        ddl=tuple(decision for part in parts for decision in part.ddl),
+        notes=tuple(note for part in parts for note in part.notes),
     )
 
 
-def joined_interval(parts: Sequence[SegmentResult], *, start: Position) -> Interval:
-    intervals = (part.part.interval for part in parts)
-    return reduce(Interval.then, intervals, Interval(start=start, end=start))
+def _states(parts: Sequence[BatchRecord]) -> dict[str, TargetState]:
+    states: dict[str, TargetState] = {}
+    for part in parts:
+        for name, state in part.cursor_after.targets.items():
+            earlier = states.setdefault(name, state)
+            if earlier.sources != state.sources or earlier.suspended != state.suspended:
+                raise _apart(name)
+            update = {
+                "partial": earlier.partial or state.partial,
+                "exact": earlier.exact and state.exact,
+            }
+            states[name] = earlier.model_copy(update=update)
+    return dict(sorted(states.items()))
 
 
 def _joined(found: Sequence[RecordedTarget], state: TargetState) -> RecordedTarget:

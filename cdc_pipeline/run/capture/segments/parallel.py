@@ -25,36 +25,33 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, StoreConfig
-from cdc_pipeline.config.target_config import HashMask
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.in_sequence import read_in_sequence
 from cdc_pipeline.run.capture.segments.division import Parallel
-from cdc_pipeline.run.capture.segments.join import (
-    joined_cursor,
-    joined_interval,
-    joined_record,
-)
-from cdc_pipeline.run.capture.segments.pieces import TOO_LITTLE, Segment, pieces
+from cdc_pipeline.run.capture.segments.join import joined
+from cdc_pipeline.run.capture.segments.pieces import TOO_LITTLE, pieces
 from cdc_pipeline.run.capture.segments.segment import (
     SegmentResult,
     WaveInputs,
-    segment_task,
+    decode_segment,
+    hashed_table,
+    shipped,
+    task_of,
 )
-from cdc_pipeline.run.capture.segments.survey import JournalSurvey, SurveyRange, survey_task
+from cdc_pipeline.run.capture.segments.survey import JournalSurvey, Segment, survey
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
 from cdc_pipeline.run.plan.planning import bytes_between
@@ -62,12 +59,11 @@ from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.plan.server_switch import history_writer
 from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.run.report import ParallelReport
-from cdc_pipeline.source.archive.archive import ArchiveSource, journal_files
+from cdc_pipeline.source.archive.archive import journal_files
 from cdc_pipeline.source.protocol import ArchivedPart, Source
-from cdc_pipeline.targets.masks import without_salts
-from cdc_pipeline.targets.routes import Routes
 
 _REASONS_KEPT: Final = 20
+_Result = TypeVar("_Result", JournalSurvey, SegmentResult)
 
 
 def read_in_parallel(
@@ -84,8 +80,7 @@ def read_in_parallel(
         state = read_in_sequence(context, state, run, source=source)
         return state, ParallelReport(one_after_the_other=(TOO_LITTLE,))
     archived = source.archived(run.start, run.end)
-    flavor = source.identity.flavor
-    why, wanted = _why_not(config, run, archived, flavor=flavor), config.batch.decode
+    why, wanted = _why_not(config, run, archived, source.identity.flavor), config.batch.decode
     lack = why or context.sink.executor_refusal()
     if lack or archived is None:
         text = f"{lack}; all rows are decoded in the driver (batch.decode: {wanted})"
@@ -99,7 +94,7 @@ def read_in_parallel(
 
 
 def _why_not(
-    config: PipelineConfig, run: ResolvedRun, archived: ArchivedPart | None, *, flavor: Flavor
+    config: PipelineConfig, run: ResolvedRun, archived: ArchivedPart | None, flavor: Flavor
 ) -> str:
     """Why nothing of a run can be read on executors; "" if something can."""
     if archived is None:
@@ -113,16 +108,6 @@ def _why_not(
     if history_writer(config, start=run.start, end=run.end, flavor=flavor) is not None:
         return "the log has no GTIDs, so that hashes of its last transactions are kept"
     return hashed_table(config, run.plan.tables)
-
-
-def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
-    """A sentence that names a table with hashed columns; "" if none has."""
-    routes = Routes(config)
-    for name in tables:
-        for route in routes.of_table(name):
-            if any(isinstance(mask, HashMask) for mask in route.rule.masks.values()):
-                return f"{name} has hashed columns, whose salt must not leave this process"
-    return ""
 
 
 class _Reading:
@@ -140,42 +125,30 @@ class _Reading:
         self._source = source
         self._archived = archived
         self._parallel = parallel
-        self._archive = ArchiveSource(
-            archived.directory,
-            unpacked_bytes_max=context.config.source.unpacked_bytes_max,
-            names=source.identity.names,
-        )
+        self._config = shipped(context.config, archived.directory, source.identity.names)
         self._at = run.start
         self._has_moved = False
-        self._bytes = {True: 0, False: 0}
-        self._tasks = self._batches = 0
+        self._counts: Counter[str] = Counter()
         self._reasons: list[str] = []
 
     def report(self) -> ParallelReport:
         reasons = tuple(self._reasons[:_REASONS_KEPT])
         if len(self._reasons) > _REASONS_KEPT:
             reasons += (f"and {len(self._reasons) - _REASONS_KEPT} more",)
-        return ParallelReport(
-            bytes_parallel=self._bytes[True],
-            bytes_sequential=self._bytes[False],
-            tasks=self._tasks,
-            batches=self._batches,
-            one_after_the_other=reasons,
-        )
+        return ParallelReport(**self._counts, one_after_the_other=reasons)
 
     def read(self, state: RunState) -> RunState:
         surveys = self._surveys(state)
-        all_pieces = pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min)
-        for piece in all_pieces:
+        for piece in pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min):
             for wave in _waves(piece.segments, self._parallel.wave_bytes):
                 done = self._wave(state, wave)
                 if isinstance(done, RunState):
                     state = self._moved(done)
                 else:
-                    last = wave[-1]
-                    state = self._one_after_the_other(state, last.journal, last.stop, why=done)
+                    stop = Position(wave[-1].journal, wave[-1].stop)
+                    state = self._one_after_the_other(state, stop, why=done)
             if not piece.segments:
-                state = self._one_after_the_other(state, piece.journal, piece.stop, why=piece.why)
+                state = self._one_after_the_other(state, piece.stop, why=piece.why)
         if self._at.order < self._run.end.order and not state.read.limit_reached:
             # The last event of a journal, and what only the server has.
             state = self._in_sequence(state, self._section(None))
@@ -183,34 +156,40 @@ class _Reading:
 
     # -- what is read where ------------------------------------------------------------------------
 
+    def _on_executors(
+        self, segments: Iterable[Segment], work: Callable[[Segment], _Result], result: type[_Result]
+    ) -> list[_Result]:
+        tasks = [segment.model_dump_json() for segment in segments]
+        texts = self._context.sink.run_tasks(tasks, partial(task_of, work=work))
+        return [result.model_validate_json(text) for text in texts]
+
     def _surveys(self, state: RunState) -> list[JournalSurvey]:
         start, end = self._at, self._archived.end
         first, last = journal_number(start.journal), journal_number(end.journal)
-        files = {
-            journal_number(file.name): file
+        names = {
+            number: file.name
             for file in journal_files(self._archived.directory)
-            if first <= journal_number(file.name) <= last
+            if first <= (number := journal_number(file.name)) <= last
         }
-        if list(files) != list(range(first, last + 1)) or start.order >= end.order:
+        if list(names) != list(range(first, last + 1)) or start.order >= end.order:
             return []  # a journal is missing, or nothing is left: reading in sequence says so
-        ranges = [
-            SurveyRange(
-                path=str(file),
+        journals = [
+            Segment(
+                journal=name,
                 start=start.offset if number == first else 4,
-                stop=end.offset if number == last else None,
+                stop=end.offset if number == last else 0,
             )
-            for number, file in files.items()
+            for number, name in names.items()
         ]
         targets = {} if state.cursor is None else state.cursor.targets
-        followed = {name for target in targets.values() for name in target.source_names}
         work = partial(
-            survey_task,
-            config=self._shipped(),
+            survey,
+            directory=self._archived.directory,
+            config=self._config,
             names=self._source.identity.names,
-            followed=tuple(sorted(followed)),
+            followed={name for target in targets.values() for name in target.source_names},
         )
-        texts = self._context.sink.run_tasks([part.model_dump_json() for part in ranges], work)
-        return [JournalSurvey.model_validate_json(text) for text in texts]
+        return self._on_executors(journals, work, JournalSurvey)
 
     def _section(self, end: Position | None) -> ResolvedRun:
         """The run from here up to a place, by default its own end."""
@@ -227,105 +206,72 @@ class _Reading:
             self._at, self._has_moved = state.cursor.position, True
         return state
 
-    def _one_after_the_other(
-        self, state: RunState, journal: str, stop: int, *, why: str
-    ) -> RunState:
-        self._reasons.append(f"up to {journal}:{stop}: {why}")
+    def _one_after_the_other(self, state: RunState, stop: Position, *, why: str) -> RunState:
+        self._reasons.append(f"up to {stop.journal}:{stop.offset}: {why}")
         before = self._at
-        section = self._section(Position(journal, stop))
+        section = self._section(stop)
         if before.order < section.end.order:
             state = self._in_sequence(state, section)
-        self._bytes[False] += bytes_between(self._archive.journals(), before, self._at)
+        passed = bytes_between(self._source.journals(), before, self._at)
+        self._counts["bytes_sequential"] += passed
         return state
 
     # -- a wave ------------------------------------------------------------------------------------
 
     def _wave(self, state: RunState, segments: Sequence[Segment]) -> RunState | str:
-        context, before = self._context, self._cursor_before(state)
+        context, source = self._context, self._source
+        before = state.cursor or cursor_state(
+            context.config.name, source.identity, self._at, epoch=self._run.epoch
+        )
         if before.open_xa or before.suspended:
             return "a prepared XA transaction or a suspended table"
-        number = before.batch_number + 1
-        batch = context.sink.begin(number)
-        results = self._decoded(state, segments, number)
+        batch = context.sink.begin(before.batch_number + 1)
+        inputs = WaveInputs(
+            config=self._config,
+            directory=self._archived.directory,
+            cut="" if state.cut is None else state.cut.model_dump_json(),
+            cursor="" if state.cursor is None else state.cursor.model_dump_json(),
+            identity=source.identity,
+            uses_gtids=source.uses_gtids,
+            number=before.batch_number + 1,
+            epoch=self._run.epoch,
+        )
+        work = partial(decode_segment, inputs=inputs)
+        results = self._on_executors(segments, work, SegmentResult)
         refused = next((result.refused for result in results if result.refused), "")
         if refused:
             return refused
-        keeps_gtids = self._source.uses_gtids
         try:
-            cursor = joined_cursor(before, results, number=number, keeps_gtids=keeps_gtids)
-            if (
-                not any(result.part.targets or result.part.quarantine for result in results)
-                and cursor.targets == before.targets
-            ):
-                return self._move(state, before, results)
-            record = joined_record(
-                results,
-                source=context.config.name,
-                cursor=cursor,
-                start=before.position,
-                run_id=context.run_id,
-            )
+            record = joined(before, results, run_id=context.run_id, keeps_gtids=source.uses_gtids)
         except CdcError as error:
             return error.what
         missing = _missing(record, context)
         if missing:
             return f"executors staged {missing} where this process does not find it"
         self._save_schemas(state, results, source_time_us=record.source_time_us)
-        batch.put(record)
         metadata = start_metadata(self._run.plan.start_reasons)
+        has_rows = record.targets or record.quarantine
+        if not has_rows and record.cursor_after.targets == before.targets:
+            update = {"batch_number": before.batch_number}
+            cursor = record.cursor_after.model_copy(update=update)
+            context.move(cursor, record.interval, metadata)
+            context.sink.discard_unrecorded()
+            state.main.moved(record.interval, (), ())
+            return replace(state, cursor=cursor)
+        batch.put(record)
         cut = context.merge(record)
         state.main.add(cut)
         context.publish(cut, metadata)
-        self._bytes[True] += sum(segment.size_bytes for segment in segments)
-        self._tasks += len(segments)
-        self._batches += 1
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        self._counts.update(bytes_parallel=size_bytes, tasks=len(segments), batches=1)
+        done = state.main.interval
         context.observer.progressed(
-            bytes_done=self._bytes[True] + self._bytes[False],
+            bytes_done=self._counts["bytes_parallel"] + self._counts["bytes_sequential"],
             bytes_total=self._run.plan.bytes_between,
-            transactions=0
-            if state.main.interval is None
-            else state.main.interval.transactions_seen,
+            transactions=0 if done is None else done.transactions_seen,
             rows=state.main.rows,
         )
         return replace(state, cut=cut, cursor=cut.cursor)
-
-    def _cursor_before(self, state: RunState) -> CursorState:
-        if state.cursor is not None:
-            return state.cursor
-        return cursor_state(
-            self._context.config.name, self._source.identity, self._at, epoch=self._run.epoch
-        )
-
-    def _decoded(
-        self, state: RunState, segments: Sequence[Segment], number: int
-    ) -> list[SegmentResult]:
-        inputs = WaveInputs(
-            config=self._shipped(),
-            directory=self._archived.directory,
-            cut="" if state.cut is None else state.cut.model_dump_json(),
-            cursor="" if state.cursor is None else state.cursor.model_dump_json(),
-            identity=self._source.identity,
-            uses_gtids=self._source.uses_gtids,
-            number=number,
-            epoch=self._run.epoch,
-        )
-        tasks = [segment.model_dump_json() for segment in segments]
-        texts = self._context.sink.run_tasks(tasks, partial(segment_task, inputs=inputs))
-        return [SegmentResult.model_validate_json(text) for text in texts]
-
-    def _move(
-        self, state: RunState, before: CursorState, results: Sequence[SegmentResult]
-    ) -> RunState:
-        context = self._context
-        self._save_schemas(state, results, source_time_us=results[-1].part.source_time_us)
-        cursor = joined_cursor(
-            before, results, number=before.batch_number, keeps_gtids=self._source.uses_gtids
-        )
-        interval = joined_interval(results, start=before.position)
-        context.move(cursor, interval, start_metadata(self._run.plan.start_reasons))
-        context.sink.discard_unrecorded()
-        state.main.moved(interval, (), ())
-        return replace(state, cursor=cursor)
 
     def _save_schemas(
         self, state: RunState, results: Sequence[SegmentResult], *, source_time_us: int
@@ -338,29 +284,9 @@ class _Reading:
             cursor=cursor,
             captured=lambda _database, _table: True,  # no catalog is read
         )
-        for result in results:
-            for seen in result.observed:
-                schemas.observed(
-                    TableSchema.from_json(seen.table_schema), seen.journal, seen.offset
-                )
+        for observed in (table for result in results for table in result.observed):
+            schemas.observed(observed.table(), observed.journal, observed.offset)
         schemas.save(cursor, source_time_us=source_time_us)
-
-    def _shipped(self) -> PipelineConfig:
-        """The archive as its source, events in memory, no secret of a mask."""
-        config = self._context.config
-        store: StoreConfig = config.store.model_copy(update={"kind": "memory"})
-        source = config.source
-        if not isinstance(source, ArchiveSourceConfig):
-            source = ArchiveSourceConfig(
-                kind="archive",
-                directory=self._archived.directory,
-                lower_case_table_names=self._source.identity.names.value,
-                unpacked_bytes_max=source.unpacked_bytes_max,
-            )
-        rules = tuple(
-            rule.model_copy(update={"masks": without_salts(rule.masks)}) for rule in config.targets
-        )
-        return config.model_copy(update={"store": store, "source": source, "targets": rules})
 
 
 def _missing(record: BatchRecord, context: CaptureContext) -> str:

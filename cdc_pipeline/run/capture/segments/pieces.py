@@ -16,31 +16,17 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.run.capture.segments.survey import JournalSurvey
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.capture.segments.survey import JournalSurvey, Segment
 
 TOO_LITTLE: Final = "too small to be worth a task"
 
 
-class Segment(FrozenModel):
-    """A part of one journal that holds whole transactions; `created_s`: when that was created."""
-
-    journal: str
-    start: int
-    stop: int
-    created_s: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return self.stop - self.start
-
-
 @dataclass(frozen=True, slots=True)
 class RangePiece:
-    """Up to `stop` of `journal`; without `segments`, read in sequence, and `why`."""
+    """Up to `stop`; without `segments`, read in sequence, and `why`."""
 
-    journal: str
-    stop: int
+    stop: Position
     segments: tuple[Segment, ...] = ()
     why: str = ""
 
@@ -58,6 +44,8 @@ class _Gap(NamedTuple):
 
 def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[RangePiece]:
     """Up to the last journal's `end`; a stretch that is too small is read in sequence."""
+    if not surveys:
+        return []
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
     begin = _At(journal_number(surveys[0].journal), surveys[0].start)
@@ -67,13 +55,15 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
     for gap in [*gaps, _Gap(end, end, "")]:
         segments = _segments(surveys, at, gap.start)
         size_bytes = sum(segment.size_bytes for segment in segments)
-        last = segments[-1] if segments else None
-        if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
-            divided.append(RangePiece(last.journal, last.stop, tuple(segments)))
-        elif last is not None:
-            divided.append(RangePiece(last.journal, last.stop, why=TOO_LITTLE))
+        if segments:
+            stop = Position(segments[-1].journal, segments[-1].stop)
+            if len(segments) > 1 and size_bytes >= stretch_bytes_min:
+                divided.append(RangePiece(stop, tuple(segments)))
+            else:
+                divided.append(RangePiece(stop, why=TOO_LITTLE))
         if gap.stop > gap.start:
-            divided.append(RangePiece(names[gap.stop.number], gap.stop.offset, why=gap.why))
+            stop = Position(names[gap.stop.number], gap.stop.offset)
+            divided.append(RangePiece(stop, why=gap.why))
         at = max(at, gap.stop)
     return _one_after_the_other(divided)
 
@@ -149,7 +139,7 @@ def _one_after_the_other(made: Sequence[RangePiece]) -> list[RangePiece]:
     for piece in made:
         if joined and not joined[-1].segments and not piece.segments:
             why = piece.why if joined[-1].why == TOO_LITTLE else joined[-1].why
-            joined[-1] = RangePiece(piece.journal, piece.stop, why=why)
+            joined[-1] = RangePiece(piece.stop, why=why)
         else:
             joined.append(piece)
     return joined

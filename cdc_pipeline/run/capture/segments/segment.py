@@ -15,10 +15,13 @@ Rules:
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.target_config import HashMask
 from cdc_pipeline.errors import CdcError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.prepared import XaParking
@@ -32,12 +35,15 @@ from cdc_pipeline.run.capture.capture_session import (
 )
 from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.drain import Drain
-from cdc_pipeline.run.capture.segments.pieces import Segment
+from cdc_pipeline.run.capture.segments.survey import Segment
 from cdc_pipeline.run.plan.resolved_run import LogRange
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
+from cdc_pipeline.targets.masks import without_salts
+from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import targets_at
+from cdc_pipeline.text.table_names import NameRule
 
 
 class ObservedTable(FrozenModel):
@@ -46,6 +52,9 @@ class ObservedTable(FrozenModel):
     table_schema: str
     journal: str
     offset: int
+
+    def table(self) -> TableSchema:
+        return TableSchema.from_json(self.table_schema)
 
 
 class SegmentResult(FrozenModel):
@@ -79,9 +88,36 @@ class WaveInputs:
     epoch: int
 
 
-def segment_task(task: str, *, inputs: WaveInputs) -> str:
-    """Run `decode_segment` on a `Segment` as JSON text."""
-    return decode_segment(Segment.model_validate_json(task), inputs).model_dump_json()
+def hashed_table(config: PipelineConfig, tables: Sequence[str]) -> str:
+    """A sentence that names a table with hashed columns; "" if none has."""
+    routes = Routes(config)
+    for name in tables:
+        for route in routes.of_table(name):
+            if any(isinstance(mask, HashMask) for mask in route.rule.masks.values()):
+                return f"{name} has hashed columns, whose salt must not leave this process"
+    return ""
+
+
+def shipped(config: PipelineConfig, directory: Path, names: NameRule) -> PipelineConfig:
+    """The archive as its source, events in memory, no secret of a mask."""
+    store = config.store.model_copy(update={"kind": "memory"})
+    source = config.source
+    if not isinstance(source, ArchiveSourceConfig):
+        source = ArchiveSourceConfig(
+            kind="archive",
+            directory=directory,
+            lower_case_table_names=names.value,
+            unpacked_bytes_max=source.unpacked_bytes_max,
+        )
+    rules = tuple(
+        rule.model_copy(update={"masks": without_salts(rule.masks)}) for rule in config.targets
+    )
+    return config.model_copy(update={"store": store, "source": source, "targets": rules})
+
+
+def task_of(segment: str, *, work: Callable[[Segment], FrozenModel]) -> str:
+    """Work on a `Segment`; both are JSON text, so that a task and its result are small."""
+    return work(Segment.model_validate_json(segment)).model_dump_json()
 
 
 def decode_segment(task: Segment, inputs: WaveInputs) -> SegmentResult:

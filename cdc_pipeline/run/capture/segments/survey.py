@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -38,12 +39,17 @@ _XA_ENDS: Final = (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK)
 _DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE)
 
 
-class SurveyRange(FrozenModel):
-    """From `start` up to `stop`, or to the journal's end if that is None."""
+class Segment(FrozenModel):
+    """A part of one journal; `stop`: 0 is its end; `created_s`: when the journal was created."""
 
-    path: str
+    journal: str
     start: int = 4
-    stop: int | None = None
+    stop: int = 0
+    created_s: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
 
 
 class Group(FrozenModel):
@@ -77,24 +83,16 @@ class JournalSurvey(FrozenModel):
     failed: str = ""
 
 
-def survey_task(
-    task: str, *, config: PipelineConfig, names: NameRule, followed: tuple[str, ...]
-) -> str:
-    """Run `survey` on a `SurveyRange` as JSON text."""
-    return survey(
-        SurveyRange.model_validate_json(task), config=config, names=names, followed=followed
-    ).model_dump_json()
-
-
 def survey(
-    part: SurveyRange,
+    part: Segment,
     *,
+    directory: Path,
     config: PipelineConfig,
     names: NameRule = NameRule.AS_GIVEN,
-    followed: tuple[str, ...] = (),
+    followed: Collection[str] = (),
 ) -> JournalSurvey:
     """Of the tables of `config`, the side lake's, and those `followed` after a rename."""
-    file = Path(part.path)
+    file = directory / part.journal
     try:
         head = read_head(file)
         surveyor = _Surveyor(
@@ -108,7 +106,7 @@ def survey(
             file,
             offset=part.start,
             journal_format=head.journal_format if part.start > 4 else None,
-            stop_offset=part.stop,
+            stop_offset=part.stop or None,
             unpacked_bytes_max=config.source.unpacked_bytes_max,
         ):
             surveyor.add(chunk)
@@ -126,7 +124,7 @@ class _Surveyor:
         *,
         is_mariadb: bool,
         names: NameRule,
-        followed: tuple[str, ...],
+        followed: Collection[str],
         start: int,
     ) -> None:
         tables = TableFilter(config)
