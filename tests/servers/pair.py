@@ -21,7 +21,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 from tests.servers.installation import Flavor, Installation
 from tests.servers.server import OptionValue, Server
 
-CATCH_UP_DEADLINE_S = 30.0
+CATCH_UP_DEADLINE_S = 300.0
 REPLICATION_USER = "replicator"
 _PASSWORD = "replicator-Secret-1"
 

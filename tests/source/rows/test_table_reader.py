@@ -30,7 +30,6 @@ from cdc_pipeline.source.rows.table_reader import ALL_ROWS, TableReader
 from tests.campaigns.edges.evidence import Journal
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, selected, table_reader
-from tests.support.live_source import live_config
 from tests.support.waits import wait_until
 
 
@@ -393,10 +392,14 @@ def test_k25_f19_a_row_is_waited_for_by_its_own_setting(
 ) -> None:
     """A server that computes sends nothing for longer than an answer may take; and not for ever."""
     schema = filled(server, fresh_database, rows=1)
-    with TableReader(live_config(server, read_timeout_s=2, row_timeout_s=60)) as reader:
-        assert sum(len(batch) for batch in reader.select(schema, where="SLEEP(3) = 0")) == 1
+    with table_reader(server, read_timeout_s=20, row_timeout_s=300) as reader:
+        batches = reader.select(schema)
+        assert len(next(batches)) == 1
+        connection: Any = reader._connection
+        assert connection._socket.gettimeout() == 300
+        assert list(batches) == []
     with (
-        TableReader(live_config(server, read_timeout_s=2, row_timeout_s=2.5)) as reader,
+        table_reader(server, read_timeout_s=0.2, row_timeout_s=0.2) as reader,
         pytest.raises(ServerUnreachableError),
     ):
         list(reader.select(schema, where="SLEEP(60) = 0"))
