@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -183,6 +183,7 @@ class DagsterConfig(AssetSettings):
     cursor: AssetSettings = AssetSettings()
     fail_on_suspended: bool = True
     observed_tables_max: int = Field(default=25, ge=0)
+    backfill_from: date | None = None
     sensor: GrowthSensorConfig = GrowthSensorConfig()
     checks: ChecksConfig = ChecksConfig()
 

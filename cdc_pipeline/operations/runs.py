@@ -7,7 +7,6 @@ from typing import Protocol, TypedDict, TypeVar
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
-from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 
 T = TypeVar("T")
@@ -43,6 +42,9 @@ class DirectRuns:
         self._run_id = run_id
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
+        # Imported late: Dagster's definitions need the types alone.
+        from cdc_pipeline.run.capture.capture import capture
+
         capture(
             self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id
         )

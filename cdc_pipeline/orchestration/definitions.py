@@ -34,6 +34,7 @@ from cdc_pipeline.config.pipeline_config import (
     read_document,
 )
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.orchestration.assets.backfill_asset import build_backfill
 from cdc_pipeline.orchestration.assets.capture_asset import (
     Capture,
     ObserverFactory,
@@ -44,7 +45,6 @@ from cdc_pipeline.orchestration.assets.check_assets import build_checks
 from cdc_pipeline.orchestration.assets.snapshot_asset import (
     TakeSnapshot,
     build_snapshot,
-    snapshot_description,
 )
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.events.recorder import RowCounter
@@ -53,7 +53,7 @@ from cdc_pipeline.orchestration.jobs.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
 from cdc_pipeline.orchestration.jobs.schedules import build_check_job, schedule_of
 from cdc_pipeline.orchestration.resource import CdcResource
-from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
+from cdc_pipeline.orchestration.translator import CdcTranslator, RunKind, run_tags
 from cdc_pipeline.run.bounds import bound_text
 
 _log = logging.getLogger(__name__)
@@ -206,17 +206,23 @@ def _of_source(
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
     jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
     schedules = [_schedule(config, translator=translator)]
-    snapshot_asset = build_snapshot(config, translator=translator, take_snapshot=take_snapshot)
-    if snapshot_asset is not None:
-        assets.append(snapshot_asset)
-        snapshot_job = dg.define_asset_job(
-            translator.snapshot_job_name(config.name),
-            selection=dg.AssetSelection.assets(snapshot_asset),
-            description=snapshot_description(config.name),
+    operations: dict[RunKind, dg.AssetsDefinition | None] = {
+        "snapshot": build_snapshot(config, translator=translator, take_snapshot=take_snapshot),
+        "backfill": build_backfill(config, translator=translator),
+    }
+    for kind, asset in operations.items():
+        if asset is None:
+            continue
+        assets.append(asset)
+        is_snapshot = kind == "snapshot"
+        job = dg.define_asset_job(
+            translator.snapshot_job_name(config.name) if is_snapshot else f"{config.name}_{kind}",
+            selection=dg.AssetSelection.assets(asset),
+            description=next(iter(asset.specs)).description,
             executor_def=dg.in_process_executor,
-            tags=run_tags(config.name, "snapshot"),
+            tags=run_tags(config.name, kind),
         )
-        jobs.append(snapshot_job)
+        jobs.append(job)
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
     schedules.append(upkeep_schedule)

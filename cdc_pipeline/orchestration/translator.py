@@ -5,7 +5,7 @@ Rules:
 - Keys depend only on the names of source, schema and table: a table has the same key in definitions
   and events. Names that Dagster cannot carry are escaped by `dagster_name`, one-to-one.
 - The kinds of keys never collide: ``[source, "source", schema, table]``, ``[source, schema,
-  table]``, ``[source, "cursor"]`` and ``[source, "snapshot"]``.
+  table]``, ``[source, "cursor"]``, ``[source, "snapshot"]`` and ``[source, "backfill"]``.
 - Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the
   lake's last cut (K3).
 """
@@ -93,6 +93,10 @@ class CdcTranslator:
     def snapshot_key(self, source: str) -> dg.AssetKey:
         """Return the key of the asset whose partitions are snapshots of the source's tables."""
         return dg.AssetKey([source, "snapshot"])
+
+    def backfill_key(self, source: str) -> dg.AssetKey:
+        """Return the key of the asset whose partitions are days of the source's changelogs."""
+        return dg.AssetKey([source, "backfill"])
 
     def group_name(self, source: str) -> str:
         """Return the asset group of a source's Delta tables and its cursor."""
@@ -215,7 +219,7 @@ class CdcTranslator:
             owners=self.owners(config, table),
             kinds={self.source_kind(config, cut)},
             # No "dagster/table_name": with the Delta table's own it would make both one storage.
-            metadata={"table": table, **_origin_metadata(config), **_code_references(config)},
+            metadata={"table": table, **_origin_metadata(config), **code_references(config)},
             tags=_tags(config.name, "source_table"),
         )
 
@@ -232,7 +236,7 @@ class CdcTranslator:
             "dagster/uri": dg.MetadataValue.url(path.as_uri()),
             "mode": mode,
             **_origin_metadata(config),
-            **_code_references(config),
+            **code_references(config),
         }
         if of_table is not None and of_table.spec.columns:
             metadata["dagster/column_schema"] = column_schema(
@@ -254,7 +258,7 @@ class CdcTranslator:
                 **self.metadata(config, None),
                 "lake": dg.MetadataValue.path(str(config.sink.lake_path)),
                 **_left_out_metadata(config),
-                **_code_references(config),
+                **code_references(config),
             },
             **self._described(config, None),
         )
@@ -341,7 +345,7 @@ def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
     return {"journals": dg.MetadataValue.path(str(source.directory))}
 
 
-def _code_references(config: PipelineConfig) -> dict[str, Any]:
+def code_references(config: PipelineConfig) -> dict[str, Any]:
     """The pipeline's file."""
     if config.file is None:
         return {}

@@ -14,12 +14,13 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start, TimeConfig
 from cdc_pipeline.errors import ConfigError, SnapshotError, TransactionError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import (
@@ -52,6 +53,7 @@ from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import targets_at
+from cdc_pipeline.text.wording import moment_text
 
 
 class GapReport(FrozenModel):
@@ -98,6 +100,7 @@ def fill_gap(
     try:
         source.check()
         first = resolve_start(cursor=None, start=start, source=source).position
+        _check_reached(start, source)
         last = last_of(config, end, first=first, log_end=source.end_position(), source=source)
         epoch = main.cursor().epoch
         new = Operation(
@@ -128,6 +131,21 @@ def fill_gap(
             )
     finally:
         source.close()
+
+
+def _check_reached(start: Start, source: Source) -> None:
+    """A search by time begins at the oldest journal, whatever was before it."""
+    oldest = source.journals()[0].journal
+    created_s = source.journal_created_s(oldest)
+    if isinstance(start, TimeConfig) and start.time.timestamp() < created_s:
+        raise SnapshotError(
+            f"the log begins after the range does: the oldest journal, {oldest}, is younger",
+            setting="from",
+            expected=f"a time from {moment_text(datetime.fromtimestamp(created_s, UTC))} on",
+            got=start.time.isoformat(),
+            next_step="add older journals with --archive; or, if none is missing, begin at "
+            f"{oldest}:4",
+        )
 
 
 @dataclass(frozen=True)

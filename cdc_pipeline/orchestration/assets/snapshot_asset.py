@@ -17,7 +17,9 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import dagster as dg
@@ -26,6 +28,7 @@ from pydantic import Field
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.runs import OperationRun
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
@@ -33,7 +36,13 @@ from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
-from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import (
+    ROLE_TAG,
+    SOURCE_TAG,
+    CdcTranslator,
+    RunKind,
+    code_references,
+)
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan
@@ -67,8 +76,75 @@ class SnapshotRunConfig(dg.Config):
     )
 
 
-def _snapshot_step_name(source: str) -> str:
-    return f"snapshot_{source}"
+@dataclass(frozen=True)
+class OperationStep:
+    """One run of an operation's asset: `run` is what the operation takes."""
+
+    context: dg.AssetExecutionContext
+    pipeline: PipelineConfig
+    key: dg.AssetKey
+    recorder: MaterializationRecorder
+    run: OperationRun
+
+
+def operation_asset(
+    pipeline: PipelineConfig,
+    kind: RunKind,
+    *,
+    key: dg.AssetKey,
+    tables: Sequence[str],
+    translator: CdcTranslator,
+    description: str,
+    partitions_def: dg.PartitionsDefinition[Any],
+    config_class: type[dg.Config],
+    work: Callable[[OperationStep, dict[str, Any]], None],
+) -> dg.AssetsDefinition:
+    """An asset over source `tables` whose step, ``<kind>_<source>``, calls `work` with its run and
+    its configuration; a backfill of partitions that follow each other is one run."""
+    sources = [translator.source_table_key(pipeline.name, table) for table in tables]
+    spec = dg.AssetSpec(
+        key,
+        deps=sources,
+        description=description,
+        group_name=translator.group_name(pipeline.name),
+        kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
+        owners=translator.owners(pipeline, None),
+        skippable=True,
+        partitions_def=partitions_def,
+        metadata=code_references(pipeline),
+        tags={SOURCE_TAG: pipeline.name, ROLE_TAG: kind},
+    )
+
+    @dg.op(
+        name=f"{kind}_{pipeline.name}",
+        description=description,
+        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        out={kind: dg.Out(dg.Nothing, is_required=False)},
+        config_schema=config_class.to_fields_dict(),
+    )
+    def operation_step(_context: dg.OpExecutionContext) -> Iterator[Any]:
+        context = dg.AssetExecutionContext.get()
+        tag_run(context.op_execution_context, pipeline.name, kind)
+        config = resolved(pipeline)
+        recorder = MaterializationRecorder(context, config, translator=translator)
+        cursors = cursors_of(
+            context.instance, pipeline.name, translator, writer=recorder.write_cursor
+        )
+        run = OperationRun(cursors=cursors, observer=recorder, run_id=context.run.run_id)
+        with failing_step(config.sink.lake_path):
+            work(
+                OperationStep(context, config, key, recorder, run),
+                dict(config_class(**context.op_execution_context.op_config)),
+            )
+        yield from ()
+
+    return dg.AssetsDefinition(
+        node_def=operation_step,
+        keys_by_input_name={f"table_{number}": source for number, source in enumerate(sources)},
+        keys_by_output_name={kind: key},
+        specs=[spec],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
 
 
 def build_snapshot(
@@ -81,62 +157,20 @@ def build_snapshot(
     sources = _snapshot_tables(pipeline)
     if not sources:
         return None
-    key = translator.snapshot_key(pipeline.name)
-    spec = dg.AssetSpec(
-        key,
-        deps=[translator.source_table_key(pipeline.name, table) for table in sources],
+    return operation_asset(
+        pipeline,
+        "snapshot",
+        key=translator.snapshot_key(pipeline.name),
+        tables=sources,
+        translator=translator,
         description=(
             f"Tables of {pipeline.name}, read completely from the server: one partition per "
             "table. Materialize partitions to take or retake their snapshots; the lake keeps "
             "the old rows until the new ones are complete."
         ),
-        group_name=translator.group_name(pipeline.name),
-        kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
-        owners=translator.owners(pipeline, None),
-        skippable=True,
         partitions_def=dg.StaticPartitionsDefinition([dagster_name(table) for table in sources]),
-        tags={SOURCE_TAG: pipeline.name, ROLE_TAG: "snapshot"},
-    )
-
-    @dg.op(
-        name=_snapshot_step_name(pipeline.name),
-        description=(
-            f"Takes a snapshot of the tables of {pipeline.name} that the run's partitions name. "
-            "`restart: true` starts again instead of continuing an unfinished run of the same "
-            "tables."
-        ),
-        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
-        out={"snapshot": dg.Out(dg.Nothing, is_required=False)},
-    )
-    def snapshot_step(config: SnapshotRunConfig) -> Iterator[Any]:
-        asset_context = dg.AssetExecutionContext.get()
-        _run(
-            asset_context,
-            resolved(pipeline),
-            translator=translator,
-            tables=sorted(map(plain_name, asset_context.partition_keys)),
-            restart=config.restart,
-            take_snapshot=take_snapshot,
-        )
-        yield from ()
-
-    return dg.AssetsDefinition(
-        node_def=snapshot_step,
-        keys_by_input_name={
-            f"table_{number}": translator.source_table_key(pipeline.name, table)
-            for number, table in enumerate(sources)
-        },
-        keys_by_output_name={"snapshot": key},
-        specs=[spec],
-        backfill_policy=dg.BackfillPolicy.single_run(),
-    )
-
-
-def snapshot_description(source: str) -> str:
-    """Shown as Markdown."""
-    return (
-        f"Takes snapshots of tables of {source}: choose the tables as partitions. All other "
-        "tables stay in sync."
+        config_class=SnapshotRunConfig,
+        work=partial(_run, take_snapshot=take_snapshot),
     )
 
 
@@ -149,41 +183,28 @@ def _snapshot_tables(pipeline: PipelineConfig) -> list[str]:
     return sorted(names)
 
 
-def _run(
-    context: dg.AssetExecutionContext,
-    pipeline: PipelineConfig,
-    *,
-    translator: CdcTranslator,
-    tables: list[str],
-    restart: bool,
-    take_snapshot: TakeSnapshot | None,
-) -> None:
-    tag_run(context.op_execution_context, pipeline.name, "snapshot")
-    recorder = MaterializationRecorder(context, pipeline, translator=translator)
+def _run(step: OperationStep, asked: dict[str, Any], *, take_snapshot: TakeSnapshot | None) -> None:
+    context = step.context
+    tables = sorted(map(plain_name, context.partition_keys))
     if take_snapshot is None:
         from cdc_pipeline.operations.snapshot.snapshot import take_snapshot as product_snapshot
 
         take_snapshot = product_snapshot
     context.log.info(f"takes the snapshot of {', '.join(tables)}")
-    with failing_step(pipeline.sink.lake_path):
-        report = take_snapshot(
-            pipeline,
-            cursors=cursors_of(
-                context.instance, pipeline.name, translator, writer=recorder.write_cursor
-            ),
-            tables=tables,
-            restart=restart,
-            observer=SnapshotRecorder(
-                context, recorder, asset_key=translator.snapshot_key(pipeline.name)
-            ),
-            run_id=context.run.run_id,
-        )
+    report = take_snapshot(
+        step.pipeline,
+        cursors=step.run["cursors"],
+        tables=tables,
+        restart=asked["restart"],
+        observer=SnapshotRecorder(context, step.recorder, asset_key=step.key),
+        run_id=step.run["run_id"],
+    )
     wanted = set(tables)
     for target, taken in report.targets.items():
         for table in sorted(wanted.intersection(taken.sources)):
             context.log_event(
                 dg.AssetObservation(
-                    translator.snapshot_key(pipeline.name),
+                    step.key,
                     partition=dagster_name(table),
                     description=f"cut {taken.cut}: {taken.rows:,} rows of {target}",
                     metadata=_metadata(target, taken),

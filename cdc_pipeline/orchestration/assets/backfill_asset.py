@@ -1,0 +1,135 @@
+"""Backfills of changelogs as an asset whose partitions are tables and days.
+
+Rules:
+- A day is one of UTC, from midnight to midnight by the commit times of its transactions. The days
+  of a table that follow each other are one range of `fill_gap`, which appends it once, in one
+  recorded batch, to a changelog that has none of it (K18).
+- A mirror or history has no such partitions: old rows never enter one. A rebuild or a snapshot
+  replaces them as a whole.
+- A partition is materialized once its range is appended, or has no change of the table. What is
+  refused fails the run; tables and ranges before it stay done.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TimeBoundConfig, TimeConfig
+from cdc_pipeline.orchestration.assets.snapshot_asset import OperationStep, operation_asset
+from cdc_pipeline.orchestration.names import dagster_name, plain_name
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.routes import Routes
+
+_DAY = timedelta(days=1)
+
+
+class BackfillRunConfig(dg.Config):
+    """What a person may set for one backfill."""
+
+    archive: str | None = Field(
+        default=None, description="A directory of journals, read before the source's own."
+    )
+    restart: bool = Field(
+        default=False, description="true: give up what an earlier backfill left unfinished."
+    )
+
+
+def build_backfill(
+    pipeline: PipelineConfig, *, translator: CdcTranslator
+) -> dg.AssetsDefinition | None:
+    """None if `dagster.backfill_from` is not set, or no table is known that has a changelog."""
+    first_day, tables = pipeline.dagster.backfill_from, _changelog_tables(pipeline)
+    if first_day is None or not tables:
+        return None
+    return operation_asset(
+        pipeline,
+        "backfill",
+        key=translator.backfill_key(pipeline.name),
+        tables=tables,
+        translator=translator,
+        description=(
+            f"Changes of {pipeline.name} that its changelogs lack, by table and day of UTC. "
+            "Materialize partitions to replay their journals into changelogs that hold no change "
+            "of these days."
+        ),
+        partitions_def=dg.MultiPartitionsDefinition(
+            {
+                "table": dg.StaticPartitionsDefinition([dagster_name(table) for table in tables]),
+                "utc_day": dg.DailyPartitionsDefinition(start_date=first_day.isoformat()),
+            }
+        ),
+        config_class=BackfillRunConfig,
+        work=_run,
+    )
+
+
+def _changelog_tables(pipeline: PipelineConfig) -> list[str]:
+    """Known source tables with a target of that mode, sorted."""
+    routes, known = Routes(pipeline), known_tables(pipeline, newest_cut(pipeline))
+    return sorted(
+        source
+        for source in {name for sources in known.values() for name in sources}
+        if any(MODES[route.rule.mode].rows_are_changes for route in routes.of_table(source))
+    )
+
+
+def _run(step: OperationStep, asked: dict[str, Any]) -> None:
+    # Imported late: definitions are loaded often and need none of this.
+    from cdc_pipeline.operations.backfill.gap import fill_gap
+
+    context, archive = step.context, asked.get("archive")
+    for table, first, last in _ranges(context.partition_keys):
+        context.log.info(f"appends the changes of {table} from {first} to {last}")
+        start, end = (datetime.combine(day, time(), UTC) for day in (first, last + _DAY))
+        report = fill_gap(
+            step.pipeline,
+            table=table,
+            start=TimeConfig(time=start),
+            # An end is the last moment that is in it.
+            end=TimeBoundConfig(time=end - timedelta(microseconds=1)),
+            archive=None if archive is None else Path(archive),
+            restart=asked["restart"],
+            **step.run,
+        )
+        context.log.info(f"{table}: {report.reason}")
+        for day in range((last - first).days + 1):
+            key = {"table": dagster_name(table), "utc_day": str(first + day * _DAY)}
+            context.log_event(
+                dg.AssetMaterialization(
+                    step.key,
+                    partition=dg.MultiPartitionKey(key),
+                    description=report.reason,
+                    metadata={
+                        "range": f"{report.start} - {report.end}",
+                        "rows_of_range": sum(report.rows.values()),
+                        "cut": str(report.cut),
+                    },
+                )
+            )
+
+
+def _ranges(keys: list[str]) -> Iterator[tuple[str, date, date]]:
+    """Table, first and last day of each range of days that follow each other."""
+    days = sorted(
+        (
+            plain_name(key.keys_by_dimension["table"]),
+            date.fromisoformat(key.keys_by_dimension["utc_day"]),
+        )
+        for key in keys
+        if isinstance(key, dg.MultiPartitionKey)
+    )
+    ranges: list[tuple[str, date, date]] = []
+    for table, day in days:
+        if ranges and ranges[-1][0] == table and ranges[-1][2] + _DAY == day:
+            ranges[-1] = (table, ranges[-1][1], day)
+        else:
+            ranges.append((table, day, day))
+    yield from ranges
