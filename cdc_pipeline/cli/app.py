@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "discover": "List the server's tables, and whether and how each would be captured.",
     "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
     "plan": "Show what a run would do, and why, without writing anything.",
+    "rehearse": "Show what SQL statements would do to the lake, before they are run.",
     "run": "Capture a source once.",
     "status": "Show the state of sources.",
     "history": "Show past runs of a source and what each published.",

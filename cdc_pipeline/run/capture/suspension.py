@@ -56,7 +56,7 @@ class Suspend:
 
 def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -> Suspend | None:
     """None if the failure stops the run. Targets stay at the last whole transaction."""
-    if not _is_of_one_table(error, session.section.of_plan, targets):
+    if not is_of_one_table(error, session.section.of_plan, targets):
         return None
     assert error.table is not None
     new_suspension = suspension(
@@ -66,7 +66,10 @@ def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -
     return Suspend(error.table, new_suspension, only)
 
 
-def _is_of_one_table(error: CdcError, known: Collection[str] | None, targets: Targets) -> bool:
+def is_of_one_table(error: CdcError, known: Collection[str] | None, targets: Targets) -> bool:
+    """Whether a failure suspends a table, or else stops the run. `known`: the source tables of the
+    run's plan; None if it may suspend none.
+    """
     if known is None or not isinstance(error, _OF_ONE_TABLE):
         return False
     if error.table is None or "." not in error.table:

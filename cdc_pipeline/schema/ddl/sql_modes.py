@@ -85,3 +85,11 @@ def settings_of(bits: int, *, is_mariadb: bool) -> tuple[frozenset[str], int]:
         frozenset(name for mode in modes for name in mode.sets.split()),
         bits & ~sum(1 << mode.bit for mode in modes),
     )
+
+
+def bits_of(names: str, *, is_mariadb: bool) -> int | None:
+    """Of a list with commas, as `@@sql_mode` has it; None: not all of them are known."""
+    other = "mysql" if is_mariadb else "mariadb"
+    bits = {mode.name: 1 << mode.bit for mode in SQL_MODES if mode.flavor != other}
+    named = [name.strip().upper() for name in names.split(",") if name.strip()]
+    return sum({bits[name] for name in named}) if bits.keys() >= set(named) else None

@@ -1,0 +1,516 @@
+"""What statements would do to the lake if the server ran and logged them now.
+
+Rules:
+- Each is decided by what a run decides with (`StatementRules.decide`, `decided`), and a failure
+  suspends or stops as in a run (`is_of_one_table`). Nothing is run at the server or written.
+- They come behind the end of the log, upon the tables of the last cut. DDL that the log has and no
+  run has applied makes that uncertain, and is told.
+- A session begins with the server's global settings; USE, SET sql_mode and SET sql_log_bin of the
+  text change them.
+- What a text does not show (CALL, EXECUTE, a function that a query calls) is uncertain, never
+  harmless. Rows are not computed: a run checks those that a step depends on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final, Literal
+
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ContentUnknownError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.suspensions import cause_of, suspension
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.capture.suspension import is_of_one_table
+from cdc_pipeline.run.decode.schemas import Schemas, history_file
+from cdc_pipeline.run.decode.statements import StatementRules
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.plan.starting import choose
+from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.schema.ddl.sql_modes import bits_of
+from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
+from cdc_pipeline.schema.evolution.statement_context import (
+    COLUMN_MAPPING,
+    TYPE_WIDENING,
+    Decision,
+    RowPosition,
+)
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RemoveRows,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
+from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
+from cdc_pipeline.schema.history.history import SchemaHistory
+from cdc_pipeline.sink.delta.features import excluded, features_of_type
+from cdc_pipeline.targets.decided import decided
+from cdc_pipeline.targets.targets import Targets, targets_at
+from cdc_pipeline.text.table_names import split_table_name, table_name
+from cdc_pipeline.text.wording import count_of, listed
+
+# "not_reached": an earlier statement stops every run.
+Outcome = Literal[
+    "applied",
+    "recorded",
+    "ignored",
+    "rows",
+    "uncertain",
+    "not_logged",
+    "suspends",
+    "stops",
+    "not_reached",
+]
+HARMFUL: Final = frozenset({"uncertain", "not_logged", "suspends", "stops", "not_reached"})
+_SQL_CHARS_MAX: Final = 1000
+_K = StatementKind
+
+
+class RehearsedChange(FrozenModel):
+    """What happens to one target.
+
+    Attributes:
+        steps: in words, in their order.
+        features: the Delta features that these need of readers.
+        excludes: presets of readers that lack one of them.
+    """
+
+    target: str
+    steps: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+
+class RehearsedStatement(FrozenModel):
+    """`line`: where it begins; `policy`: that of the schema changes which decided, if one did;
+    `tables`: of the source; `suspends`: targets; `next_step`: what would be left to do.
+    """
+
+    line: int
+    sql: str
+    outcome: Outcome
+    reason: str
+    policy: str = ""
+    tables: tuple[str, ...] = ()
+    changes: tuple[RehearsedChange, ...] = ()
+    suspends: tuple[str, ...] = ()
+    next_step: str = ""
+
+
+class Rehearsal(FrozenModel):
+    """`position`: the end of the log, behind which the statements come."""
+
+    source: str
+    position: str
+    statements: tuple[RehearsedStatement, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_harmless(self) -> bool:
+        return all(statement.outcome not in HARMFUL for statement in self.statements)
+
+
+def rehearse(
+    config: PipelineConfig, script: str, *, cursors: CursorStore, database: str = ""
+) -> Rehearsal:
+    """`script`: as the servers' clients take it, with DELIMITER; `database`: its default one.
+    Raises what would keep a run from starting.
+    """
+    cut = build_sink(config).last_cut()
+    cursor = reconcile(cursors.read(), cut).cursor
+    source = build_source(choose(config).config)
+    try:
+        source.check()
+        identity = source.identity
+        config = config.comparing(identity.names)
+        targets = targets_at(config, cut, cursor)
+        end = source.end_position()
+        since = end if cursor is None else cursor.position
+        placed = source.catalog(targets.keeps_history, since=since)
+        programs = source.programs(since=since)
+        tables = source.tables() or ()
+    finally:
+        source.close()
+    history = SchemaHistory() if cursor is None else history_file(config).read().up_to(cursor.seq)
+    epoch = 1 if cursor is None else cursor.epoch
+    schemas = Schemas(
+        history,
+        file=None,
+        epoch=epoch,
+        start=since,
+        ask=lambda: placed,
+        ask_programs=lambda: programs,
+    )
+    captured = {name for name in tables if targets.captured(*split_table_name(name))}
+    recorded = chain.from_iterable(target.spec.sources for target in targets.by_name.values())
+    log = _Log(config, identity, schemas, targets, end, epoch, {*captured, *recorded})
+    session = _Session(database=database, **_global_settings(config, identity))
+    statements = tuple(_rehearsed(log, session, script))
+    unapplied = sorted(
+        table_name(*table)
+        for table in (() if placed is None else placed.last_ddl)
+        if table[1] and targets.captured(*table)
+    )
+    warnings = (
+        f"the log has DDL of {listed(unapplied)} that no run has applied, so that the outcome is "
+        f"uncertain: `cdc-pipeline run {config.name}` first",
+    )
+    return Rehearsal(
+        source=config.name,
+        position=str(end),
+        statements=statements,
+        warnings=warnings if unapplied else (),
+    )
+
+
+# -- the script -----------------------------------------------------------------------------------
+
+# Longest first: what a text's delimiter cannot end.
+_PART: Final = re.compile(
+    r"""(?P<blank>\s+|\#[^\n]*|--(?=[\x00-\x20]|$)[^\n]*|/\*(?!M?!).*?\*/)
+    |(?P<quoted>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*.*?\*/|(?:['"`]|/\*).*)""",
+    re.VERBOSE | re.DOTALL,
+)
+_DELIMITER: Final = re.compile(r"DELIMITER[ \t]+(\S+)[^\n]*", re.IGNORECASE)
+
+
+def statements_of(script: str) -> Iterator[tuple[int, str]]:
+    """Each with the number of its first line, from 1, and without comments before it."""
+    delimiter, start, at = ";", -1, 0
+    while at < len(script):
+        blank_or_quoted = _PART.match(script, at)
+        if start < 0:
+            if blank_or_quoted is not None and blank_or_quoted.lastgroup == "blank":
+                at = blank_or_quoted.end()
+                continue
+            if (changed := _DELIMITER.match(script, at)) is not None:
+                delimiter, at = changed[1], changed.end()
+                continue
+        if script.startswith(delimiter, at):
+            if start >= 0:
+                yield script.count("\n", 0, start) + 1, script[start:at].rstrip()
+            start, at = -1, at + len(delimiter)
+            continue
+        start = at if start < 0 else start
+        at = at + 1 if blank_or_quoted is None else blank_or_quoted.end()
+    if start >= 0:
+        yield script.count("\n", 0, start) + 1, script[start:].rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """Settings that the meaning of the next statement depends on; `sql_mode` None: not known."""
+
+    database: str
+    sql_mode: int | None = None
+    explicit_defaults_for_timestamp: bool | None = None
+    time_zone: str = ""
+    server_charset: str = ""
+    is_logged: bool = True
+
+    def query(self, sql: str) -> Query:
+        raw = sql.encode()
+        return Query(
+            sql,
+            self.database,
+            thread_id=0,
+            error_code=0,
+            sql_mode=self.sql_mode,
+            time_zone=self.time_zone,
+            explicit_defaults_for_timestamp=self.explicit_defaults_for_timestamp,
+            charset="utf8mb4",
+            raw=raw,
+            is_exact=True,
+            server_charset=self.server_charset,
+        )
+
+    def after(self, sql: str, *, is_mariadb: bool) -> _Session:
+        if used := _USE.match(sql):
+            name = used["quoted"] or used["plain"]
+            return replace(self, database=name.replace("``", "`"))
+        session = self
+        for setting in _SET.finditer(sql):
+            name, text = setting["name"].lower(), setting["text"]
+            value = setting["value"] if text is None else text
+            if name == "sql_log_bin":
+                session = replace(session, is_logged=value.upper() not in ("0", "OFF", "FALSE"))
+            elif text is None:  # an expression
+                session = replace(session, sql_mode=None)
+            else:
+                session = replace(session, sql_mode=bits_of(text, is_mariadb=is_mariadb))
+        return session
+
+
+_USE: Final = re.compile(r"USE\s*(?:`(?P<quoted>(?:[^`]|``)+)`|\b(?P<plain>\S+))", re.IGNORECASE)
+_SET: Final = re.compile(
+    r"(?<!GLOBAL)(?<!PERSIST)(?<!ONLY)[\s,.](?:@@)?(?P<name>sql_mode|sql_log_bin)\s*:?="
+    r"\s*(?:(['\"])(?P<text>.*?)\2|(?P<value>[^\s,;]+))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _global_settings(config: PipelineConfig, identity: ServerIdentity) -> dict[str, Any]:
+    """Those of a session that sets none; none of an archive's server."""
+    if isinstance(config.source, ArchiveSourceConfig):
+        return {}
+    # late: an archive never needs pymysql
+    from cdc_pipeline.source.live.connection import ServerConnection
+
+    names = ("sql_mode", "explicit_defaults_for_timestamp", "time_zone", "character_set_server")
+    server = ServerConnection(config.source)
+    try:
+        values = server.variables(names)
+    finally:
+        server.close()
+    is_mariadb = identity.flavor == "mariadb"
+    explicit = values.get("explicit_defaults_for_timestamp")
+    return {
+        "sql_mode": bits_of(values["sql_mode"], is_mariadb=is_mariadb),
+        "explicit_defaults_for_timestamp": None if explicit is None else explicit == "ON",
+        "time_zone": values["time_zone"],
+        "server_charset": values["character_set_server"],
+    }
+
+
+# -- what a run would decide ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Log:
+    """Of a server that runs the statements, as a run would have come to know its tables.
+
+    `known`: the source tables that a plan of the source knows.
+    """
+
+    config: PipelineConfig
+    identity: ServerIdentity
+    schemas: Schemas
+    targets: Targets
+    end: Position
+    epoch: int
+    known: Collection[str]
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.identity.flavor == "mariadb"
+
+    def concerns(self, statement: Statement) -> bool:
+        """Whether it may change a captured table, or its rows."""
+        if statement.kind is _K.DML and not statement.tables:
+            return True
+        return statement.drops_database or (
+            statement.kind in TABLE_DDL | {_K.DML}
+            and any(self.targets.captured(*table) for table in statement.tables)
+        )
+
+    def rules(self) -> StatementRules:
+        return StatementRules(
+            self.targets.tables,
+            is_mariadb=self.is_mariadb,
+            names=self.identity.names,
+            config=self.config,
+            followed=list(self.targets.followers),
+        )
+
+    def decide(self, rules: StatementRules, query: Query) -> tuple[Decision | None, list[CdcError]]:
+        """Apply the decision. Without one: it stops the run, by the last of the errors; the others
+        suspend their tables.
+        """
+        self.end = at = replace(self.end, offset=self.end.offset + 1)
+        errors: list[CdcError] = []
+        while True:
+            targets, refused = self.targets, list[CdcError]()
+            decision = None
+            try:
+                decision = rules.decide(
+                    query,
+                    targets=targets,
+                    journal=at.journal,
+                    offset=at.offset,
+                    schemas=self.schemas,
+                    place=RowPosition(at.seq(self.epoch), -1, str(at)),
+                )
+                targets, unknown = decided(targets, decision)
+                refused += unknown
+            except CdcError as error:
+                decision, refused = None, [error]
+            for refusal in refused:
+                errors.append(refusal)
+                if not is_of_one_table(refusal, self.known, targets):
+                    return None, errors
+                targets = self._suspended(targets, refusal)
+            self.targets = targets
+            if decision is not None:
+                break
+        if decision.statement.kind in SCHEMA_KINDS:
+            self.schemas.apply(
+                query,
+                decision.statement,
+                targets.keeps_history,
+                journal=at.journal,
+                offset=at.offset,
+                time_us=-1,
+            )
+        self.targets = _published(self.targets)
+        return decision, errors
+
+    def _suspended(self, targets: Targets, error: CdcError) -> Targets:
+        held = suspension(error, batch_number=0, at=self.end, epoch=self.epoch)
+        only = error.targets if isinstance(error, ContentUnknownError) else None
+        assert error.table is not None
+        return targets.suspending(error.table, held, only=only)[0]
+
+
+def _published(targets: Targets) -> Targets:
+    """As a cut after the statement would have them."""
+    return targets.having(
+        *(
+            replace(
+                target.with_state(table_version=max(target.state.table_version, 0)),
+                is_new=False,
+                replaces="",
+                carried=None,
+            )
+            for target in targets.by_name.values()
+        )
+    )
+
+
+def _rehearsed(log: _Log, session: _Session, script: str) -> Iterator[RehearsedStatement]:
+    rules, stopped_at = log.rules(), 0
+    for line, sql in statements_of(script):
+        query = session.query(sql)
+        statement = rules.parse(query)
+        kind = statement.kind
+        if kind in (_K.SET, _K.ADMIN):
+            session = session.after(sql, is_mariadb=log.is_mariadb)
+        if kind is _K.EMPTY:
+            continue
+        told = partial(
+            RehearsedStatement,
+            line=line,
+            sql=sql[:_SQL_CHARS_MAX],
+            tables=tuple(table_name(*table) for table in statement.tables),
+        )
+        if stopped_at:
+            yield told(
+                outcome="not_reached", reason=f"the statement of line {stopped_at} stops every run"
+            )
+        elif not session.is_logged and log.concerns(statement):
+            yield told(
+                outcome="not_logged",
+                reason="sql_log_bin is off: the lake never learns of it",
+                next_step="take new snapshots of the captured tables that it changes",
+            )
+        elif kind is _K.DML:
+            yield told(**_of_rows(statement, is_captured=log.concerns(statement)))
+        else:
+            before = log.targets
+            decision, errors = log.decide(rules, query)
+            if decision is None:
+                stopped_at = line
+            suspends = sorted(log.targets.suspended.keys() - before.suspended.keys())
+            yield told(**_outcome(decision, errors, before), suspends=tuple(suspends))
+
+
+def _of_rows(statement: Statement, *, is_captured: bool) -> dict[str, Any]:
+    if not statement.tables:
+        return {
+            "outcome": "uncertain",
+            "reason": f"{statement.verb or 'it'} may run statements that the text does not show",
+            "next_step": "rehearse these too",
+        }
+    if not is_captured:
+        return {"outcome": "ignored", "reason": "not a captured table"}
+    return {"outcome": "rows", "reason": "the log has its rows, as those of any statement"}
+
+
+def _outcome(
+    decision: Decision | None, errors: Sequence[CdcError], before: Targets
+) -> dict[str, Any]:
+    changes = () if decision is None else tuple(_changes(decision, before))
+    if not errors:
+        assert decision is not None
+        ddl = decision.ddl
+        waits = ddl.decision == "ignored" and any(
+            before.captured(*table) for table in decision.statement.tables
+        )
+        return {
+            "outcome": ddl.decision,
+            "reason": "its table is suspended, and learns of it when it catches up"
+            if waits
+            else ddl.reason,
+            "policy": ddl.policy,
+            "changes": changes,
+        }
+    for error in errors:
+        error.journal = error.offset = None  # a place that no log has
+    return {
+        "outcome": "stops" if decision is None else "suspends",
+        "reason": "; ".join(cause_of(error) for error in errors),
+        "changes": changes,
+        "next_step": "; ".join(error.next_step for error in errors if error.next_step),
+    }
+
+
+def _changes(decision: Decision, before: Targets) -> Iterator[RehearsedChange]:
+    for created in decision.creates:
+        for route in before.routes_of(table_name(*created.table)):
+            count = count_of(len(created.columns), "column")
+            types = [column.delta_type for column in created.columns]
+            features = {feature for text in types for feature in features_of_type(text)}
+            yield _change(route.target, [f"a new table of {count}"], features)
+    for change in decision.changes:
+        words = [_words(step) for step in change.steps]
+        if change.is_carried or change.new_name != change.table:
+            words.append(f"goes on as {table_name(*change.new_name)}")
+        if change.replaces or change.empties:
+            words.append("becomes an empty table")
+        features = {feature for step in change.steps for feature in _features(step)}
+        yield _change(change.known.name or table_name(*change.table), words, features)
+
+
+def _change(target: str, steps: Sequence[str], features: Collection[str]) -> RehearsedChange:
+    return RehearsedChange(
+        target=target,
+        steps=tuple(steps),
+        features=tuple(sorted(features)),
+        excludes=excluded(*features),
+    )
+
+
+def _words(step: Step) -> str:
+    match step:
+        case AddColumn():
+            return f"adds {step.name} {step.delta_type}"
+        case DropColumn():
+            return f"drops {step.name}"
+        case RenameColumn():
+            return f"renames {step.name} to {step.new_name}"
+        case WidenColumn():
+            return f"widens {step.name} to {step.delta_type}"
+        case FillColumns():
+            return f"fills {', '.join(name for name, _, _ in step.values)} in all rows"
+        case RemoveRows():
+            return "removes all rows, as its mode does"
+        case CheckRows():
+            return f"looks for rows for which {step.reason}; with one, a snapshot is needed"
+
+
+def _features(step: Step) -> Iterator[str]:
+    if isinstance(step, DropColumn | RenameColumn):
+        yield COLUMN_MAPPING
+    elif isinstance(step, WidenColumn):
+        yield TYPE_WIDENING
+    if isinstance(step, AddColumn | WidenColumn):
+        yield from features_of_type(step.delta_type)

@@ -1,0 +1,194 @@
+"""What is rehearsed is what then happens, over a real server's log."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.operations.rehearse import rehearse, statements_of
+from tests.servers import Server
+from tests.support.captures import here, live
+from tests.support.memory_shop import MemoryShop
+
+TABLES = (
+    "CREATE TABLE a (id INT PRIMARY KEY, n INT, t VARCHAR(10))",
+    "CREATE TABLE b (id INT PRIMARY KEY, n INT)",
+    "CREATE TABLE h (id INT PRIMARY KEY, n INT NOT NULL DEFAULT 3)",
+    "CREATE TABLE k (id INT PRIMARY KEY, n INT)",
+    "CREATE TABLE gone (id INT PRIMARY KEY, n INT)",
+    "CREATE TABLE old (id INT PRIMARY KEY, n INT)",
+    *(f"INSERT INTO {name} (id, n) VALUES (1, 2)" for name in ("a", "b", "h", "k", "gone", "old")),
+)
+SCRIPT = """
+-- a migration; its first statement
+ALTER TABLE a ADD COLUMN c INT NOT NULL DEFAULT 7, ADD COLUMN other TEXT;
+INSERT INTO a (id, n, c, other) VALUES (2, 3, 4, 'it''s ; one \\' value');
+/* several; */ ALTER TABLE a MODIFY n BIGINT, ALGORITHM=COPY;
+ALTER TABLE a CHANGE t u VARCHAR(20);
+ALTER TABLE a DROP COLUMN u;
+CREATE INDEX i ON a (n);
+CREATE TABLE new_one (id INT PRIMARY KEY, at DATETIME(3));
+INSERT INTO new_one VALUES (1, '2024-02-29 01:02:03.004');
+ALTER TABLE new_one ADD COLUMN j JSON;
+CREATE TABLE like_it LIKE new_one;
+ALTER TABLE b ADD COLUMN x INT;
+RENAME TABLE b TO c;
+TRUNCATE TABLE h;
+ALTER TABLE h ADD COLUMN y VARCHAR(5) DEFAULT 'y';
+DROP TABLE gone;
+CREATE TABLE gone (id INT PRIMARY KEY, other TEXT);
+RENAME TABLE old TO spare, c TO old;
+DELIMITER //
+CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END//
+DELIMITER ;
+DROP PROCEDURE p;
+ALTER TABLE k ADD COLUMN more INT;
+INSERT INTO a (id, n) VALUES (9, 9)
+"""
+
+
+def shop_on(server: Server, database: str, folder: Path) -> MemoryShop:
+    return MemoryShop(
+        PipelineConfig.model_validate(
+            {
+                "name": "shop",
+                "source": live(server),
+                "tables": {"include": [f"{database}.*"]},
+                "start": here(server),
+                "targets": [{"tables": [f"{database}.h"], "mode": "history"}],
+                "sink": {"lake_path": folder / "lake"},
+            }
+        )
+    )
+
+
+@pytest.fixture
+def shop(server: Server, fresh_database: str, tmp_path: Path) -> MemoryShop:
+    shop = shop_on(server, fresh_database, tmp_path)
+    server.execute(f"USE `{fresh_database}`")
+    server.execute_all(*TABLES)
+    shop.run()
+    return shop
+
+
+def test_what_is_rehearsed_is_what_then_happens(
+    shop: MemoryShop, server: Server, fresh_database: str
+) -> None:
+    rehearsal = rehearse(shop.config, SCRIPT, cursors=shop.cursors, database=fresh_database)
+    assert rehearse(shop.config, SCRIPT, cursors=shop.cursors, database=fresh_database) == rehearsal
+    assert rehearsal.warnings == ()
+    assert rehearsal.is_harmless
+    script = [sql for _, sql in statements_of(SCRIPT)]
+    assert [made.sql for made in rehearsal.statements] == script
+    assert {made.outcome for made in rehearsal.statements} == {
+        "applied", "recorded", "ignored", "rows",
+    }  # fmt: skip
+
+    server.execute_all(*script)
+    report = shop.run()
+    assert shop.suspended() == {}
+    # Servers log some texts in words of their own.
+    logged = [
+        (ddl.decision, ddl.reason, ddl.policy) for ddl in report.ddl if ddl.decision != "ignored"
+    ]
+    assert logged == [
+        (made.outcome, made.reason, made.policy)
+        for made in rehearsal.statements
+        if made.outcome in ("applied", "recorded")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "outcome"),
+    [
+        ("ALTER TABLE k DROP PRIMARY KEY", "suspends"),
+        ("ALTER TABLE a ADD COLUMN `odd ; name` INT", "suspends"),
+        ("ALTER TABLE h ADD COLUMN `__END_AT` INT", "suspends"),
+    ],
+)
+def test_what_would_suspend_a_table_does(
+    shop: MemoryShop, server: Server, fresh_database: str, statement: str, outcome: str
+) -> None:
+    rehearsal = rehearse(shop.config, f"USE {fresh_database}; {statement}", cursors=shop.cursors)
+    used, made = rehearsal.statements
+    assert (used.outcome, made.outcome) == ("ignored", outcome)
+    assert not rehearsal.is_harmless
+    server.execute(statement)
+    with pytest.raises(TargetSuspendedError):
+        shop.run()
+    assert set(shop.suspended()) == set(made.suspends)
+    assert shop.cursors.cursor is not None
+    for name in made.suspends:
+        held = shop.cursors.cursor.suspended[name]
+        assert held.next_step == made.next_step
+        assert made.reason == re.sub(r" \(binlog\.\d+ at \d+\)", "", held.what)
+
+
+def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database: str) -> None:
+    script = """
+        SET SESSION sql_mode = 'ANSI_QUOTES';
+        ALTER TABLE "a" ADD COLUMN "c" INT; -- a name
+        SET sql_mode = '';
+        ALTER TABLE a ADD COLUMN d INT DEFAULT "5";
+        SET GLOBAL sql_mode = 'ANSI_QUOTES', @x = 'sql_log_bin = 0';
+        CALL p(); EXECUTE s;
+        SET sql_log_bin = 0;
+        ALTER TABLE a ADD COLUMN e INT;
+        UPDATE a SET n = 1;
+        CREATE TABLE other.t (a INT);
+        SET sql_log_bin = 1;
+        UPDATE a JOIN b SET a.n = 1;
+        CREATE TABLE other.t (a INT)
+    """
+    rehearsal = rehearse(shop.config, script, cursors=shop.cursors, database=fresh_database)
+    assert [(made.line, made.outcome) for made in rehearsal.statements] == [
+        (2, "ignored"),
+        (3, "applied"),
+        (4, "ignored"),
+        (5, "applied"),
+        (6, "ignored"),
+        (7, "uncertain"),
+        (7, "uncertain"),
+        (8, "ignored"),
+        (9, "not_logged"),
+        (10, "not_logged"),
+        (11, "ignored"),
+        (12, "ignored"),
+        (13, "rows"),
+        (14, "ignored"),
+    ]
+
+
+def test_ddl_that_no_run_has_applied_is_told(
+    shop: MemoryShop, server: Server, fresh_database: str
+) -> None:
+    server.execute("ALTER TABLE a ADD COLUMN c INT")
+    script = "ALTER TABLE a ADD COLUMN c INT"
+    (warning,) = rehearse(
+        shop.config, script, cursors=shop.cursors, database=fresh_database
+    ).warnings
+    assert f"the log has DDL of {fresh_database}.a that no run has applied" in warning
+
+
+def test_a_script_is_divided_as_the_servers_clients_do() -> None:
+    script = """-- first; a comment
+/* another; */ ALTER TABLE a ADD b INT; /*!40101 SET sql_mode='x;y' */;
+DELIMITER $$
+CREATE PROCEDURE p() BEGIN SELECT 1; END$$
+delimiter ;
+INSERT INTO t VALUES ('a;\\';b', `c;d`, "e;", 'it''s;', ''); # tail;
+;;
+DROP TABLE x"""
+    assert list(statements_of(script)) == [
+        (2, "ALTER TABLE a ADD b INT"),
+        (2, "/*!40101 SET sql_mode='x;y' */"),
+        (4, "CREATE PROCEDURE p() BEGIN SELECT 1; END"),
+        (6, "INSERT INTO t VALUES ('a;\\';b', `c;d`, \"e;\", 'it''s;', '')"),
+        (8, "DROP TABLE x"),
+    ]
+    assert list(statements_of("SELECT 'open; ")) == [(1, "SELECT 'open;")]
+    assert list(statements_of(" ; -- nothing")) == []
