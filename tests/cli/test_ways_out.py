@@ -7,6 +7,7 @@ Whole commands in this process, over a recorded journal and tables in memory.
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -83,6 +84,20 @@ def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> MemoryShop:
     made = MemoryShop(load_config(file))
     made.take_place(monkeypatch)
     return made
+
+
+def test_a_migration_is_rehearsed_from_a_file(shop: MemoryShop) -> None:
+    run("run", "shop", "--json")
+    script = Path("next.sql")
+    script.write_text("USE shop;\nALTER TABLE pair ADD COLUMN e INT;\n")
+    shown = run("rehearse", "shop", script)
+    assert "ALTER TABLE pair ADD COLUMN e INT" in shown.stdout
+    assert "shop.pair: adds e int" in shown.stdout
+    script.write_text("ALTER TABLE pair DROP PRIMARY KEY;\n")
+    refused = run("rehearse", "shop", script, "--database", "shop", "--json", exit_code=1)
+    (made,) = json.loads(refused.stdout)["statements"]
+    assert (made["outcome"], made["suspends"]) == ("suspends", ["shop.pair"])
+    assert "change_key" in made["next_step"]
 
 
 def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: MemoryShop) -> None:

@@ -172,6 +172,8 @@ def test_ddl_that_no_run_has_applied_is_told(
         shop.config, script, cursors=shop.cursors, database=fresh_database
     ).warnings
     assert f"the log has DDL of {fresh_database}.a that no run has applied" in warning
+    shop.run()
+    assert rehearse(shop.config, "DROP TABLE b", cursors=shop.cursors).warnings == ()
 
 
 def test_a_script_is_divided_as_the_servers_clients_do() -> None:
