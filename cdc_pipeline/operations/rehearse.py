@@ -148,7 +148,7 @@ def rehearse(
         file=None,
         epoch=epoch,
         start=since,
-        ask=lambda: placed,
+        ask=lambda _captured: placed,
         ask_programs=lambda: programs,
     )
     captured = {name for name in tables if targets.captured(*split_table_name(name))}
