@@ -1,5 +1,5 @@
-"""The pipeline's own capture through the console script: the shop, twice, and an idle run's
-cost."""
+"""The pipeline's own capture by commands: the shop, twice, and an idle run's cost. A run is a
+process of its own, since its JVM is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from cdc_pipeline.cli.app import cli
 from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
@@ -43,10 +45,16 @@ def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def _run(*arguments: str) -> Any:
     done = subprocess.run(
-        [SCRIPT, *arguments, "--json"], capture_output=True, text=True, check=False
+        [SCRIPT, "run", *arguments, "--json"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def _printed(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, list(arguments), prog_name="cdc-pipeline")
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
@@ -65,8 +73,10 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     NAME=idle`)."""
     middle = shop["middle"]
     bound = ["--until", f"{middle['journal']}:{middle['offset']}"]
-    assert _run("plan", "shop", *bound)["end"]["offset"] == middle["offset"]
-    first = _run("run", "shop", *bound)
+    assert (
+        json.loads(_printed("plan", "shop", *bound, "--json"))["end"]["offset"] == middle["offset"]
+    )
+    first = _run("shop", *bound)
     assert first["cursor"]["gtid_set"] == middle["gtid_set"]
     assert (first["cursor"]["journal"], first["cursor"]["offset"]) == (
         middle["journal"],
@@ -74,9 +84,9 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     )
     for table in TABLES:  # the server's own counts of rows, by the Delta logs alone
         assert _of_event(instance, table, "dagster/row_count") == middle["rows"][table]
-    second = _run("run", "shop")
+    second = _run("shop")
     assert second["plan"]["start"]["offset"] == middle["offset"]
-    third = _run("run", "shop")
+    third = _run("shop")
     assert third["outcome"] == "nothing_new"
     assert third["spark_started"] is False
     assert third["cursor"] == second["cursor"]
@@ -84,11 +94,11 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
         target = second["cursor"]["targets"][f"shop.{table}"]
         assert _of_event(instance, table, "delta_version") == str(target["table_version"])
         assert _of_event(instance, table, "dagster/row_count") == shop["end"]["rows"][table]
-    assert _run("status", "shop")["state"] == "ready"
+    assert json.loads(_printed("status", "shop", "--json"))["state"] == "ready"
 
 
 def test_binlog_counts_what_the_recording_says(shop: dict[str, Any]) -> None:
-    summary = _run("binlog", str(SHOP / "journals"))
+    summary = json.loads(_printed("binlog", str(SHOP / "journals"), "--json"))
     assert summary["error"] is None
     assert [info["journal"] for info in summary["journals"]] == [
         info["name"] for info in shop["journals"]
@@ -105,22 +115,9 @@ def test_binlog_counts_what_the_recording_says(shop: dict[str, Any]) -> None:
 
 
 def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str, Any]) -> None:
-    done = subprocess.run(
-        [
-            SCRIPT,
-            "binlog",
-            str(SHOP / "journals"),
-            "--format",
-            "jsonl",
-            "--table",
-            "shop.products",
-            "--no-statements",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    options = ("--format", "jsonl", "--table", "shop.products", "--no-statements")
+    printed = _printed("binlog", str(SHOP / "journals"), *options)
+    lines = [json.loads(line) for line in printed.splitlines()]
     assert {(line["schema"], line["table"]) for line in lines} == {("shop", "products")}
     assert len(lines) == sum(shop["end"]["changes"]["products"].values())
     assert set(lines[0]) == {
@@ -146,10 +143,8 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
 def test_a_plan_names_what_ends_the_run_and_the_logs_end(
     shop: dict[str, Any], instance: dg.DagsterInstance, option: str, value: str, ends: str
 ) -> None:
-    done = subprocess.run(
-        [SCRIPT, "plan", "shop", option, value], capture_output=True, text=True, check=True
-    )
-    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert any(row.startswith(f"end {ends}") for row in rows), done.stdout
+    printed = _printed("plan", "shop", option, value)
+    rows = [" ".join(line.split()) for line in printed.splitlines()]
+    assert any(row.startswith(f"end {ends}") for row in rows), printed
     assert any(row.startswith(f"at the latest {shop['end']['journal']}:") for row in rows)
     assert any(row.startswith("to read at most ") for row in rows)

@@ -4,13 +4,12 @@ started on the command line."""
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
@@ -23,14 +22,10 @@ from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.project import Project, follow_server
 
-SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
-
 
 def _run(project: Project, *arguments: str) -> None:
-    done = subprocess.run(
-        [SCRIPT, *arguments], cwd=project.root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = CliRunner().invoke(cli, ["--jobs", str(project.jobs), *arguments])
+    assert done.exit_code == 0, done.output
 
 
 def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_kept(
