@@ -66,15 +66,16 @@ def column_schema(
         at_source = described.get(of.name)
         said = [
             _CDC_DESCRIPTIONS.get(of.name, ""),
-            "part of the key" if of.name in key else "",
             "" if at_source is None else markdown(at_source.comment),
         ]
+        # Not in the description: Dagster shows a definition's in place of an event's.
+        marks = ["key"] if of.name in key else []
         return dg.TableColumn(
             name=of.name,
             type=of.delta_type,
             description="; ".join(filter(None, said)) or None,
             constraints=dg.TableColumnConstraints(
-                other=[] if at_source is None else [f"at the source {at_source.type}"],
+                other=marks if at_source is None else [*marks, f"at the source {at_source.type}"],
             ),
         )
 

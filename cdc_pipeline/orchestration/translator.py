@@ -128,12 +128,12 @@ class CdcTranslator:
             return description
         if table is None:
             return (
-                f"How far {config.name} has been applied from {_origin(config)}. Each event is "
+                f"How far {config.name} has been applied from {origin_text(config)}. Each event is "
                 "written after its batch's cut and holds everything that the next run needs; if it "
                 "is lost, the next run rebuilds it from the last cut in the lake."
             )
         origin = markdown(", ".join(sources or (table,)))
-        return f"{origin} from {_origin(config)}, kept as a {mode or config.sink.mode}."
+        return f"{origin} from {origin_text(config)}, kept as a {mode or config.sink.mode}."
 
     def owners(self, config: PipelineConfig, table: str | None) -> Sequence[str]:
         """Return the owners of an asset: email addresses, or ``team:name``."""
@@ -214,7 +214,7 @@ class CdcTranslator:
         """Return the spec of the upstream table, external to Dagster."""
         return dg.AssetSpec(
             self.source_table_key(config.name, table),
-            description=f"{markdown(table)} in {_origin(config)}.",
+            description=f"{markdown(table)} in {origin_text(config)}.",
             group_name=self.source_group_name(config.name),
             owners=self.owners(config, table),
             kinds={self.source_kind(config, cut)},
@@ -331,7 +331,7 @@ class CdcTranslator:
         return cursor_event_metadata(cursor, cut=cut, given=given)
 
 
-def _origin(config: PipelineConfig) -> str:
+def origin_text(config: PipelineConfig) -> str:
     source = config.source
     if isinstance(source, LiveSourceConfig):
         return markdown(f"{source.host}:{source.port}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 from cdc_pipeline import CdcComponent, CdcTranslator
+from cdc_pipeline.orchestration import build_definitions
 from tests.orchestration.failures import failure_of
 from tests.support.project import Project
 
@@ -77,6 +79,48 @@ def test_a_pipeline_in_the_components_own_file() -> None:
         assert definitions.resolve_job_def("shop_capture")
     with built({"pipeline": PIPELINE | {"name": "crm"}}) as definitions:
         assert definitions.resolve_job_def("crm_capture")
+
+
+def test_f93_all_that_a_file_may_say_can_be_in_the_component(project: Project) -> None:
+    """As a file of `jobs/`: the same assets, checks, jobs, schedules and sensors."""
+    sections = {
+        "targets": [{"tables": ["shop.items"], "mode": "changelog"}],
+        "schema_changes": "careful",
+        "start": {"time": "2026-01-31T08:00:00+00:00"},
+        "bound": {"transactions": 7},
+        "snapshot": {"lock_wait_s": 7},
+        "schedule": {"cron": "*/15 * * * *", "enabled": True},
+        "maintenance": {"cron": "0 3 * * *"},
+        "dagster": {
+            "backfill_from": "2026-01-31",
+            "owners": ["team:sales"],
+            "sensor": {"enabled": True},
+            "checks": {"names": ["lag", "follows"], "cron": "0 * * * *"},
+        },
+    }
+    document = PIPELINE | {"source": LIVE} | sections
+    (project.jobs / "shop.yaml").write_text(json.dumps(document))
+
+    def told(definitions: dg.Definitions) -> set[tuple[str, str]]:
+        repository = definitions.get_repository_def()
+        graph = definitions.resolve_asset_graph()
+        assert not any(
+            "cannot be loaded" in str(graph.get(key).description)
+            for key in graph.get_all_asset_keys()
+        )
+        return {
+            *(("asset", key.to_user_string()) for key in graph.get_all_asset_keys()),
+            *(("check", str(key)) for key in graph.asset_check_keys),
+            *(("job", name) for name in repository.job_names),
+            *(("schedule", one.name) for one in repository.schedule_defs),
+            *(("sensor", one.name) for one in repository.sensor_defs),
+        }
+
+    with built({"pipeline": document}) as definitions:
+        dg.Definitions.validate_loadable(definitions)
+        found = told(definitions)
+    assert {("job", "shop_backfill"), ("schedule", "shop_maintenance_schedule")} <= found
+    assert found == told(build_definitions(project.jobs))
 
 
 @pytest.mark.parametrize(

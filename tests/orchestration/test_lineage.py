@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.lake.records import Note, TargetColumn
-from cdc_pipeline.orchestration import CdcTranslator, build_definitions
+from cdc_pipeline.orchestration import CdcTranslator, build_definitions, columns
 from cdc_pipeline.orchestration.columns import (
     SourceColumn,
     column_origins,
@@ -113,10 +114,20 @@ def test_columns_of_merged_renamed_and_computed_targets_come_from_what_they_read
     at_source = {"eu.orders": {"note": SourceColumn("varchar(40)", "what *the* customer said")}}
     described = described_columns("orders", spec, at_source)
     (id_, note, _, *rest) = column_schema(spec.columns, key=("id",), described=described).columns
-    assert id_.description == "part of the key"
+    assert (id_.description, id_.constraints.other) == (None, ["key"])
     assert note.description == r"what \*the\* customer said"
     assert note.constraints.other == ["at the source varchar(40)"]
     assert all(column.description for column in rest), "those of the pipeline are explained"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("text", "text"), (b"\xc3\xa9\xff", "é\\xff"), ("é\udcff", "é\\xff"), (None, "")],
+)
+def test_a_text_of_the_catalog_that_is_no_utf8_is_shown_by_escapes(
+    given: object, shown: str
+) -> None:
+    assert columns._text(given) == shown
 
 
 def test_the_note_of_a_load_is_the_sinks() -> None:

@@ -48,7 +48,7 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     assert isinstance(schema, dg.TableSchema)
     key, note = schema.columns[:2]
     assert key.constraints.nullable, "as it is in Delta"
-    assert key.constraints.other == ["at the source int unsigned"]
+    assert key.constraints.other == ["key", "at the source int unsigned"]
     assert (note.description, note.constraints.other) == (
         "what the customer said",
         ["at the source varchar(40)"],

@@ -24,7 +24,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TimeBoundConfig, TimeConfig
 from cdc_pipeline.orchestration.assets.snapshot_asset import OperationStep, operation_asset
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
-from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator, origin_text
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 from cdc_pipeline.targets.routes import Routes
 
@@ -56,9 +56,9 @@ def build_backfill(
         tables=tables,
         translator=translator,
         description=(
-            f"Changes of {pipeline.name} that its changelogs lack, by table and day of UTC. "
-            "Materialize partitions to replay their journals into changelogs that hold no change "
-            "of these days."
+            f"Changes of {pipeline.name}, from {origin_text(pipeline)}, that its changelogs lack, "
+            "by table and day of UTC. Materialize partitions to replay their journals into "
+            "changelogs that hold no change of these days."
         ),
         partitions_def=dg.MultiPartitionsDefinition(
             {

@@ -42,6 +42,7 @@ from cdc_pipeline.orchestration.translator import (
     CdcTranslator,
     RunKind,
     code_references,
+    origin_text,
 )
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
@@ -164,9 +165,9 @@ def build_snapshot(
         tables=sources,
         translator=translator,
         description=(
-            f"Tables of {pipeline.name}, read completely from the server: one partition per "
-            "table. Materialize partitions to take or retake their snapshots; the lake keeps "
-            "the old rows until the new ones are complete."
+            f"Tables of {pipeline.name}, read completely from {origin_text(pipeline)}: one "
+            "partition per table. Materialize partitions to take or retake their snapshots; the "
+            "lake keeps the old rows until the new ones are complete."
         ),
         partitions_def=dg.StaticPartitionsDefinition([dagster_name(table) for table in sources]),
         config_class=SnapshotRunConfig,
