@@ -34,14 +34,11 @@ _SAME: Final = frozenset({("datetime", "timestamp_ntz"), ("text", "string"), ("y
 class DiscoveredTable(FrozenModel):
     """One table, view or sequence of a server.
 
-    Attributes:
-        kind: as the catalog names it, such as ``BASE TABLE`` or ``VIEW``.
-        rows_estimated, bytes_estimated: by the catalog; -1 unknown.
-        key: the columns that identify its rows, in the order of the table.
-        notable: columns whose type in the lake differs from the source's, as ``name: type ->
-            type``, or is not known.
-        verdict: ``refused`` if a run would suspend the table or stop.
-        how: in words: the targets with mode and key, or why not.
+    `kind`: as the catalog names it, such as ``BASE TABLE`` or ``VIEW``; `rows_estimated`,
+    `bytes_estimated`: by the catalog, -1 unknown; `key`: the columns that identify its rows, in
+    the order of the table; `notable`: columns whose type in the lake differs from the source's,
+    as ``name: type -> type``, or is not known; `verdict`: ``refused`` if a run would suspend the
+    table or stop; `how`: the targets with mode and key, or why not, in words.
     """
 
     table: str

@@ -25,14 +25,10 @@ _WHAT: Final[dict[BatchKind, str]] = {
 
 
 class PastBatch(FrozenModel):
-    """One published batch.
-
-    Attributes:
-        kind: as cuts name it; `what` is the same in words.
-        start, end: what it covers of the log, as ``JOURNAL:OFFSET``.
-        transactions: with changes of captured tables.
-        changed: row changes by table; tables without any are left out.
-        notes: what was decided or done by hand, in words.
+    """One published batch. `kind`: as cuts name it, `what` the same in words; `start`, `end`:
+    what it covers of the log, as ``JOURNAL:OFFSET``; `transactions`: with changes of captured
+    tables; `changed`: row changes by table, without tables that have none; `notes`: what was
+    decided or done by hand, in words.
     """
 
     number: int

@@ -96,16 +96,12 @@ def settle(
 ) -> SettleResult:
     """Replay or discard open rows: stage, record, merge, cut, cursor.
 
-    Args:
-        tables, ids: source tables, and ids of rows; () for all.
-        even_if_deleted: rows may have left the tables since; the person knows that these are not
-            among them.
+    `tables`, `ids`: source tables, and ids of rows; () for all. `even_if_deleted`: rows may have
+    left the tables since; the person knows that these are not among them.
 
-    Raises:
-        LockError: a run is writing.
-        ConfigError: one of `ids` does not exist.
-        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
-        SinkError: a merge failed; the record stays and the next run finishes it.
+    Raises LockError: a run is writing; ConfigError: one of `ids` does not exist; LakeStateError:
+    a batch is unfinished, or cursor and lake contradict each other; SinkError: a merge failed;
+    the record stays and the next run finishes it.
     """
     sink = build_sink(config)
     with admin_batch(

@@ -48,7 +48,6 @@ def reset(
     run_id: str = "",
 ) -> ResetReport:
     """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
-
     Raises ConfigError: no such table, LockError: a run is writing, or as `admin_batch`.
     """
     with admin_batch(

@@ -90,9 +90,8 @@ class SourceStatus(FrozenModel):
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
-    """Of the last cut, or of the cursor with `cursors`.
-
-    Raises LakeStateError or CursorError: records are damaged, or contradict the cursor.
+    """Of the last cut, or of the cursor with `cursors`. Raises LakeStateError or CursorError:
+    records are damaged, or contradict the cursor.
     """
     paths = LakePaths(config.sink.lake_path, config.name)
     cut = state.last_cut(paths)

@@ -118,7 +118,7 @@ def _holder(descriptor: int) -> str:
         return "held by a process that has not written its name yet"
 
 
-POLL_S: Final = 0.5
+_POLL_S: Final = 0.5
 _POLL_MAX_S: Final = 10.0
 
 T = TypeVar("T")
@@ -129,10 +129,9 @@ def wait_for_lock(
     *,
     wait_s: float,
     on_waiting: Callable[[str], None] = lambda _holder: None,
-    poll_max_s: float = _POLL_MAX_S,
 ) -> T:
     """LockError if it takes longer than `wait_s`. `on_waiting` gets the holder, once."""
-    until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
+    until_s, pause_s, is_reported = time.monotonic() + wait_s, _POLL_S, False
     while True:
         try:
             return act()
@@ -143,4 +142,4 @@ def wait_for_lock(
                 on_waiting(str(error.got or error.what))
             is_reported = True
         time.sleep(pause_s)
-        pause_s = min(poll_max_s, 1.5 * pause_s)
+        pause_s = min(_POLL_MAX_S, 1.5 * pause_s)

@@ -56,12 +56,9 @@ from cdc_pipeline.source.protocol import Source
 
 
 class BackfillReport(FrozenModel):
-    """Result of a backfill.
-
-    Attributes:
-        end: where reading ended.
-        partial: targets whose tables existed before the range (K19): they hold its changes alone.
-        capture: that filled the lake, or followed the parallel part; None if that was done before.
+    """`end`: where reading ended; `partial`: targets whose tables existed before the range (K19):
+    they hold its changes alone; `capture`: that filled the lake, or followed the parallel part;
+    None if that was done before.
     """
 
     source: str
@@ -92,15 +89,12 @@ def backfill(
 ) -> BackfillReport:
     """Replay a range of the log for chosen tables into a side lake.
 
-    A transaction's GTID as `end` is its last; `archive`: journals to read in place of the
-    source.
+    A transaction's GTID as `end` is its last; `archive`: journals to read in place of the source.
 
-    Raises:
-        ConfigError: tables that are not captured, a bound that fixes no end, or a side lake that
-            was begun with another range or other tables.
-        LockError: another process is filling the side lake.
-        CdcError: what a capture raises; the side lake is then at the last whole transaction, and
-            the same call resumes there.
+    Raises ConfigError: tables that are not captured, a bound that fixes no end, or a side lake
+    that was begun with another range or other tables; LockError: another process is filling it;
+    CdcError: as a capture; the lake is at the last whole transaction, and the same call resumes
+    there.
     """
     if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
         raise ConfigError(
@@ -241,9 +235,8 @@ def _resolved(side: BackfillLake, asked: dict[str, str], *, start: Start, end: B
 def last_of(
     config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
 ) -> Position | None:
-    """Where the range ends; None if only a transaction's name or reading tells.
-
-    Raises PositionError: before the start, behind the log's end, or a transaction outside.
+    """Where the range ends; None if only a transaction's name or reading tells. Raises
+    PositionError: before the start, behind the log's end, or a transaction outside.
     """
     if isinstance(end, GtidBoundConfig):
         if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):

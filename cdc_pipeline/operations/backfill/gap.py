@@ -83,13 +83,12 @@ def fill_gap(
 ) -> GapReport:
     """Append a range's changes to those changelogs of a table that have none of it.
 
-    `end` is a position or a time; `archive`: journals, read before the server's own;
-    `restart`: give up what is unfinished of the table.
+    `end` is a position or a time; `archive`: journals, read before the server's own; `restart`:
+    give up what is unfinished of the table.
 
-    Raises:
-        ConfigError: no changelog of such a table, or a range that is not between two places.
-        SnapshotError: the changelog has changes of the range, or does not fit them.
-        CdcError: everything else; nothing was appended, or the next run of the source finishes it.
+    Raises ConfigError: no changelog of such a table, or a range that is not between two places;
+    SnapshotError: the changelog has changes of the range, or does not fit them; CdcError:
+    everything else; nothing was appended, or the next run of the source finishes it.
     """
     observer = observer or RunObserver()
     main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)

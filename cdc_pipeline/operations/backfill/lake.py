@@ -45,10 +45,8 @@ _FIXED: Final = {"tables": "other tables", "from": "another range", "to": "anoth
 
 
 class BackfillLake:
-    """A backfill's side lake; `archive`: journals that are read in place of the source.
-
-    Raises:
-        ConfigError: a table that is not captured, or a path that is the main lake's.
+    """A backfill's side lake; `archive`: journals that are read in place of the source. Raises
+    ConfigError: a table that is not captured, or a path that is the main lake's.
     """
 
     def __init__(

@@ -106,20 +106,16 @@ def rebuild(
     observer: RunObserver | None = None,
     run_id: str = "",
 ) -> RebuildReport:
-    """Rebuild tables of the lake from their history.
+    """Rebuild tables of the lake from their history, with those that share a target with them.
 
-    Args:
-        tables: tables that share a target with them are rebuilt with them.
-        archive: journals that the server may have purged; they are read before the server's own.
-        parallel: decode the archive's journals in parallel, if that can be done.
-        restart: discard what an earlier process began or finished, and start again.
+    `archive`: journals that the server may have purged, read before its own; `parallel`: decode
+    them in parallel, if that can be done; `restart`: discard what an earlier process began or
+    finished.
 
-    Raises:
-        ConfigError: tables that are not captured, or an archive that cannot be read with this
-            source.
-        SnapshotError: a table would be partial, or cannot be followed from its creation on.
-        LockError: another process is rebuilding it, or the source's lock is held for too long.
-        CdcError: everything else; the same call resumes where this one stopped.
+    Raises ConfigError: tables that are not captured, or an archive that cannot be read with this
+    source; SnapshotError: a table would be partial, or cannot be followed from its creation on;
+    LockError: another process is rebuilding it, or the source's lock is held for too long;
+    CdcError: everything else; the same call resumes where this one stopped.
     """
     observer = observer or RunObserver()
     main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)
@@ -134,7 +130,6 @@ def rebuild(
         archive=archive,
         directory=directory,
         parallel=parallel,
-        observer=observer,
         run_id=run_id,
     ).run(restart=restart)
 
@@ -148,7 +143,6 @@ class _Rebuild:
     archive: Path | None
     directory: Path | None
     parallel: Parallel | None
-    observer: RunObserver
     run_id: str
 
     _in_parallel: ParallelReport | None = None
@@ -188,7 +182,7 @@ class _Rebuild:
                 else:
                     state = self._new_state(chosen, cursor)
                     folder = begin(self.config, state, stack)
-            self.observer.operation_began(state, resumed=bool(same))
+            self.main.observer.operation_began(state, resumed=bool(same))
             reach("snapshot_begun")
             return self._replay(folder, state, chosen, resumed=bool(same))
 
@@ -258,17 +252,9 @@ class _Rebuild:
             self._fill(folder, state)
         side = SnapshotLake(self.config, folder, state, run_id=self.run_id)
         side.open()
-        finish = Finish(
-            self.config,
-            side=side,
-            main=self.main,
-            observer=self.observer,
-            high=state.cursor.position,
-            doing="replaying the log",
-            check=lambda: self._check(folder, side, chosen),
-            is_whole=True,
-        )
-        swapped = finish.run()
+        at, check = state.cursor.position, lambda: self._check(folder, side, chosen)
+        doing = "replaying the log"
+        swapped = Finish(side, self.main, high=at, doing=doing, check=check, is_whole=True).run()
         reach("snapshot_swapped")
         folder.remove()
         reach("snapshot_removed")

@@ -92,11 +92,9 @@ class _Move(NamedTuple):
 def plan_set(
     config: PipelineConfig, *, cursors: CursorStore, to: Start, who: str, why: str = ""
 ) -> CursorChange:
-    """Plan to move the cursor to `to`. Queries the source; writes nothing.
-
-    Raises:
-        PositionError, SourceError: `to` is not between two transactions of this source's log.
-        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
+    """Plan to move the cursor to `to`. Queries the source; writes nothing. Raises PositionError,
+    SourceError: `to` is not between two transactions of this source's log; LakeStateError: a
+    batch is unfinished, or cursor and lake contradict each other.
     """
     sink = build_sink(config)
     old, cut = _stands_at(sink, cursors)

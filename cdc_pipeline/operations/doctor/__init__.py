@@ -82,11 +82,9 @@ def examine(
 ) -> Diagnosis:
     """Examine a pipeline; raises nothing that a check can meet.
 
-    Args:
-        cursors: None if they could not be opened: the lake's last cut is used.
-        every_s: longest time between two runs; None if unknown.
-        areas: of the others only what keeps these from being examined is reported.
-        found_before: findings of the caller's own, which become part of the diagnosis.
+    `cursors`: None if they could not be opened: the lake's last cut is used; `every_s`: longest
+    time between two runs, None if unknown; `areas`: of the others only what keeps these from
+    being examined is reported; `found_before`: findings of the caller's own, for the diagnosis.
     """
     began_s = time.monotonic()
     context = Context(config, cursors, every_s=every_s, every_reason=every_reason)

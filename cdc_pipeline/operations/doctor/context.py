@@ -42,10 +42,8 @@ class NotThereError(Exception):
 
 @dataclass
 class Context:
-    """Shared state of one examination.
-
-    `every_s`: longest time between two runs. `reconciled`: what the next run resumes from, once
-    that is known.
+    """Shared state of one examination. `every_s`: longest time between two runs; `reconciled`:
+    what the next run resumes from, once that is known.
     """
 
     config: PipelineConfig

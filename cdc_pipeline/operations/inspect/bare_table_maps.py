@@ -45,7 +45,6 @@ MEANINGS: Final = {
 
 class BareTables:
     """Tables without full metadata: what was `missing`, by name; `on_new` is told each once.
-
     `unknown_charset`: of texts without a charset; ``binary`` takes them for bytes.
     """
 

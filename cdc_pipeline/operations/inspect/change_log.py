@@ -60,14 +60,10 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Consecutive events of one chunk.
-
-    Attributes:
-        events: int64: rows of all wanted events, in order.
-        gtids: of the transactions of all events of the chunk from `first` on.
-        tables: wanted rows events.
-        statements: int64: rows of statements, XA PREPARE and ROLLBACK.
-        annotations: SQL texts of the chunk's events from `first` on; None if not requested.
+    """Consecutive events of one chunk. `events`: int64: rows of all wanted events, in order;
+    `gtids`: of the transactions of all events of the chunk from `first` on; `tables`: wanted rows
+    events; `statements`: int64: rows of statements, XA PREPARE and ROLLBACK; `annotations`: SQL
+    texts of the chunk's events from `first` on, None if not requested.
     """
 
     chunk: Chunk
@@ -132,9 +128,7 @@ class _LogCounts:
 
 
 class ChangeLog:
-    """Transactions and table maps over consecutive chunks; `annotations`: with SQL texts of
-    rows.
-
+    """Transactions and table maps over consecutive chunks; `annotations`: with SQL texts of rows.
     `on_statement` gets every statement, wanted or not, before table maps behind it are resolved.
     """
 

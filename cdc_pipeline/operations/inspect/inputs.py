@@ -68,15 +68,12 @@ def read_all(
 
 
 def follow(path: Path, selection: Selection, *, wait: Callable[[], bool]) -> Iterator[FileChunk]:
-    """Chunks of a log that is being written, while `wait` allows.
+    """Chunks of a log that is being written, while `wait`, called when there is nothing new,
+    allows. `path`: a directory of journals, or one journal: those with higher numbers beside it
+    follow.
 
-    Args:
-        path: a directory of journals, or one journal: those with higher numbers beside it follow.
-        wait: called when there is nothing new; False ends.
-
-    Raises:
-        BinlogError: as `read_all`; an event that is cut where the next journal has begun.
-        SourceIdentityError: a journal became shorter or was replaced while it was read.
+    Raises BinlogError: as `read_all`; an event that is cut where the next journal has begun;
+    SourceIdentityError: a journal became shorter or was replaced while it was read.
     """
     file = None if path.is_dir() else path
     while file is None:
@@ -119,10 +116,9 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_skipped(file: Path, later: Sequence[Path], selection: Selection) -> bool:
-    """Whether `file` cannot match, by its name or the begin of the next journal.
-
-    A time excludes a journal only on MySQL 8.0 or later, whose commit times no session can set,
-    and with a margin for clocks that differ.
+    """Whether `file` cannot match, by its name or the begin of the next journal. A time excludes
+    one only on MySQL 8.0 or later, whose commit times no session can set, and with a margin for
+    clocks that differ.
     """
     if selection.skips_before(numbered(file)) or selection.skips_after(numbered(file)):
         return True

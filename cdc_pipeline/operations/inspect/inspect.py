@@ -131,7 +131,6 @@ def inspect(
 
 def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
     """Every change as a line of JSON, of tables that match shell patterns (by default all).
-
     Raises CdcError with journal and offset; what came before was yielded.
     """
     selection = Selection(

@@ -50,9 +50,7 @@ def start_of(text: str | None) -> Start:
 
 def end_of(text: str | None) -> Bound:
     """Where to end: by default and for ``end_of_log``, where the log ends when the command
-    begins.
-
-    A GTID names the last transaction. Raises ConfigError if it cannot be understood.
+    begins. A GTID names the last transaction. Raises ConfigError if it cannot be understood.
     """
     end: Bound = "end_of_log" if text is None or text == "end_of_log" else _read(text, "until")
     return end

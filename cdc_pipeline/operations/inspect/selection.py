@@ -43,14 +43,10 @@ _ROW_OPERATIONS: Final = {INSERT: "WRITE_ROWS", UPDATE: "UPDATE_ROWS", DELETE: "
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions; without any, everything is wanted.
-
-    Attributes:
-        tables: shell patterns over ``schema.table``.
-        names: how the server that wrote the journals compares names (K30).
-        operations: of OPERATIONS.
-        from_us, to_us: microseconds since 1970 UTC.
-        gtids, exclude_gtids: GTID sets as text; "" is no condition.
+    """Conditions; without any, everything is wanted. `tables`: shell patterns over
+    ``schema.table``; `names`: how the server that wrote the journals compares names (K30);
+    `operations`: of OPERATIONS; `from_us`, `to_us`: microseconds since 1970 UTC; `gtids`,
+    `exclude_gtids`: GTID sets as text, "" is no condition.
     """
 
     tables: tuple[str, ...] = ()

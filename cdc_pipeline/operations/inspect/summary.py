@@ -44,15 +44,11 @@ class LargestTransaction(BaseModel):
 
 
 class JournalInfo(BaseModel):
-    """One journal.
-
-    Attributes:
-        previous_gtids: the set at its head; None if it has none.
-        first_gtid, last_gtid: of its wanted transactions, in the order of the log.
-        ends: ENDS_...: "rotated" to `next_journal`, "stopped" by a clean shutdown, "in use" (being
-            written, or its server was killed), or "no end mark" (a copy of a journal that was being
-            written, or a part of one).
-        packed_bytes, unpacked_bytes: of compressed transactions in it.
+    """One journal. `previous_gtids`: the set at its head, None if it has none; `first_gtid`,
+    `last_gtid`: of its wanted transactions, in the order of the log; `ends`: ENDS_...: "rotated"
+    to `next_journal`, "stopped" by a clean shutdown, "in use" (being written, or its server was
+    killed), or "no end mark" (a copy of a journal that was being written, or a part of one);
+    `packed_bytes`, `unpacked_bytes`: of compressed transactions in it.
     """
 
     journal: str

@@ -21,14 +21,12 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import keeps_every_change
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, SnapshotError, SourceIdentityError
 from cdc_pipeline.lake.long_operations import Operation, new_operation_id, rows_time_us
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import TableChoice
 from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -53,10 +51,8 @@ class Started:
 class SnapshotBegin:
     """Search where a snapshot begins; `refused`: tables because of which it failed."""
 
-    config: PipelineConfig
     main: MainLake
     source: SnapshotSource
-    observer: RunObserver
     refused: tuple[str, ...] = ()
 
     @contextmanager
@@ -92,15 +88,15 @@ class SnapshotBegin:
         )
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
-        self.observer.step(f"opening a view at an exact position for {', '.join(exact)}")
-        tables, timeout_s = [_parts(name) for name in exact], self.config.snapshot.lock_wait_s
+        self.main.observer.step(f"opening a view at an exact position for {', '.join(exact)}")
+        tables, timeout_s = [_parts(name) for name in exact], self.main.config.snapshot.lock_wait_s
         self.refused = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
         self.refused = ()
         return mark
 
     def _cursor(self, chosen: TableChoice) -> CursorState:
-        until_s = time.monotonic() + self.config.snapshot.lock_wait_s
+        until_s = time.monotonic() + self.main.config.snapshot.lock_wait_s
         while True:
             cursor = self.main.capture(snapshot_of=chosen.targets)
             identity = self.source.live.identity
@@ -110,7 +106,7 @@ class SnapshotBegin:
                     "cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(identity),
-                    next_step=f"run `cdc-pipeline run {self.config.name}` first: it moves the "
+                    next_step=f"run `cdc-pipeline run {self.main.config.name}` first: it moves the "
                     "cursor to the new server",
                 )
             if not cursor.open_xa:
@@ -125,7 +121,7 @@ class SnapshotBegin:
                     next_step="commit or roll back these XA transactions at the source, then run "
                     "the command again",
                 )
-            self.observer.step(f"waiting for the prepared XA transactions {xids} to end")
+            self.main.observer.step(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
 
     def _schemas_at(self, low: Position, chosen: TableChoice) -> dict[str, TableSchema] | None:
@@ -152,7 +148,7 @@ class SnapshotBegin:
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""
-        routes = Routes(self.config)
+        routes = Routes(self.main.config)
         names = (name for name in schemas if self._is_exact(name, schemas[name], routes))
         return tuple(sorted(names))
 
@@ -195,7 +191,7 @@ class SnapshotBegin:
             at |= {"shadows": {}} if low.order < cursor.position.order else {}
         return Operation(
             operation_id=new_operation_id(),
-            source=self.config.name,
+            source=self.main.config.name,
             sources=chosen.sources,
             targets=chosen.targets,
             exact=exact,

@@ -19,7 +19,6 @@ from typing import Final
 
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SchemaError, SnapshotError, TableChangedError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import Progress, TableProgress
@@ -29,7 +28,6 @@ from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.snapshot.side import SideBatch, SnapshotLake
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.observer import RunObserver
 
 # Without a row read in between: the table changes faster than it can be read.
 _PASSES_MAX: Final = 10
@@ -37,11 +35,9 @@ _PASSES_MAX: Final = 10
 
 @dataclass
 class SnapshotChunks:
-    config: PipelineConfig
     side: SnapshotLake
     main: MainLake
     source: SnapshotSource
-    observer: RunObserver
 
     def __post_init__(self) -> None:
         self._progress = self.side.folder.read_progress()
@@ -70,9 +66,9 @@ class SnapshotChunks:
                     self.side.leave_source(name, error)
             finally:
                 started.view.close()
-        self.observer.operation_progressed(self.side.state, self._progress)
+        self.main.observer.operation_progressed(self.side.state, self._progress)
         while todo := self._todo():
-            self.observer.step(f"reading {', '.join(todo)}")
+            self.main.observer.step(f"reading {', '.join(todo)}")
             if schemas is None:
                 schemas = self.source.schemas(todo)
             try:
@@ -96,7 +92,7 @@ class SnapshotChunks:
 
     def _read_view(self, started: Started) -> None:
         assert started.view is not None
-        limit = self.config.snapshot.chunk_rows
+        limit = self.main.config.snapshot.chunk_rows
         for name in started.state.exact:
             schema, parts = started.schemas[name], None
             for parts in _grouped(started.view.select(schema), limit):
@@ -117,7 +113,7 @@ class SnapshotChunks:
             if has_rows:
                 batch.commit(progress)
         self._progress = progress
-        self.observer.operation_progressed(self.side.state, progress)
+        self.main.observer.operation_progressed(self.side.state, progress)
         reach("snapshot_view_part")
 
     # -- chunks ------------------------------------------------------------------------------------
@@ -136,7 +132,9 @@ class SnapshotChunks:
             )
         sizes = self.source.sizes(schemas)
         average = {name: size for name, (_, size) in sizes.items()}
-        with ChunkReader(self.source.config, self.config.snapshot, average_bytes=average) as reader:
+        with ChunkReader(
+            self.source.config, self.main.config.snapshot, average_bytes=average
+        ) as reader:
             chunks = reader.chunks(
                 {schema: self._progress_of(name) for name, schema in schemas.items()}
             )
@@ -150,7 +148,7 @@ class SnapshotChunks:
         """Return whether there may be more."""
         is_more, rows, progress, taken = True, 0, self._progress, set[str]()
         with self.side.reading() as batch:
-            while rows < self.config.snapshot.chunk_rows:
+            while rows < self.main.config.snapshot.chunk_rows:
                 chunk = next(chunks, None)
                 if chunk is None:
                     is_more = False
@@ -167,7 +165,7 @@ class SnapshotChunks:
             batch.commit(progress)
         self._progress = progress
         self._passes.clear()
-        self.observer.operation_progressed(self.side.state, progress)
+        self.main.observer.operation_progressed(self.side.state, progress)
         reach("snapshot_chunks")
         return is_more
 
@@ -231,9 +229,7 @@ class SnapshotChunks:
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
         """Bring main and side lake past a DDL; raises the error if it concerns no table of the
-        snapshot.
-
-        A table that contradicts the side lake even then leaves the snapshot.
+        snapshot. A table that contradicts the side lake even then leaves the snapshot.
         """
         name = error.table or ""
         if name not in self.side.state.sources:
@@ -243,7 +239,7 @@ class SnapshotChunks:
         if is_again or self._passes[name] > _PASSES_MAX or name in self.side.state.exact:
             self.side.leave_source(name, error)
             return
-        self.observer.step(f"DDL changed {name}: capturing up to the change")
+        self.main.observer.step(f"DDL changed {name}: capturing up to the change")
         cursor = self.main.capture(snapshot_of=self.side.state.targets)
         self.side.capture_to(cursor.position)
         reach("snapshot_passed_ddl")

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut
@@ -29,7 +28,6 @@ from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.operations.snapshot.swap import swap, unparked
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
-from cdc_pipeline.run.observer import RunObserver
 
 # Number of rounds in which the main lake may move on between the side lake's capture and the lock;
 # after that the side lake catches up while the lock is held.
@@ -47,16 +45,13 @@ class Swapped:
 
 @dataclass
 class Finish:
-    """Swap of a side lake's tables, which are whole from `high` on.
-
-    `doing`: what its captures are for, in words; `check`, called after each of them, raises if
-    the tables must not be swapped in; `is_whole`: see `content.replacement`.
+    """Swap of a side lake's tables, which are whole from `high` on. `doing`: what its captures
+    are for, in words; `check`, called after each of them, raises if the tables must not be
+    swapped in; `is_whole`: see `content.replacement`.
     """
 
-    config: PipelineConfig
     side: SnapshotLake
     main: MainLake
-    observer: RunObserver
     high: Position
     doing: str
     check: Callable[[], None] = lambda: None
@@ -64,17 +59,20 @@ class Finish:
 
     def run(self) -> Swapped | None:
         """Capture to the main cursor and swap in; None if no table is left. The same call
-        resumes.
-
-        Raises SnapshotError: the wait timed out; or a table could not take its target's place.
+        resumes. Raises SnapshotError: the wait timed out; or a table could not take its target's
+        place.
         """
-        side, rounds, until_s = self.side, 0, time.monotonic() + self.config.snapshot.lock_wait_s
+        side, rounds, until_s = (
+            self.side,
+            0,
+            time.monotonic() + self.main.config.snapshot.lock_wait_s,
+        )
         while names := self._unswapped():
             cursor = self.main.capture(snapshot_of=names)
             if cursor.position.order < self.high.order:
                 self._waits(until_s, f"the capture to reach {self.high}")
                 continue
-            self.observer.step(self.doing)
+            self.main.observer.step(self.doing)
             self._capture(cursor.position)
             reach("snapshot_caught_up")
             names = self._unswapped()
@@ -86,7 +84,7 @@ class Finish:
                     until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
                 )
                 continue
-            self.observer.step(f"replacing {', '.join(names)}")
+            self.main.observer.step(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
             try:
                 swapped = self.main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
@@ -138,5 +136,5 @@ class Finish:
                 next_step="run the same command again when that has happened; it "
                 "continues the snapshot",
             )
-        self.observer.step(f"waiting for {what}")
+        self.main.observer.step(f"waiting for {what}")
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The main lake as a snapshot sees it: its captures, and the moments when it is locked.
+"""The main lake as a long operation sees it: its captures, and the moments when it is locked.
 
 Rules:
 - If another run holds the source's lock, the snapshot waits up to `snapshot.lock_wait_s`, and holds
@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
@@ -42,6 +42,7 @@ class MainLake:
     config: PipelineConfig
     runs: Runs
     observer: RunObserver
+    lock_wait_s: float | None = None  # None: of the configuration
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """The source's cursor and the last cut, without the lock."""
@@ -59,7 +60,7 @@ class MainLake:
         self.observer.step("capturing the source")
         while True:
             try:
-                self._capture()
+                self.capture_once()
                 break
             except CdcError as error:
                 if error.retryable or not self._set_aside(error, snapshot_of):  # each target once
@@ -75,15 +76,21 @@ class MainLake:
             )
         return cursor
 
-    def _capture(self) -> None:
-        # Suspended tables are read now, or are not this snapshot's concern: the source goes on
-        # without them. So it does without tables that a pattern does not find.
+    def capture_once(
+        self, bound: Bound = "end_of_log", observer: RunObserver | None = None
+    ) -> None:
+        # Suspended tables are read now, or are not this operation's concern: the source goes on
+        # without them (K4). So it does without tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
-            self.wait_for_lock(lambda: self.runs.capture("end_of_log", self.observer))
+            self.wait_for_lock(lambda: self.runs.capture(bound, observer or self.observer))
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
-        """Once the source's lock is free; LockError after `snapshot.lock_wait_s`."""
-        return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self.waiting)
+        """Once the source's lock is free; LockError after `lock_wait_s`."""
+        return wait_for_lock(act, wait_s=self._wait_s, on_waiting=self.waiting)
+
+    @property
+    def _wait_s(self) -> float:
+        return self.config.snapshot.lock_wait_s if self.lock_wait_s is None else self.lock_wait_s
 
     def _set_aside(self, error: CdcError, snapshot_of: Collection[str]) -> bool:
         """Suspend the target that `error` names, if it gets a snapshot; return whether."""
@@ -144,7 +151,7 @@ class MainLake:
             doing="run this command again",
             observer=self.observer,
             run_id=run_id,
-            wait_s=self.config.snapshot.lock_wait_s,
+            wait_s=self._wait_s,
             on_waiting=self.waiting,
         ) as batch:
             return work(batch)

@@ -12,14 +12,10 @@ from cdc_pipeline.position.cursor import ResumePlace
 
 
 class SnapshotTarget(FrozenModel):
-    """A target that has its snapshot.
-
-    Attributes:
-        rows: of the new content; -1 unknown.
-        rows_read, chunks, rows_quarantined: of its source tables.
-        low, high: the place whose seq the rows carry, and the end of the log when the last row was
-            read.
-        cut, delta_version: the first with the new content.
+    """A target that has its snapshot. `rows`: of the new content, -1 unknown; `rows_read`,
+    `chunks`, `rows_quarantined`: of its source tables; `low`, `high`: the place whose seq the
+    rows carry, and the end of the log when the last row was read; `cut`, `delta_version`: the
+    first with the new content.
     """
 
     operation_id: str

@@ -55,13 +55,9 @@ class RowPath:
         self._as_staged = as_staged
 
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
-        """Stage changes of one table in every target; return how many were quarantined.
-
-        `first`: how many rows of this table were read at this place before.
-
-        Raises:
-            UnrepresentableValueError: a value stops the table.
-            SchemaError: the table contradicts what is recorded.
+        """Stage changes of one table in every target; return how many were quarantined. `first`:
+        how many rows of it were read at this place before. Raises UnrepresentableValueError: a
+        value stops the table; SchemaError: the table contradicts what is recorded.
         """
         try:
             good, bad = self._judged(self.targets.masks.apply(rows), first)

@@ -72,19 +72,16 @@ def take_snapshot(
 ) -> SnapshotReport:
     """Take snapshots, or resume snapshots that were killed.
 
-    Args:
-        cursors: where the cursor is read from; and written to, without `runs`.
-        tables: source tables or targets to read whether they need it or not; by default all that
-            need it (`run/plan/needs_snapshot.py`).
-        restart: start again the snapshots of these tables that earlier processes left.
+    `cursors`: where the cursor is read from, and written to without `runs`; `tables`: source
+    tables or targets to read whether they need it or not, by default all that need it
+    (`run/plan/needs_snapshot.py`); `restart`: start again the snapshots of these tables that
+    earlier processes left.
 
-    Raises:
-        ConfigError: a table without a snapshot, or an archive as source.
-        LockError: another process is reading a table, or the source's lock is held for too long.
-        SnapshotError: a snapshot cannot be finished; the error says what to do.
-        NothingMatchedError: without `tables`, a pattern that has never matched a table; everything
-            else is done.
-        CdcError: everything else; the same call resumes where this one stopped.
+    Raises ConfigError: a table without a snapshot, or an archive as source; LockError: another
+    process is reading a table, or the source's lock is held for too long; SnapshotError: a
+    snapshot cannot be finished, and what to do; NothingMatchedError: without `tables`, a pattern
+    that has never matched a table; everything else is done; CdcError: everything else; the same
+    call resumes where this one stopped.
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
@@ -99,9 +96,7 @@ def take_snapshot(
     with SnapshotSource(config) as source:
         config = config.comparing(source.live.identity.names)
         main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
-        return _Snapshot(config, main=main, source=source, observer=observer, run_id=run_id).run(
-            tables, restart=restart
-        )
+        return _Snapshot(main, source, run_id).run(tables, restart=restart)
 
 
 @dataclass
@@ -118,17 +113,15 @@ class _Done:
 
 @dataclass
 class _Snapshot:
-    config: PipelineConfig
     main: MainLake
     source: SnapshotSource
-    observer: RunObserver
     run_id: str
     _done: _Done = field(default_factory=_Done)
 
     def run(self, tables: Sequence[str] | None, *, restart: bool) -> SnapshotReport:
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         chosen = self._first(tables, restart=restart)
-        for _ in range(self.config.snapshot.attempts_max):
+        for _ in range(self.main.config.snapshot.attempts_max):
             if not chosen.targets:
                 break
             self._begin_and_fill(chosen)
@@ -140,12 +133,12 @@ class _Snapshot:
             chosen, last = self._choose_again(left, tables), next(iter(left.values()))
             if not chosen.targets:
                 break
-            self.observer.step(
+            self.main.observer.step(
                 f"taking the snapshot of {', '.join(chosen.targets)} again: {last.what}"
             )
         else:
             raise SnapshotError(
-                f"the snapshot was started {self.config.snapshot.attempts_max} times and "
+                f"the snapshot was started {self.main.config.snapshot.attempts_max} times and "
                 "could not be finished",
                 table=last.table,
                 got=last.what,
@@ -171,7 +164,7 @@ class _Snapshot:
     def _check_matched(self) -> None:
         """As a run does at its end; everything else is done."""
         cursor, _ = self.main.state()
-        error = nothing_matched(self.config, self.source.tables(), cursor)
+        error = nothing_matched(self.main.config, self.source.tables(), cursor)
         if error is not None:
             raise error
 
@@ -180,11 +173,11 @@ class _Snapshot:
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> TableChoice:
         known = self.source.tables()
         _, cut = self.main.state()
-        wanted = choose(self.config, cut, known, tables)
+        wanted = choose(self.main.config, cut, known, tables)
         self.main.capture(snapshot_of=wanted.targets)
         targets = wanted.targets if tables is not None else None
         with ExitStack() as stack:
-            with operations_lock(self.config, on_waiting=self.main.waiting):
+            with operations_lock(self.main.config, on_waiting=self.main.waiting):
                 unfinished = self._unfinished(stack, targets, restart=restart)
             for folder, state in unfinished:
                 self._resume(folder, state)
@@ -204,30 +197,32 @@ class _Snapshot:
         """Those tables, left over or in need of a snapshot, that the source still has."""
         _, cut = self.main.state()
         known = self.source.tables()
-        wanted = set(left) if tables is not None else {*left, *needing(self.config, cut, known)}
-        existing = targets_of(self.config, known)
+        wanted = (
+            set(left) if tables is not None else {*left, *needing(self.main.config, cut, known)}
+        )
+        existing = targets_of(self.main.config, known)
         for name in sorted(wanted - existing):
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
             self._done.notes.append(
                 Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
             )
-            self.observer.step(f"{name} has no snapshot: its source table is gone")
+            self.main.observer.step(f"{name} has no snapshot: its source table is gone")
         targets = sorted(wanted & existing)
-        return choose(self.config, cut, known, targets) if targets else TableChoice()
+        return choose(self.main.config, cut, known, targets) if targets else TableChoice()
 
     def _unfinished(
         self, stack: ExitStack, targets: Collection[str] | None, *, restart: bool = False
     ) -> list[tuple[OperationFolder, Operation]]:
         _, cut = self.main.state()
         return claim(
-            self.config,
+            self.main.config,
             "snapshot",
             stack,
             matches=lambda state: targets is None or bool(set(targets) & set(state.targets)),
             cut=cut,
             pending=self.main.pending(),
-            restart=(lambda name: self.observer.step(f"discarding the snapshot {name}"))
+            restart=(lambda name: self.main.observer.step(f"discarding the snapshot {name}"))
             if restart
             else None,
         )
@@ -236,7 +231,7 @@ class _Snapshot:
 
     def _begin_and_fill(self, chosen: TableChoice) -> None:
         with ExitStack() as stack:
-            with operations_lock(self.config, on_waiting=self.main.waiting):
+            with operations_lock(self.main.config, on_waiting=self.main.waiting):
                 if self._unfinished(stack, chosen.targets):
                     raise SnapshotError(
                         f"another snapshot of {', '.join(chosen.targets)} was started in the "
@@ -244,8 +239,8 @@ class _Snapshot:
                         next_step="run the same command again: it continues that snapshot",
                     )
                 started = self._started(chosen, stack)
-                folder = begin(self.config, started.state, stack)
-            self.observer.operation_began(started.state, resumed=False)
+                folder = begin(self.main.config, started.state, stack)
+            self.main.observer.operation_began(started.state, resumed=False)
             reach("snapshot_begun")
             side = self._side(folder, started.state)
             side.open()
@@ -255,21 +250,19 @@ class _Snapshot:
 
     def _started(self, chosen: TableChoice, stack: ExitStack) -> Started:
         """Without the tables that have no exact view, or cannot be read."""
-        search = SnapshotBegin(
-            self.config, main=self.main, source=self.source, observer=self.observer
-        )
+        search = SnapshotBegin(self.main, self.source)
         try:
             return stack.enter_context(search.start(chosen))
         except CdcError as error:
-            others = apart_from(self.config, chosen, search.refused) if search.refused else []
+            others = apart_from(self.main.config, chosen, search.refused) if search.refused else []
             if not others:
                 raise
             error.table = ", ".join(search.refused)
             error.next_step = f"all other tables have theirs; for these: {error.next_step}"
             self._done.refused.append(error)
-            self.observer.step(f"{error.table} gets no snapshot: {error.what}")
+            self.main.observer.step(f"{error.table} gets no snapshot: {error.what}")
         _, cut = self.main.state()
-        return self._started(choose(self.config, cut, self.source.tables(), others), stack)
+        return self._started(choose(self.main.config, cut, self.source.tables(), others), stack)
 
     def _resume(self, folder: OperationFolder, state: Operation) -> None:
         side = self._side(folder, state)
@@ -284,10 +277,10 @@ class _Snapshot:
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
-            self.observer.step(f"starting the snapshot {state.operation_id} again{why}")
+            self.main.observer.step(f"starting the snapshot {state.operation_id} again{why}")
             folder.remove()
             return
-        self.observer.operation_began(state, resumed=True)
+        self.main.observer.operation_began(state, resumed=True)
         self._done.resumed.append(state.operation_id)
         self.source.check_log(side)
         self._fill(side, None)
@@ -303,27 +296,18 @@ class _Snapshot:
         return ""
 
     def _side(self, folder: OperationFolder, state: Operation) -> SnapshotLake:
-        return SnapshotLake(self.config, folder, state, run_id=self.run_id)
+        return SnapshotLake(self.main.config, folder, state, run_id=self.run_id)
 
     def _fill(self, side: SnapshotLake, started: Started | None) -> None:
-        chunks = SnapshotChunks(
-            self.config, side=side, main=self.main, source=self.source, observer=self.observer
-        )
+        chunks = SnapshotChunks(side, self.main, self.source)
         chunks.run(started)
         reach("snapshot_read")
-        finish = Finish(
-            self.config,
-            side=side,
-            main=self.main,
-            observer=self.observer,
-            high=chunks.high,
-            doing="capturing what changed while the tables were read",
-        )
-        swapped = finish.run()
+        doing = "capturing what changed while the tables were read"
+        swapped = Finish(side, self.main, high=chunks.high, doing=doing).run()
         reach("snapshot_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
-            self.observer.step(f"replaced {', '.join(swapped.names)}")
+            self.main.observer.step(f"replaced {', '.join(swapped.names)}")
         side.folder.remove()
         reach("snapshot_removed")
         self._done.left.update(side.left)
@@ -367,7 +351,7 @@ class _Snapshot:
         if tables is None and (still := suspended_still(self.main.state()[0])):
             reason += f"; {still}"
         return SnapshotReport(
-            source=self.config.name,
+            source=self.main.config.name,
             outcome="taken" if count else "nothing_to_do",
             reason=reason,
             targets=dict(sorted(done.targets.items())),

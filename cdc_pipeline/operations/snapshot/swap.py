@@ -36,13 +36,11 @@ _SUPERSEDED = "a new snapshot replaced the table"
 def swap(
     main: AdminBatch, side: SnapshotLake, names: Sequence[str], *, is_whole: bool = False
 ) -> Cut:
-    """Swap the side lake's tables into some targets' place; return the main lake's new cut.
+    """Swap the side lake's tables into some targets' place, where the main lake's cursor is the
+    side lake's; return the main lake's new cut. `is_whole`: see `content.replacement`.
 
-    The main lake's cursor is where the side lake's is; `is_whole`: see `content.replacement`.
-
-    Raises:
-        SnapshotError: a target could not take its new content; the rest of the batch is done.
-        CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
+    Raises SnapshotError: a target could not take its new content; the rest of the batch is done;
+    CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
     side_cut, cut, batch = side.cut, main.cut, main.rows
     assert side_cut is not None

@@ -8,34 +8,29 @@ Rules:
   files are removed. So a key that appeared and disappeared between two cuts is known too. The list
   is incomplete if another process made a batch, or if a batch has changes that are not rows (DDL)
   or that executors decode; it then says so.
-- A suspended table does not stop what is done with the others (K4: a suspended table does not stop
-  the source).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspendedError
+from cdc_pipeline.config.pipeline_config import Bound, PositionConfig
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
-from cdc_pipeline.lake.storage.lock import POLL_S, wait_for_lock
-from cdc_pipeline.operations.runs import Runs
+from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
-from cdc_pipeline.run.plan.reconcile import reconcile
-from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.apply.schema_steps import has_steps
 
-_LOCK_WAIT_S: Final = 900.0
 _RECENT_S: Final = 60.0
 
 T = TypeVar("T")
@@ -54,10 +49,8 @@ class SourceState:
 
 
 class ChangeLog(RelayObserver):
-    """Observer of batches; `take` receives each record while its staged files exist.
-
-    By batch number, `touched` targets, and those whose changes are `not_whole`: not all staged
-    rows.
+    """Observer of batches; `take` receives each record while its staged files exist. By batch
+    number, `touched` targets, and those whose changes are `not_whole`: not all staged rows.
     """
 
     def __init__(self, read: Callable[[int], BatchRecord], observer: RunObserver) -> None:
@@ -100,24 +93,13 @@ class ChangeLog(RelayObserver):
 
 
 class Captures:
-    """Captures of one verification or repair; `on_waiting` gets who holds the lock."""
+    """Captures of one verification or repair."""
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        runs: Runs,
-        observer: RunObserver,
-        *,
-        lock_wait_s: float = _LOCK_WAIT_S,
-        on_waiting: Callable[[str], None] = lambda _holder: None,
-    ) -> None:
-        self._config = config
-        self._runs = runs
-        self._lock_wait_s = lock_wait_s
-        self._on_waiting = on_waiting
-        self._sink = build_sink(config)
+    def __init__(self, main: MainLake) -> None:
+        self._main = main
         self._captured_s: float | None = None
-        self.changes = ChangeLog(partial(read_record, self._sink.paths), observer)
+        paths = LakePaths(main.config.sink.lake_path.absolute(), main.config.name)
+        self.changes = ChangeLog(partial(read_record, paths), main.observer)
 
     @contextmanager
     def keeping(self, take: Callable[[BatchRecord], None]) -> Iterator[None]:
@@ -129,16 +111,11 @@ class Captures:
             self.changes.take = None
 
     def run(self, upto: Position | None = None) -> SourceState:
-        """To the end of the log or a place, as `capture`; suspended tables are no error.
-
-        Raises LockError after `lock_wait_s`, and LakeStateError if nothing was captured yet.
-        """
+        """To the end of the log or a place, by `MainLake.capture_once`. As `source_state`."""
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
-        # each suspended table reports this itself
-        with suppress(TargetSuspendedError, NothingMatchedError):
-            self._wait_for_lock(lambda: self._runs.capture(bound, self.changes))
+        self._main.capture_once(bound, self.changes)
         self._captured_s = time.monotonic()
         return self.source_state()
 
@@ -150,28 +127,21 @@ class Captures:
 
     def run_behind(self, before: SourceState) -> SourceState:
         """After a capture, unless the log still ends where the one before has ended."""
-        with SnapshotSource(self._config, role="verify") as source:
+        with SnapshotSource(self._main.config, role="verify") as source:
             is_same = source.live.identity.same_server(before.cursor.identity)
             if is_same and source.live.end_position().order == before.position.order:
                 return before
         return self.run()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        return self._wait_for_lock(lambda: self._runs.change(work))
+        return self._main.wait_for_lock(lambda: self._main.runs.change(work))
 
     def source_state(self) -> SourceState:
         """LakeStateError: nothing was captured yet, or cursor and lake contradict each other."""
-        stored = self._runs.cursor()  # before the cut: a run that is under way writes it after
-        cut = self._sink.last_cut()
-        cursor = reconcile(stored, cut).cursor
-        if cut is None or stored is None or cursor is None:
+        cursor, cut = self._main.state()
+        if cut is None or cursor is None:
             raise LakeStateError(
                 "nothing has been captured yet, so there is no table to verify",
-                next_step=f"run `cdc-pipeline run {self._config.name}` first",
+                next_step=f"run `cdc-pipeline run {self._main.config.name}` first",
             )
         return SourceState(cut, cursor)
-
-    def _wait_for_lock(self, work: Callable[[], T]) -> T:
-        return wait_for_lock(
-            work, wait_s=self._lock_wait_s, on_waiting=self._on_waiting, poll_max_s=POLL_S
-        )

@@ -105,10 +105,9 @@ def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
 
 
 def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
-    """The versions of each key in a history do not overlap and only the last is current.
-
-    A gap means that a row was deleted and inserted again: it is counted, and is not a fault.
-    Starts Spark for a large table.
+    """The versions of each key in a history do not overlap and only the last is current. A gap
+    means that a row was deleted and inserted again: it is counted, and is not a fault. Starts
+    Spark for a large table.
     """
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
@@ -132,10 +131,8 @@ def check_lag(
     *,
     lag_max_s: float = _LAG_MAX_S,
 ) -> CheckResult:
-    """How far the lake is behind the source, without Spark; queries the server.
-
-    The lag is zero if the cursor is at the end of the log, else the age of the last cut's last
-    transaction.
+    """How far the lake is behind the source, without Spark; queries the server. Zero if the
+    cursor is at the end of the log, else the age of the last cut's last transaction.
     """
     if cursor is None:
         return _result("lag", "", None, "nothing was captured yet")

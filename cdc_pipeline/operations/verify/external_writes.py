@@ -91,12 +91,9 @@ def _in_words(write: ExternalWrite) -> str:
 def put_back(
     context: VerifyContext, tables: Sequence[str], cursors: CursorStore, run_id: str
 ) -> Cut:
-    """Restore the last cut's rows of these tables in one batch.
-
-    Raises:
-        LockError: a run is writing.
-        LakeStateError: a batch is unfinished, or a table can no longer be restored.
-        SinkError: Spark failed; the record stays and the next run finishes it.
+    """Restore the last cut's rows of these tables in one batch. Raises LockError: a run is
+    writing; LakeStateError: a batch is unfinished, or a table can no longer be restored;
+    SinkError: Spark failed; the record stays and the next run finishes it.
     """
     sink, who = context.sink, context.options.who
     with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:

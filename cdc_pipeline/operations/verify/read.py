@@ -86,10 +86,9 @@ class Reading:
 
     @property
     def proved(self) -> tuple[Kind, ...]:
-        """The differences that are proved.
-
-        The seq of the lake's own row proves that it did not change. A missing key is proved only
-        if every change is known: otherwise it may have been inserted and deleted in between.
+        """The differences that are proved. The seq of the lake's own row proves that it did not
+        change. A missing key is proved only if every change is known: it may have been inserted
+        and deleted in between.
         """
         return (
             DIFFERENCES
@@ -117,16 +116,11 @@ class ReadRequest:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """Options of a verification.
-
-    Attributes:
-        tables: targets or source tables; () for all that are not partial or suspended.
-        repair: make the lake equal to the source, and verify again.
-        share: of the key ranges to read, chosen at random by `seed`; a sample proves nothing about
-            rows that only the lake has.
-        rows_per_range: rows that one view reads.
-        keys_shown: differing keys that are named, of each table.
-        who: makes the repairs, for the record.
+    """`tables`: targets or source tables, () for all that are not partial or suspended; `repair`:
+    make the lake equal to the source, and verify again; `share`: of the key ranges to read,
+    chosen at random by `seed`: a sample proves nothing about rows that only the lake has;
+    `rows_per_range`: rows that one view reads; `keys_shown`: differing keys that are named, of
+    each table; `who`: makes the repairs, for the record.
     """
 
     tables: tuple[str, ...] = ()
@@ -160,11 +154,8 @@ class TableReading:
         self.rows = context.scratch.rows()
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
-        """Read between two captures of its own.
-
-        `is_fresh`: ignore earlier captures, because a DDL may follow them.
-
-        Raises as `begin` and `finish`.
+        """Read between two captures of its own. `is_fresh`: ignore earlier captures, because a
+        DDL may follow them. Raises as `begin` and `finish`.
         """
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if is_fresh else self._captures.recent()
@@ -183,13 +174,12 @@ class TableReading:
         return self.finish(after, exact=exact)
 
     def begin(self, request: ReadRequest, before: SourceState, targets: Targets) -> None:
-        """Read the rows behind a capture, by its targets; `keep` takes the batches that follow it.
+        """Read the rows behind a capture, by its targets; `keep` takes the batches that follow
+        it.
 
-        Raises:
-            ViewLostError: a DDL came in between; read again.
-            NotFollowedError: the target no longer follows the table.
-            TableReadInterruptedError, ServerSettingError: no view at an exact place
-                (`ReadRequest.exact` ``always``).
+        Raises ViewLostError: a DDL came in between; read again; NotFollowedError: the target no
+        longer follows the table; TableReadInterruptedError, ServerSettingError: no view at an
+        exact place (`ReadRequest.exact` ``always``).
         """
         self.rows.discard()
         self.rows, self._unread, self._touched = (self._scratch.rows() for _ in range(3))

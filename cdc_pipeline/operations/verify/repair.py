@@ -57,9 +57,8 @@ _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a snap
 
 
 class RepairBatch:
-    """A batch of repaired rows, not recorded yet, in the source's lock.
-
-    `seq`: of the first place at the cursor's position; `last_seq` is older than any transaction.
+    """A batch of repaired rows, not recorded yet, in the source's lock. `seq`: of the first place
+    at the cursor's position; `last_seq` is older than any transaction.
     """
 
     def __init__(self, batch: AdminBatch) -> None:
@@ -140,14 +139,10 @@ def apply_repair(
     cursors: CursorStore,
     run_id: str = "",
 ) -> tuple[int, Counter[str]] | None:
-    """Apply differences proved at the second cut; return batch number and keys by action.
-
-    None if the source has moved on since: compare again.
-
-    Raises:
-        LockError: a run is writing.
-        LakeStateError: a batch is unfinished, or too many rows differ.
-        SinkError: a merge failed; the record stays and the next run finishes it.
+    """Apply differences proved at the second cut; return batch number and keys by action, None if
+    the source has moved on since: compare again. Raises LockError: a run is writing;
+    LakeStateError: a batch is unfinished, or too many rows differ; SinkError: a merge failed; the
+    record stays and the next run finishes it.
     """
     sink, sides, target = context.sink, reading.sides, reading.target
     rows = read_differences(sides, found, reading.proved, limit=_ROWS_MAX + 1)
@@ -179,10 +174,8 @@ def apply_repair(
 def _there(
     sink: DeltaSink, sides: ComparisonSql, rows: pa.Table, batch: RepairBatch
 ) -> Iterator[int | None]:
-    """Seqs at the batch's position that rows of the lake have, the last one among them.
-
-    Rows deleted from a mirror leave no place behind, so that only rows with the same keys
-    matter.
+    """Seqs at the batch's position that rows of the lake have, the last one among them. Rows
+    deleted from a mirror leave no place behind, so that only rows with the same keys matter.
     """
     low, high = batch.seq, batch.last_seq
     if not sides.key or MODES[sides.target.spec.mode].keeps_past:

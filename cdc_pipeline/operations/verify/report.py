@@ -22,14 +22,11 @@ class Step(NamedTuple):
 
 
 class Difference(FrozenModel):
-    """One key that differs.
-
-    Attributes:
-        kind: ``missing``: not in the lake; ``extra``: the source has no such row; ``different``:
-            values differ; ``duplicate``: the lake has the key more than once; ``ambiguous``: the
-            source has.
-        key: the values that identify the row, as text; hashed if the lake has them hashed.
-        rows: how many rows more (missing) or less (extra) the source has; 1 if the table has a key.
+    """One key that differs. `kind`: ``missing``: not in the lake; ``extra``: the source has no
+    such row; ``different``: values differ; ``duplicate``: the lake has the key more than once;
+    ``ambiguous``: the source has. `key`: the values that identify the row, as text, hashed if the
+    lake has them hashed; `rows`: how many more (missing) or less (extra) the source has; 1 if the
+    table has a key.
     """
 
     kind: str
@@ -39,13 +36,10 @@ class Difference(FrozenModel):
 
 
 class ExternalChange(FrozenModel):
-    """Commits of other programs in a Delta table, and what they changed (K3).
-
-    Attributes:
-        versions: of these commits, with Delta's names of the operations.
-        restorable: the rows of the last cut still exist: `--repair` restores them.
-        counts: keys by kind, comparing the cut's rows with the present ones: ``missing`` were
-            removed, ``extra`` were added.
+    """Commits of other programs in a Delta table, and what they changed (K3). `versions`: of
+    these commits, with Delta's names of the operations; `restorable`: the rows of the last cut
+    still exist: `--repair` restores them; `counts`: keys by kind, comparing the cut's rows with
+    the present ones: ``missing`` were removed, ``extra`` were added.
     """
 
     versions: dict[int, str] = Field(default_factory=dict)

@@ -39,6 +39,7 @@ from cdc_pipeline.lake.long_operations import (
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.runs import DirectRuns, Runs
+from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
@@ -80,13 +81,12 @@ def repair(
     observer: RunObserver | None = None,
     run_id: str = "",
 ) -> RepairReport:
-    """Read the rows of a source table that fulfil `where`, in the server's SQL, again.
-    `restart`: give up what is unfinished of the table, under any condition.
+    """Read the rows of a source table that fulfil `where`, in the server's SQL, again. `restart`:
+    give up what is unfinished of the table, under any condition.
 
-    Raises:
-        ConfigError: the server does not show the table, or refuses the condition.
-        SnapshotError: a target cannot take rows this way; the error names the alternative.
-        CdcError: everything else; what was written stays.
+    Raises ConfigError: the server does not show the table, or refuses the condition;
+    SnapshotError: a target cannot take rows this way, and the alternative; CdcError: everything
+    else; what was written stays.
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
@@ -111,16 +111,8 @@ class _Reread:
         self._table = table
         self._observer = observer
         self._sink = build_sink(config)
-        self._captures = Captures(
-            config,
-            runs,
-            observer,
-            lock_wait_s=config.snapshot.lock_wait_s,
-            on_waiting=self._waiting,
-        )
-
-    def _waiting(self, holder: str) -> None:
-        self._observer.step(f"waiting for another run of this source ({holder})")
+        self._main = MainLake(config, runs, observer)
+        self._captures = Captures(self._main)
 
     def run(self, where: str, *, restart: bool) -> RepairReport:
         self._observer.step("capturing the source")
@@ -140,7 +132,7 @@ class _Reread:
                 lambda: new,
                 matches=new.gives_up if restart else new.is_same,
                 restart=restart,
-                on_waiting=self._waiting,
+                on_waiting=self._main.waiting,
             ) as (folder, state),
             folder.leaving_nothing(),
         ):
@@ -229,9 +221,8 @@ class _Reread:
     def _read(
         self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
     ) -> tuple[list[SelectedRows], SourceState | None]:
-        """Of one view, and the cut of the same moment, if there is one.
-
-        Raises ViewLostError: read again; SnapshotError: nothing proves where the view lies.
+        """Of one view, and the cut of the same moment, if there is one. Raises ViewLostError:
+        read again; SnapshotError: nothing proves where the view lies.
         """
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:

@@ -42,8 +42,7 @@ def recorded_of(target: Target) -> RecordedTarget:
 
 
 class SourceRows:
-    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies.
-
+    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies;
     `unread`: keys (``k0 ...``) of those whose key is readable, since `take_unread`.
     """
 
@@ -60,11 +59,9 @@ class SourceRows:
         return self._targets.by_name[self._name]
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
-        """Inserts of the source table as the target stages them; None if none is left.
-
-        Raises:
-            UnrepresentableValueError: a value stops the table, by its policies.
-            SchemaError: the table contradicts what is recorded.
+        """Inserts of the source table as the target stages them; None if none is left. Raises
+        UnrepresentableValueError: a value stops the table, by its policies; SchemaError: the
+        table contradicts what is recorded.
         """
         return self._staged(self._judged(self._targets.masks.apply(rows)))
 

@@ -69,12 +69,9 @@ class KeySlice:
 
 @dataclass
 class RoundsResult:
-    """Combined result of all rounds.
-
-    Attributes:
-        different: keys that are proved to differ, by round.
-        unsettled: keys of the last round for which nothing is proved.
-        stale: rows of the lake that are older images of unreadable ones.
+    """Combined result of all rounds. `different`: keys that are proved to differ, by round;
+    `unsettled`: keys of the last round for which nothing is proved; `stale`: rows of the lake
+    that are older images of unreadable ones.
     """
 
     rows_source: int = 0
@@ -135,10 +132,8 @@ class TableComparison:
             self._reading.keep(record)
 
     def verify(self, after: SourceState) -> RoundsResult:
-        """Compare all rows, and repair what differs if requested. `after`: the cut behind the rows
-        that `begin` has read.
-
-        Raises ViewLostError if every attempt met a DDL.
+        """Compare all rows, and repair what differs if requested. `after`: the cut behind the
+        rows that `begin` has read. Raises ViewLostError if every attempt met a DDL.
         """
         first = settled = self._settle(after)
         is_repairable = self._by_key or not settled.unreadable

@@ -32,6 +32,7 @@ from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.runs import DirectRuns
+from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.external_writes import (
     describe,
@@ -68,6 +69,7 @@ from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import targets_at
 
+_LOCK_WAIT_S: Final = 900.0
 # Figures of the source tables that add up to their target's.
 _SUMMED: Final = (
     *("rows_source", "rows_lake", "rows_equal", "ranges", "rounds"),
@@ -84,16 +86,12 @@ def verify(
     run_id: str = "",
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
-    """Compare the lake's tables with the source, and repair differences if requested.
+    """Compare the lake's tables with the source, and repair differences if requested; `observer`
+    hears of the captures that this takes.
 
-    `observer` hears of the captures that this takes.
-
-    Raises:
-        ConfigError: the source is an archive, a table is not known, the share is zero, or a sample
-            is to be repaired.
-        LockError: another verification of the source is under way, or a capture is when one is
-            needed.
-        CdcError: as capture, reader and Spark.
+    Raises ConfigError: the source is an archive, a table is not known, the share is zero, or a
+    sample is to be repaired; LockError: another verification of the source is under way, or a
+    capture is when one is needed; CdcError: as capture, reader and Spark.
     """
     options = options or VerifyOptions()
     started = (time.monotonic(), time.process_time())
@@ -115,7 +113,8 @@ def verify(
             next_step="repair the table without --sample",
         )
     sink = build_sink(config)
-    captures = Captures(config, DirectRuns(config, cursors, run_id), observer or RunObserver())
+    runs = DirectRuns(config, cursors, run_id)
+    captures = Captures(MainLake(config, runs, observer or RunObserver(), _LOCK_WAIT_S))
     with verify_lock(sink.paths) as scratch:
         context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
         tables = _Verification(context).tables()

@@ -49,17 +49,10 @@ class NotFollowedError(CdcError):
 
 
 class ProvenView:
-    """A read of one source table between two cuts.
-
-    Attributes:
-        low: place up to which everything is proved to be committed: that of `before`, or an
-            earlier one.
-        schema: the table's columns, as they are since `before`.
-        server: settings of the server that answers.
-
-    Raises:
-        ViewLostError: the table was altered since `before`.
-        NotFollowedError: a target no longer follows the table.
+    """A read of one source table between two cuts. `low`: place up to which everything is proved
+    to be committed: that of `before`, or an earlier one; `schema`: the table's columns, as they
+    are since `before`; `server`: settings of the server that answers. Raises ViewLostError: the
+    table was altered since `before`; NotFollowedError: a target no longer follows the table.
     """
 
     def __init__(
@@ -87,12 +80,10 @@ class ProvenView:
         return self.low == self.before.position
 
     def begin(self, reader: TableReader, exact: Exact) -> Position | None:
-        """Open a view at an exact place and return that place; None if no view was opened.
-
-        Raises:
-            TableReadInterruptedError, ServerSettingError: there is none, and `exact` is
-                ``always``. If the first cut is proved, None is returned all the same: a view of
-                an unchanged table is then exact too.
+        """Open a view at an exact place and return that place; None if no view was opened. Raises
+        TableReadInterruptedError, ServerSettingError: there is none, and `exact` is ``always``.
+        If the first cut is proved, None is returned all the same: a view of an unchanged table is
+        then exact too.
         """
         if exact == "no":
             return None

@@ -71,7 +71,7 @@ def main_of(config: PipelineConfig) -> MainLake:
 
 
 def begin_of(config: PipelineConfig, source: SnapshotSource) -> SnapshotBegin:
-    return SnapshotBegin(config, main=main_of(config), source=source, observer=RunObserver())
+    return SnapshotBegin(main_of(config), source)
 
 
 def place_of(server: Server) -> Position:
@@ -293,9 +293,7 @@ def test_k17_where_nothing_proves_the_low_mark_no_row_is_read(
     server.execute("INSERT INTO d.t VALUES (2)")
     side = side_lake(config, server, "d.t", place_of(server))
     with SnapshotSource(config) as source:
-        chunks = SnapshotChunks(
-            config, side=side, main=main_of(config), source=source, observer=RunObserver()
-        )
+        chunks = SnapshotChunks(side, main_of(config), source)
         with pytest.raises(SnapshotError, match="nothing proves") as caught:
             chunks.run(None)
         assert "FLUSH BINARY LOGS" in str(caught.value.next_step)
