@@ -50,9 +50,10 @@ def command(
     configuration, no such table, or not confirmed.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.operations.reset import reset, targets_to_reset
+    from cdc_pipeline.operations.reset import named_targets, reset
+    from cdc_pipeline.run.wiring import build_sink
 
-    chosen = targets_to_reset(config, tables)
+    chosen = named_targets(config, build_sink(config).last_cut(), tables)
     names = ", ".join(sorted(chosen))
     confirm(
         settings,

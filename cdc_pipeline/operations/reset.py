@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -32,12 +33,6 @@ class ResetReport(FrozenModel):
     cut: int | None
 
 
-def targets_to_reset(config: PipelineConfig, tables: tuple[str, ...]) -> dict[str, TargetState]:
-    """Of source tables or targets; nothing is locked. ConfigError: the lake has no such table."""
-    cut = build_sink(config).last_cut()
-    return _targets(config, cut, tables)
-
-
 def reset(
     config: PipelineConfig,
     *,
@@ -53,7 +48,7 @@ def reset(
     with admin_batch(
         build_sink(config), cursors=cursors, doing="reset the tables", run_id=run_id
     ) as batch:
-        chosen = _targets(config, batch.last_cut(), tables)
+        chosen = named_targets(config, batch.last_cut(), tables)
         new = {name for name, state in chosen.items() if not state.partial}
         cut = _publish(batch, new, who=who, why=why) if new else None
     return ResetReport(
@@ -78,9 +73,10 @@ def _publish(batch: AdminBatch, names: set[str], *, who: str, why: str) -> Cut:
     )
 
 
-def _targets(
-    config: PipelineConfig, cut: Cut | None, tables: tuple[str, ...]
+def named_targets(
+    config: PipelineConfig, cut: Cut | None, tables: Sequence[str]
 ) -> dict[str, TargetState]:
+    """The targets of source tables or targets. ConfigError: the lake has no such table."""
     states = {} if cut is None else cut.cursor.targets
     chosen: dict[str, TargetState] = {}
     for table in tables_named(config, tables, states):
@@ -92,10 +88,12 @@ def _targets(
         if not of_table:
             raise ConfigError(
                 f"{table} is not in the lake of {config.name}",
-                table=table,
-                expected=f"one of: {', '.join(sorted(states))}" if states else "a captured table",
-                next_step=f"see the tables with `cdc-pipeline status {config.name}`; a table that "
-                "is not in the lake yet needs no reset",
+                setting="table",
+                expected=f"one of: {', '.join(sorted(states)[:20])}"
+                if states
+                else "a captured table",
+                next_step=f"name tables as schema.table; `cdc-pipeline status {config.name}` lists "
+                "them",
             )
         chosen |= of_table
     return chosen

@@ -58,7 +58,7 @@ TRIED: Final[dict[str, str]] = {
     ),
     "operations/discover.py::discover": ("cli/test_discover.py::test_an_archive_has_no_catalog"),
     "operations/quarantine_replay.py::_selected_entries": _LISTS,
-    "operations/reset.py::_targets": (
+    "operations/reset.py::named_targets": (
         "cli/test_reset.py::test_a_table_that_is_not_there_is_named_with_those_that_are"
     ),
     "run/plan/reconcile.py::_ahead": _AHEAD,
@@ -103,7 +103,6 @@ SEEN: Final[dict[str, str]] = {
         "a load of a suspended table, as `way_out` names it too"
     ),
     "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),
-    "operations/verify/verify.py::_Verification._names": "a list",
     "operations/verify/verify.py::_Verification._reason": "a note of a report",
     "operations/verify/verify.py::_Verification._why_not": "a note of a report",
     "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",

@@ -160,18 +160,12 @@ def _change(
     why: str,
 ) -> CursorChange:
     number = (cut.batch_number if cut is not None else 0) + 1
+    change = CursorChange(
+        source=config.name, kind="set", old=old, new=None, direction="first", reasons=reasons
+    )
     if old is None:
         new = cursor_state(config.name, source.identity, position, batch_number=number)
-        note = _note_set(None, new, who, why)
-        return CursorChange(
-            source=config.name,
-            kind="set",
-            old=None,
-            new=new,
-            direction="first",
-            reasons=reasons,
-            notes=(note,),
-        )
+        return change.model_copy(update={"new": new, "notes": (_note_set(None, new, who, why),)})
     renumbered = _renumbered(old, source)
     move = _Move(True, True) if renumbered else _move(old, position)
     targets = {
@@ -193,12 +187,13 @@ def _change(
         targets=targets,
     )
     notes = [_note_set(old, new, who, why)]
-    said = [renumbered] if renumbered else []
+    said = []
     if renumbered:
-        said.append(
+        said += [
+            renumbered,
             f"the epoch grows to {new.epoch}: everything that is read from now on counts as newer "
-            "than the lake's rows"
-        )
+            "than the lake's rows",
+        ]
     if move.is_back:
         said += _said_back(sink, old, position, move, is_same_numbering=not renumbered)
     if move.is_forward:
@@ -207,27 +202,22 @@ def _change(
             "is never applied"
         )
         said.append(f"{text}; every table is labelled partial until a new snapshot replaces it")
-        notes.append(Note(kind="gap", text=text, journal=old.journal, offset=old.offset))
-    dropped = len(old.open_xa) - len(open_xa)
-    if dropped:
+        notes.append(_note("gap", text, old))
+    if dropped := len(old.open_xa) - len(open_xa):
         text = (
             f"{dropped} prepared XA transactions are forgotten: they count only if their XA "
             "PREPARE is read again"
         )
         said.append(text)
-        notes.append(
-            Note(kind="open_xa_dropped", text=text, journal=new.journal, offset=new.offset)
-        )
-    return CursorChange(
-        source=config.name,
-        kind="set",
-        old=old,
-        new=new,
-        direction=move.direction,
-        reasons=reasons,
-        consequences=tuple(said),
-        notes=tuple(notes),
-        nothing_to_do=move.direction == "same",
+        notes.append(_note("open_xa_dropped", text, new))
+    return change.model_copy(
+        update={
+            "new": new,
+            "direction": move.direction,
+            "consequences": tuple(said),
+            "notes": tuple(notes),
+            "nothing_to_do": move.direction == "same",
+        }
     )
 
 
@@ -332,12 +322,11 @@ def _prepared_before(xa: OpenXa, position: Position) -> bool:
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:
     text = f"set from {_describe(old)} to {_describe(new)} by {who}"
-    return Note(
-        kind="cursor_set",
-        text=f"{text}: {why}" if why else text,
-        journal=new.journal,
-        offset=new.offset,
-    )
+    return _note("cursor_set", f"{text}: {why}" if why else text, new)
+
+
+def _note(kind: str, text: str, at: CursorState) -> Note:
+    return Note(kind=kind, text=text, journal=at.journal, offset=at.offset)
 
 
 def _describe(cursor: CursorPlace | None) -> str:
@@ -364,39 +353,29 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
         if cut is None:
             raise
         nothing, reason, direction = False, f"{error.what}; got: {error.got}", "back"
+    change = CursorChange(
+        source=config.name,
+        kind="rebuild",
+        old=stored,
+        new=None,
+        direction=direction,
+        reasons=(reason,),
+    )
     if nothing or cut is None:
-        return CursorChange(
-            source=config.name,
-            kind="rebuild",
-            old=stored,
-            new=stored,
-            direction="same",
-            reasons=(reason,),
-            nothing_to_do=True,
-        )
-    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_describe(stored)}"
+        return change.model_copy(update={"new": stored, "direction": "same", "nothing_to_do": True})
     said = [f"{_describe(stored)} is replaced by {_describe(cut.cursor)}"]
     if direction == "back":
         said.append(
             "what the source committed between the two is read again, and applied to the "
             "lake as it is now"
         )
-    return CursorChange(
-        source=config.name,
-        kind="rebuild",
-        old=stored,
-        new=cut.cursor,
-        direction=direction,
-        reasons=(reason,),
-        consequences=tuple(said),
-        notes=(
-            Note(
-                kind="cursor_rebuilt",
-                text=text,
-                journal=cut.cursor.journal,
-                offset=cut.cursor.offset,
-            ),
-        ),
+    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_describe(stored)}"
+    return change.model_copy(
+        update={
+            "new": cut.cursor,
+            "consequences": tuple(said),
+            "notes": (_note("cursor_rebuilt", text, cut.cursor),),
+        }
     )
 
 

@@ -88,7 +88,7 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             # SELECT is granted together with any of them.
-            again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
+            again = f" GRANT {_least(context)} ON *.* TO {account}; {select_on(context)}"
             yield note(
                 f"{account} has more privileges than a capture needs",
                 expected=f"SELECT, {_least(context)}",
@@ -101,14 +101,14 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
                 f"{account} may read every database",
                 expected=f"SELECT on {', '.join(databases)}",
                 got="SELECT on *.*" + (f", except {listed(revoked)}" if revoked else ""),
-                next_step=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608
+                next_step=f"{select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608
             )
         elif "SELECT" in named and (others := _others(context, place, databases)):
             yield note(
                 f"{account} may read other databases too: in its grant _ and % are wildcards",
                 expected=f"SELECT on {', '.join(databases)}",
                 got=f"SELECT on {place}, which covers {listed(others)}",
-                next_step=f"{_select_on(context)} REVOKE SELECT ON {place} FROM {account};",  # noqa: S608
+                next_step=f"{select_on(context)} REVOKE SELECT ON {place} FROM {account};",  # noqa: S608
             )
 
 
@@ -139,7 +139,8 @@ def _log_privileges(flavor: str) -> str:
     return f"REPLICATION SLAVE, {status_privilege(flavor)}"
 
 
-def _select_on(context: Context) -> str:
+def select_on(context: Context) -> str:
+    """The statements that let the account read the databases of tables.include."""
     is_literal = _takes_names_literally(context)
     return " ".join(_selects(_databases(context), context.server.account, is_literal=is_literal))
 

@@ -12,6 +12,7 @@ from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.operations.doctor.context import Check, Context, shown
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
+from cdc_pipeline.operations.doctor.grants import select_on
 from cdc_pipeline.run.plan.needs_snapshot import needing
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
@@ -28,17 +29,13 @@ _NAMED_MAX: Final = 5
 
 
 def _matching(context: Context) -> Iterator[Verdict]:
-    include, account = context.config.tables.include, context.server.account
     names = [table.name for table in context.tables if table.has_rows]
     if not names:
-        databases = sorted({pattern.exact_schema or "" for pattern in context.included})
-        places = [f"{quoted_name(name)}.*" if name else "*.*" for name in databases]
-        grants = " ".join(f"GRANT SELECT ON {place} TO {account};" for place in places)
         yield error(
             "no table is captured, because no table that this account can see matches",
-            expected=f"a table that matches {listed(list(include))}",
+            expected=f"a table that matches {listed(list(context.config.tables.include))}",
             got="none",
-            next_step=f"{grants} or correct tables.include",
+            next_step=f"{select_on(context)} or correct tables.include",
         )
         return
     cut = context.cut if context.lake_is_open else None

@@ -72,10 +72,9 @@ def take_snapshot(
 ) -> SnapshotReport:
     """Take snapshots, or resume snapshots that were killed.
 
-    `cursors`: where the cursor is read from, and written to without `runs`; `tables`: source
-    tables or targets to read whether they need it or not, by default all that need it
-    (`run/plan/needs_snapshot.py`); `restart`: start again the snapshots of these tables that
-    earlier processes left.
+    `tables`: source tables or targets to read whether they need it or not, by default all that
+    need it (`run/plan/needs_snapshot.py`); `restart`: start again the snapshots of these tables
+    that earlier processes left.
 
     Raises ConfigError: a table without a snapshot, or an archive as source; LockError: another
     process is reading a table, or the source's lock is held for too long; SnapshotError: a

@@ -31,6 +31,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
+from cdc_pipeline.operations.reset import named_targets
 from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
@@ -66,7 +67,6 @@ from cdc_pipeline.sink.verify.compare import (
     history_intervals,
 )
 from cdc_pipeline.sink.verify.scratch import verify_lock
-from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import targets_at
 
 _LOCK_WAIT_S: Final = 900.0
@@ -206,23 +206,7 @@ class _Verification:
         """Raises ConfigError if a requested target is not known."""
         if not self._options.tables:
             return sorted(cut.cursor.targets)
-        chosen = []
-        for wanted in tables_named(self._config, self._options.tables, cut.cursor.targets):
-            names = [
-                n
-                for n, state in cut.cursor.targets.items()
-                if wanted == n or wanted in state.source_names
-            ]
-            if not names:
-                raise ConfigError(
-                    f"this table is not in the lake: {wanted}",
-                    setting="table",
-                    expected="one of "
-                    f"{', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",  # noqa: E501
-                    next_step="name tables as schema.table; `cdc-pipeline status` lists them",
-                )
-            chosen += names
-        return sorted(set(chosen))
+        return sorted(named_targets(self._config, cut, self._options.tables))
 
     def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
         """Of the tables that the capture has suspended: it compares each with its cut."""
