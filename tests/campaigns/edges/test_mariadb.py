@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.errors import UnknownColumnTypeError
+from cdc_pipeline.errors import TableChangedError, UnknownColumnTypeError
 from tests.campaigns.edges.cases import FRACTIONS, TIMES
 from tests.campaigns.edges.evidence import Journal, printed, texts_of
 from tests.conftest import temporary_database
 from tests.servers import Server
+from tests.source.rows.helpers import catalog_schema, differences, table_reader
 
 pytestmark = pytest.mark.mariadb
 
@@ -188,6 +190,20 @@ def test_old_temporal_format_without_digits_stops_by_name(
     assert "ALTER TABLE ... FORCE" in str(error.next_step)
 
 
+def test_old_temporal_format_is_selected_as_it_is_logged(
+    old_temporal: tuple[Journal, list[list[str | None]]],
+) -> None:
+    journal, _ = old_temporal
+    schema = catalog_schema(journal.server, journal.database, "t")
+    assert differences(journal.server, journal, "t", schema=schema) == []
+    unknown = tuple(replace(column, fraction_digits=-1) for column in schema.columns)
+    with (
+        table_reader(journal.server) as reader,
+        pytest.raises(UnknownColumnTypeError, match="'c0'"),
+    ):
+        list(reader.select(replace(schema, columns=unknown)))
+
+
 def test_the_way_out_makes_the_table_readable(
     mariadb_server: Server, mariadb_database: str
 ) -> None:
@@ -262,6 +278,9 @@ def test_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> No
         assert plain.after.column(index + 1).to_pylist() == [
             value and bytes.fromhex(value) for value in hexes
         ]
+    assert differences(mariadb_server, journal, "t", schema=decoded.schema) == []
+    with table_reader(mariadb_server) as reader, pytest.raises(TableChangedError, match="'a'"):
+        list(reader.select(plain.schema))  # as BINARY(16), which the server does not send
 
 
 def test_geometry_is_among_the_charsets_of_the_table_map(

@@ -10,6 +10,7 @@ from tests.binlog.kernels.test_kernels import decode
 from tests.campaigns.edges.evidence import Journal, printed, texts_of
 from tests.campaigns.edges.test_charsets import SWEEP
 from tests.servers import Server
+from tests.source.rows.helpers import differences
 
 # The servers compare each label with each other: 65,535 take half a minute. MariaDB's labels fill
 # 64 KiB at most.
@@ -144,8 +145,10 @@ def test_generated_invisible_primary_key(mysql_server: Server, mysql_database: s
         "INSERT INTO t VALUES ('x'), ('y')",
     )  # fmt: skip
     selected = mysql_server.query("SELECT my_row_id, b FROM t ORDER BY my_row_id")
-    rows = Journal(mysql_server, mysql_database).rows("t")
+    journal = Journal(mysql_server, mysql_database)
+    rows = journal.rows("t")
     assert rows.schema.key_names == ("my_row_id",)
     assert not rows.schema.columns[0].visible
     assert rows.schema.columns[0].unsigned
     assert [(int(row["my_row_id"]), row["b"]) for row in rows.after.to_pylist()] == selected
+    assert differences(mysql_server, journal, "t") == []

@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.source.live.catalog import read_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
+from tests.campaigns.edges.evidence import Journal
 from tests.servers import Server
 from tests.support.live_source import live_config
 
@@ -65,3 +66,27 @@ def joined(
         first += len(part)
     nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
     return pa.concat_batches([nothing, *(part.rows for part in parts)]), sorted(invalid)
+
+
+def differences(
+    server: Server, journal: Journal, table: str, *, schema: TableSchema | None = None
+) -> list[str]:
+    """Columns that the two ways tell differently, ``invalid`` for the lists of invalid values."""
+    kinds = {column.name: vars_of(column) for column in schema.columns} if schema else None
+    decoded = journal.rows(table, kinds=kinds)
+    with table_reader(server) as reader:
+        rows, invalid = selected(reader, schema or decoded.schema)
+    assert rows.schema.equals(decoded.after.schema)
+    assert rows.num_rows == decoded.after.num_rows > 0
+    found = [
+        name
+        for name in rows.schema.names
+        if not rows.column(name).equals(decoded.after.column(name))
+    ]
+    return found + (["invalid"] if invalid != sorted(decoded.invalid) else [])
+
+
+def vars_of(column: object) -> dict[str, object]:
+    """What a catalog tells of a column and the wire's own form of it does not contradict."""
+    names = ("kind", "fraction_digits", "charset", "labels", "pad_bytes")
+    return {name: getattr(column, name) for name in names}

@@ -8,43 +8,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-import pytest
-
-from cdc_pipeline.binlog.table_schema import Kind, TableSchema
-from cdc_pipeline.errors import TableChangedError, UnknownColumnTypeError
+from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS
-from tests.campaigns.edges.cases import CASES, FRACTIONS, REALS, TIMES
+from tests.campaigns.edges.cases import CASES, REALS
 from tests.campaigns.edges.evidence import COLUMNS_A_TABLE, Case, Journal, told_by_catalog
-from tests.campaigns.edges.test_mariadb import COMPRESSED, INET6, old_format
+from tests.campaigns.edges.test_mariadb import COMPRESSED
 from tests.servers import Server
-from tests.source.rows.helpers import catalog_schema, selected, table_reader
+from tests.source.rows.helpers import catalog_schema, differences, selected, table_reader
 
 EMPTY = "''"
 SESSION = "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
-
-
-def differences(
-    server: Server, journal: Journal, table: str, *, schema: TableSchema | None = None
-) -> list[str]:
-    """Columns that the two ways tell differently, ``invalid`` for the lists of invalid values."""
-    kinds = {column.name: vars_of(column) for column in schema.columns} if schema else None
-    decoded = journal.rows(table, kinds=kinds)
-    with table_reader(server) as reader:
-        rows, invalid = selected(reader, schema or decoded.schema)
-    assert rows.schema.equals(decoded.after.schema)
-    assert rows.num_rows == decoded.after.num_rows > 0
-    found = [
-        name
-        for name in rows.schema.names
-        if not rows.column(name).equals(decoded.after.column(name))
-    ]
-    return found + (["invalid"] if invalid != sorted(decoded.invalid) else [])
-
-
-def vars_of(column: object) -> dict[str, object]:
-    """What a catalog tells of a column and the wire's own form of it does not contradict."""
-    names = ("kind", "fraction_digits", "charset", "labels", "pad_bytes")
-    return {name: getattr(column, name) for name in names}
 
 
 def test_every_type_is_what_the_log_tells(server: Server, fresh_database: str) -> None:
@@ -128,12 +101,9 @@ def test_json_is_the_decoders_text(mysql_server: Server, mysql_database: str) ->
     assert differences(mysql_server, Journal(mysql_server, mysql_database), "t") == []
 
 
-def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> None:
+def test_mariadbs_compressed_columns(mariadb_server: Server, mariadb_database: str) -> None:
     compressed = ", ".join(
         f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED)
-    )
-    addresses = ", ".join(
-        f"({number}, UUID(), '{text}', '1.2.3.0')" for number, text in enumerate(INET6, start=2)
     )
     values = ", ".join(["REPEAT('ab', 25)"] * len(COMPRESSED))
     mariadb_server.execute_all(
@@ -142,53 +112,8 @@ def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> No
         "SET column_compression_threshold = 0",
         f"INSERT INTO c VALUES (1, {values}), (2, {', '.join(['NULL'] * len(COMPRESSED))}), "
         f"(3, {', '.join([EMPTY] * len(COMPRESSED))})",
-        "CREATE TABLE u (id INT PRIMARY KEY, a UUID, b INET6, c INET4)",
-        "INSERT INTO u VALUES (0, '00000000-0000-0000-0000-000000000000', '::', '0.0.0.0'), (1, "
-        f"NULL, NULL, NULL), {addresses}",
     )
-    journal = Journal(mariadb_server, mariadb_database)
-    assert differences(mariadb_server, journal, "c") == []
-    told = journal.rows("u").schema
-    kinds = (Kind.INT32, Kind.UUID, Kind.INET6, Kind.INET4)
-    columns = tuple(
-        replace(column, kind=kind) for column, kind in zip(told.columns, kinds, strict=True)
-    )
-    assert differences(mariadb_server, journal, "u", schema=replace(told, columns=columns)) == []
-    with table_reader(mariadb_server) as reader, pytest.raises(TableChangedError, match="'a'"):
-        list(reader.select(told))  # as BINARY(16), which the server does not send
-
-
-def test_mariadbs_old_temporal_format(mariadb_server: Server, mariadb_database: str) -> None:
-    declared = [
-        f"{name}({digits}) NULL"
-        for digits in range(7)
-        for name in ("DATETIME", "TIMESTAMP", "TIME")
-    ]
-    columns = ", ".join(f"c{index} {text}" for index, text in enumerate(declared))
-    dates = ["0000-00-00", "2024-00-00", "2023-02-31", "9999-12-31", "0001-01-01"]
-    rows = []
-    for row, time in enumerate(TIMES):
-        cells = []
-        for digits in range(7):
-            tail = FRACTIONS[digits] if row % 2 else ""
-            cells.append(f"'{dates[row]} 23:59:59{tail}'" if row < len(dates) else "NULL")
-            cells.append(f"'2038-01-19 03:14:07{tail}'" if row % 3 else "'0000-00-00 00:00:00'")
-            cells.append(f"'{time}'")
-        rows.append(f"({row}, {', '.join(cells)})")
-    with old_format(mariadb_server):
-        mariadb_server.execute_all(
-            SESSION, f"USE `{mariadb_database}`", f"CREATE TABLE t (id INT PRIMARY KEY, {columns})",
-            f"INSERT INTO t VALUES {', '.join(rows)}",
-        )  # fmt: skip
-    journal = Journal(mariadb_server, mariadb_database)
-    schema = catalog_schema(mariadb_server, mariadb_database, "t")
-    assert differences(mariadb_server, journal, "t", schema=schema) == []
-    unknown = tuple(replace(column, fraction_digits=-1) for column in schema.columns)
-    with (
-        table_reader(mariadb_server) as reader,
-        pytest.raises(UnknownColumnTypeError, match="'c0'"),
-    ):
-        list(reader.select(replace(schema, columns=unknown)))
+    assert differences(mariadb_server, Journal(mariadb_server, mariadb_database), "c") == []
 
 
 def test_columns_that_a_star_does_not_show(server: Server, fresh_database: str) -> None:
@@ -204,17 +129,6 @@ def test_columns_that_a_star_does_not_show(server: Server, fresh_database: str) 
         "INSERT INTO t (a, z, d) VALUES (1, 7, 1.5), (2, NULL, 1234567.89)",
     )
     assert differences(server, Journal(server, fresh_database), "t") == []
-
-
-def test_a_generated_invisible_key(mysql_server: Server, mysql_database: str) -> None:
-    mysql_server.execute_all(
-        f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON",
-        "CREATE TABLE t (a INT)",
-        "INSERT INTO t VALUES (3), (1), (2)",
-    )  # fmt: skip
-    journal = Journal(mysql_server, mysql_database)
-    assert journal.rows("t").schema.column_names == ("my_row_id", "a")
-    assert differences(mysql_server, journal, "t") == []
 
 
 def test_many_columns_and_their_nulls(server: Server, fresh_database: str) -> None:
