@@ -23,6 +23,7 @@ from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import are_known, in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
+from cdc_pipeline.schema.source_table import Comments, comments_of
 
 SYSTEM_VERSIONED: Final = "SYSTEM VERSIONED"
 TABLE_TYPES: Final = ("BASE TABLE", SYSTEM_VERSIONED)  # of what has rows of its own
@@ -32,11 +33,12 @@ _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """By (database, table): schema and default charset, and generated columns."""
+    """By (database, table): schema and default charset, generated columns, and comments."""
 
     tables: dict[tuple[str, str], tuple[TableSchema, str]] = field(default_factory=dict)
     databases: dict[str, str] = field(default_factory=dict)
     generated: dict[tuple[str, str], tuple[GeneratedColumn, ...]] = field(default_factory=dict)
+    comments: dict[tuple[str, str], Comments] = field(default_factory=dict)
 
 
 def catalog(
@@ -55,10 +57,12 @@ def catalog(
         databases: default charset of each database.
     """
     columns_by_table: dict[tuple[str, str], list[Column | None]] = {}
+    texts: dict[tuple[str, str], dict[str, str]] = {}
     computed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in columns:
         table = str(row["table_schema"]), str(row["table_name"])
         columns_by_table.setdefault(table, []).append(column_of(row, is_mariadb=is_mariadb))
+        texts.setdefault(table, {})[str(row["column_name"])] = _text(row, "column_comment")
         if _is_generated(row):
             computed.setdefault(table, []).append(row)
     keyed: dict[tuple[str, str], list[str]] = {}
@@ -69,7 +73,7 @@ def catalog(
             keyed.setdefault(table, []).append(str(row["column_name"]))
         elif str(row["index_type"]).upper() == "HASH":
             hashed.setdefault(table, set()).add(str(row["index_name"]))
-    found_tables, generated = {}, {}
+    found_tables, generated, comments = {}, {}, {}
     for facts in tables:
         table = str(facts["table_schema"]), str(facts["table_name"])
         listed = columns_by_table.get(table, [])
@@ -91,6 +95,7 @@ def catalog(
         )
         charset = str(facts["collation"] or "").split("_", 1)[0]
         found_tables[table] = schema, server_charset(charset)
+        comments[table] = comments_of({**texts[table], "": _text(facts, "table_comment")})
         generated[table] = tuple(
             _generated(row, known) for row in computed.get(table, ()) if not _period(row)
         )
@@ -98,7 +103,14 @@ def catalog(
         found_tables,
         {name: server_charset(charset) for name, charset in databases.items()},
         generated,
+        comments,
     )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    """Of a comment; "" if it is no text."""
+    text = row.get(name)
+    return text if isinstance(text, str) else ""
 
 
 def _period(row: Mapping[str, Any]) -> str:

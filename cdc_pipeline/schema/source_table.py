@@ -13,7 +13,7 @@ order of columns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -31,6 +31,9 @@ from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.generated import renamed as renamed_generated
 
 _A = ActionKind
+
+# Of columns by name, and of the table as ""; sorted, without empty texts.
+Comments = tuple[tuple[str, str], ...]
 
 
 class Uncertain(Exception):
@@ -147,6 +150,25 @@ def column_changes(actions: Iterable[Action], columns: Collection[str]) -> Colum
         if action.kind in _NAMING and after[action.new_name.lower() or action.name.lower()] > 1:
             changes.contradictions.append((action, "gets the name of another one"))
     return changes
+
+
+def comments_after(
+    comments: Comments, actions: Iterable[Action], changes: ColumnChanges
+) -> Comments:
+    """MODIFY and CHANGE without COMMENT leave a column without one."""
+    texts = {
+        changes.name_after(name): text for name, text in comments if name not in changes.dropped
+    }
+    texts |= {changes.name_after(old): new.comment for old, new in changes.changed.items()}
+    texts |= {definition.name: definition.comment for definition in changes.added}
+    for action in actions:
+        if action.kind is _A.OPTION and action.name == "COMMENT":
+            texts[""] = action.value
+    return comments_of(texts)
+
+
+def comments_of(texts: Mapping[str, str]) -> Comments:
+    return tuple(sorted((name, text) for name, text in texts.items() if text))
 
 
 _NAMING: Final = frozenset({_A.ADD_COLUMN, _A.RENAME_COLUMN, _A.CHANGE_COLUMN})

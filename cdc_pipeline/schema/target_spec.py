@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pydantic import Field
@@ -31,6 +31,7 @@ class RecordedSource(FrozenModel):
 
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
+    comments: tuple[tuple[str, str], ...] = ()  # column, "" for the table itself -> text
     names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
     left: tuple[str, ...] = ()  # columns of a shared target that hold values it no longer has
     gone: bool = False  # it was dropped: a new table of its name starts from scratch
@@ -39,6 +40,19 @@ class RecordedSource(FrozenModel):
     def key_in_target(self) -> tuple[str, ...]:
         names = dict(self.names)
         return tuple(names.get(name, name) for name in self.key)
+
+
+def described(sources: Iterable[RecordedSource], shape: RecordedShape | None) -> dict[str, str]:
+    """The comment of a target ("") and of each column that source tables give it: the one that all
+    of them have, "" if they differ.
+    """
+    told: dict[str, set[str]] = {}
+    for source in sources:
+        texts, names = dict(source.comments), dict(source.names)
+        for name in ("", *(column.name for column in source.columns)):
+            if not name or shape is None or shape.takes(name):
+                told.setdefault(names.get(name, name), set()).add(texts.get(name, ""))
+    return {name: min(texts) if len(texts) == 1 else "" for name, texts in told.items()}
 
 
 class ComputedColumn(FrozenModel):
@@ -227,6 +241,12 @@ class TargetSpec(FrozenModel):
 
     def with_columns(self, columns: tuple[TargetColumn, ...]) -> TargetSpec:
         return self.model_copy(update={"columns": columns})
+
+    @property
+    def comments(self) -> dict[str, str]:
+        """Of the table ("") and its columns, those that have one."""
+        texts = described(self.sources.values(), self.shape)
+        return {name: text for name, text in texts.items() if text}
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """Of the target `name`, by name."""

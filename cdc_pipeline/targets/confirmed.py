@@ -16,6 +16,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.lake.paths import application_id
 from cdc_pipeline.schema.evolution.changes import confirm
+from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec, shard_key
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed
@@ -29,15 +30,18 @@ from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table
 from cdc_pipeline.targets.targets import Targets, new_state, recorded_of, route_to, shaped
 
 
-def confirmed(targets: Targets, schema: TableSchema) -> tuple[Targets, list[Target]]:
-    """The targets of the table that follow the source; one without a record is created, and
-    partial.
+def confirmed(
+    targets: Targets, schema: TableSchema, comments: Comments = ()
+) -> tuple[Targets, list[Target]]:
+    """The targets of the table that follow the source; one without a record is created, with these
+    comments, and partial.
 
     Raises SchemaError: the map contradicts what is recorded, or is of another table than a
     target keeps; KeylessTableError; ConfigError: two tables lead to one target;
     FeatureNotAllowedError.
     """
     source, following = schema.full_name, []
+    made = RecordedSource(columns=target_columns(schema), key=schema.key_names, comments=comments)
     for route in targets.routes_of(source):
         if targets.is_not_following(route.target):
             continue
@@ -46,9 +50,9 @@ def confirmed(targets: Targets, schema: TableSchema) -> tuple[Targets, list[Targ
         recorded = target.spec.sources.get(source) if target is not None else None
         if target is None or recorded is None:
             is_partial = source not in targets.created_in_log
-            targets = followed(targets, route, _source_of(schema), partial=is_partial)
+            targets = followed(targets, route, made, partial=is_partial)
         elif recorded.gone:
-            targets = replaced(targets, target, source, _source_of(schema))
+            targets = replaced(targets, target, source, made)
         elif targets.confirmed.get(of) != (target.spec, schema):
             # Only a target that finds its rows by the source's own key depends on it.
             by_its_key = finds_rows_by_key(target.spec, recorded)
@@ -212,10 +216,6 @@ def _rescuing(targets: Targets, target: Target, rows: DecodedRows) -> Targets:
 def _check_types(targets: Targets, spec: TargetSpec, source: str) -> None:
     columns = [(column.name, column.delta_type) for column in spec.columns]
     allowed(targets.config.sink).check_types(columns, table=source)
-
-
-def _source_of(schema: TableSchema) -> RecordedSource:
-    return RecordedSource(columns=target_columns(schema), key=schema.key_names)
 
 
 def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:

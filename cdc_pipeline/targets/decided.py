@@ -35,7 +35,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
 )
 from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn, left_after
 from cdc_pipeline.schema.source_table import SourceTable
-from cdc_pipeline.schema.target_spec import RecordedSource, shard_key
+from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.sink.target import Carried, Target
 from cdc_pipeline.targets.confirmed import (
@@ -192,11 +192,12 @@ def decided(
     take over those of another one.
     """
     for created in decision.creates:
-        source = RecordedSource(columns=created.columns, key=created.key)
         for route in targets.routes_of(table_name(*created.table)):
             if not targets.is_not_following(route.target):
                 exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
-                targets = followed(targets, route, source, partial=created.may_exist, exact=exact)
+                targets = followed(
+                    targets, route, created.source, partial=created.may_exist, exact=exact
+                )
     if not decision.row_logged:
         targets = targets.without_exactness(decision.ddl.tables)
     before = targets

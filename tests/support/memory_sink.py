@@ -34,6 +34,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
+    Describe,
     DropColumn,
     FillColumns,
     RemoveRows,
@@ -431,6 +432,8 @@ def _after_step(
                 f"the source may have rewritten values without row events: {step.reason}",
                 table=target.table,
             )
+        return rows
+    if isinstance(step, Describe):  # rows alone are held here
         return rows
     changed = [_changed_row(target, step, row) for row in rows]
     if target.spec.mode != "changelog":

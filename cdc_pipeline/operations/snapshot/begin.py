@@ -28,6 +28,7 @@ from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.needs_snapshot import TableChoice
+from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.targets.keys import identity_of
@@ -44,6 +45,7 @@ class Started:
 
     state: Operation
     schemas: Mapping[str, TableSchema]
+    comments: Mapping[str, Comments]
     view: TableReader | None
 
 
@@ -73,9 +75,10 @@ class SnapshotBegin:
             else:
                 view, low = None, self.source.proved(cursor.position)
                 time_us = self._time_us(cursor)
-            schemas = self._schemas_at(low, chosen)
-            if schemas is not None and self._exact(schemas) == exact:
-                return Started(self._state(chosen, cursor, low, time_us, exact), schemas, view)
+            schemas, comments = self._schemas_at(low, chosen)
+            if schemas and self._exact(schemas) == exact:
+                state = self._state(chosen, cursor, low, time_us, exact)
+                return Started(state, schemas, comments, view)
             if view is not None:
                 view.close()
         raise SnapshotError(
@@ -124,8 +127,10 @@ class SnapshotBegin:
             self.main.observer.step(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
 
-    def _schemas_at(self, low: Position, chosen: TableChoice) -> dict[str, TableSchema] | None:
-        """None if a DDL lies behind the low mark."""
+    def _schemas_at(
+        self, low: Position, chosen: TableChoice
+    ) -> tuple[dict[str, TableSchema], dict[str, Comments]]:
+        """With comments; none if a DDL lies behind the low mark."""
         names = set(chosen.sources)
         placed = self.source.live.catalog(
             lambda database, table: table_name(database, table) in names, since=low
@@ -134,7 +139,7 @@ class SnapshotBegin:
         schemas = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
         changed = {table_name(database, table) for database, table in placed.last_ddl if table}
         if changed & names:
-            return None
+            return {}, {}
         missing = tuple(sorted(names - schemas.keys()))
         if missing:
             self.refused = missing
@@ -144,7 +149,8 @@ class SnapshotBegin:
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )
-        return {name: schemas[name] for name in sorted(names)}
+        comments = {table_name(*table): of for table, of in placed.catalog.comments.items()}
+        return {name: schemas[name] for name in sorted(names)}, comments
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target that a change applied twice would corrupt."""

@@ -40,6 +40,7 @@ from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.decided import created_in_log
@@ -171,12 +172,13 @@ class SnapshotLake(SideLake):
 
     # -- rows that are read ------------------------------------------------------------------------
 
-    def create(self, schemas: Mapping[str, TableSchema]) -> None:
+    def create(self, schemas: Mapping[str, TableSchema], comments: Mapping[str, Comments]) -> None:
         """The first batch: all targets, empty, with the source's columns at the low mark."""
         with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = created_in_log(targets_at(self.config, None), schemas)
-            for schema in schemas.values():
-                targets, _ = confirmed(targets, targets.masks.schema(schema))
+            for name, schema in schemas.items():
+                of_table = comments.get(name, ())
+                targets, _ = confirmed(targets, targets.masks.schema(schema), of_table)
             for target in targets.by_name.values():
                 batch.rows.create(target)
             self.publish(batch, targets, created=list(targets.by_name))

@@ -243,7 +243,7 @@ class _Snapshot:
             reach("snapshot_begun")
             side = self._side(folder, started.state)
             side.open()
-            side.create(started.schemas)
+            side.create(started.schemas, started.comments)
             reach("snapshot_created")
             self._fill(side, started)
 

@@ -63,6 +63,7 @@ class ColumnDefinition:
         period: "START" or "END" of system versioning's period.
         constrained: CHECK or REFERENCES is written.
         versioned: WITH SYSTEM VERSIONING is written, which gives it to the table.
+        comment: "" if none is written, which leaves the column without one.
         after: column that it is placed after; "" if `first` or nothing is written.
     """
 
@@ -86,6 +87,7 @@ class ColumnDefinition:
     unique: bool = False
     constrained: bool = False
     visible: bool = True
+    comment: str = field(default="", repr=False)
     first: bool = False
     after: str = ""
 
@@ -155,7 +157,7 @@ def _sets(*forms: str, **fields: object) -> _Read:
 
 
 def _skips(skip: Callable[[TokenReader], object]) -> _Read:
-    """A reader of an attribute that changes no value: comments, storage hints. `skip` gets the
+    """A reader of an attribute that changes no value: storage hints. `skip` gets the
     reader at its first word; false if it cannot read it.
     """
     return lambda tokens, definition: definition if skip(tokens) else None
@@ -202,6 +204,11 @@ def _collate(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinit
     if named is None:
         return None
     return definition.in_charset(named.name, is_mariadb=tokens.is_mariadb)
+
+
+def _comment(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    option = take_option(tokens)
+    return None if option is None else replace(definition, comment=option.value)
 
 
 def _engines_own(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
@@ -372,7 +379,7 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "REF_SYSTEM_ID": _skips(_skip_number),
     "COLUMN_FORMAT": _skips(_skip_word),
     "STORAGE": _skips(_skip_word),
-    "COMMENT": _skips(take_option),
+    "COMMENT": _comment,
     "ENGINE_ATTRIBUTE": _skips(take_option),
     "SECONDARY_ENGINE_ATTRIBUTE": _skips(take_option),
     "COMPRESSED": _skips(take_compressed),

@@ -34,6 +34,7 @@ class CreatedTable:
         charset: the table's own default charset.
         row_end: the column that it declares as the end of the period.
         hash_keys: how many UNIQUE keys MariaDB may keep by a hash.
+        comment: the table's own.
         omits_options: the server wrote the text in a mode in which it leaves the table's charset
             out, so that not even the database's is certain where none is named.
     """
@@ -45,6 +46,7 @@ class CreatedTable:
     is_versioned: bool = False
     row_end: str = ""
     hash_keys: int = 0
+    comment: str = ""
 
 
 def created_table(tokens: TokenReader) -> CreatedTable | None:
@@ -79,7 +81,7 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
     options = _table_options(tokens)
     if options is None or modes.unknown_bits:
         return None
-    charset, is_versioned = options
+    charset, is_versioned, comment = options
     columns = [column.in_charset(charset.name, is_mariadb=is_mariadb) for column in columns]
     by_folded_name = {column.name.lower(): column.name for column in columns}
     is_ambiguous = len(by_folded_name) < len(columns)
@@ -102,6 +104,7 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
         )
         if is_mariadb
         else 0,
+        comment,
     )
 
 
@@ -129,9 +132,11 @@ def _bytes_max(column: Column) -> int:
     return length * _CHARACTER_BYTES_MAX if length else _UNBOUNDED
 
 
-def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool] | None:
-    """The charset that they name, and whether they give system versioning; None if unreadable."""
-    charset, is_versioned = NamedCharset(), False
+def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str] | None:
+    """The charset that they name, whether they give system versioning, and the comment; None if
+    unreadable.
+    """
+    charset, is_versioned, comment = NamedCharset(), False, ""
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")
         if tokens.take("START", "TRANSACTION"):  # MySQL: rows of its SELECT follow
@@ -143,4 +148,5 @@ def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool] | None:
         if option is None:
             return None
         charset = charset.then(option.charset or NamedCharset())
-    return charset, is_versioned
+        comment = option.value if option.name == "COMMENT" else comment
+    return charset, is_versioned, comment

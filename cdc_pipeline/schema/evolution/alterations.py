@@ -45,6 +45,7 @@ from cdc_pipeline.schema.source_table import (
     Uncertain,
     charsets_after,
     column_changes,
+    comments_after,
     holds_labels,
     resolved_column,
 )
@@ -148,6 +149,12 @@ class _Alter:
                 self._known,
                 self._column_changes(),
                 self._changes.key,
+                comments=comments_after(
+                    self._known.source.comments,
+                    self._statement.actions,
+                    # a shadow's statement is kept without them
+                    replace(self._changes, changed={}, added=[]) if self._shadow else self._changes,
+                ),
                 features=context.features,
                 seq=str(context.place.seq),
             )
@@ -214,7 +221,7 @@ class _Alter:
                     )
                 self._notes["the target keeps the rows that left with their partitions"] = None
             self._check_recorded(action)
-            if action.kind in _RECORDED:
+            if action.kind in _RECORDED and action.name != "COMMENT":
                 self._notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
 
     def _check_recorded(self, action: Action) -> None:

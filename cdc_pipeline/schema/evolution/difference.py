@@ -36,6 +36,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
+    Describe,
     DropColumn,
     FillColumns,
     RenameColumn,
@@ -43,7 +44,8 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
     columns_after,
 )
-from cdc_pipeline.schema.target_spec import Misfit, RecordedShape
+from cdc_pipeline.schema.source_table import Comments
+from cdc_pipeline.schema.target_spec import Misfit, RecordedShape, RecordedSource, described
 from cdc_pipeline.schema.types import TargetColumn, common_type, decimal_scale, is_lossless
 from cdc_pipeline.text.spark_sql import quoted
 
@@ -91,13 +93,15 @@ def difference(
     changes: Sequence[ColumnChange],
     key: Sequence[str] | None = None,
     *,
+    comments: Comments,
     features: Collection[str],
     seq: str = "",
 ) -> Difference:
-    """`key`: afterwards, if the statement names one; `seq`: the statement's place in the order of
-    changes. Raises Refused; Misfit: the statement and the target's rule contradict each other.
+    """`key`: afterwards, if the statement names one; `comments`: the source's afterwards; `seq`:
+    the statement's place in the order of changes. Raises Refused; Misfit: the statement and the
+    target's rule contradict each other.
     """
-    return _Difference(known, features).result(changes, key, seq)
+    return _Difference(known, features).result(changes, key, comments, seq)
 
 
 def widened_type(known: KnownTable, name: str, after: TargetColumn) -> str | None:
@@ -139,7 +143,11 @@ class _Difference:
         self._last: list[DropColumn | RenameColumn] = []
 
     def result(
-        self, changes: Sequence[ColumnChange], key: Sequence[str] | None, seq: str
+        self,
+        changes: Sequence[ColumnChange],
+        key: Sequence[str] | None,
+        comments: Comments,
+        seq: str,
     ) -> Difference:
         renamed = {
             change.before: change.after.name
@@ -173,8 +181,10 @@ class _Difference:
         fills = (
             (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
         )
+        update = {"columns": tuple(self._columns.values()), "names": names, "comments": comments}
+        source = source.model_copy(update=update)
         steps: tuple[Step, ...] = (
-            *self._checks, *self._first, *self._adds, *fills, *self._last,
+            *self._checks, *self._first, *self._adds, *fills, *self._last, *self._comments(source),
         )  # fmt: skip
         states = list(accumulate(steps, columns_after, initial=self._known.target_columns))
         path = [columns for columns, _ in groupby(states)]
@@ -186,11 +196,27 @@ class _Difference:
             )
         target = states[-1]
         left = tuple(sorted(self._left & {column.name.lower() for column in target}))
-        update = {
-            "columns": tuple(self._columns.values()), "key": new_key, "names": names, "left": left,
-        }  # fmt: skip
-        known = replace(self._known, source=source.model_copy(update=update), target=target)
+        source = source.model_copy(update={"key": new_key, "left": left})
+        known = replace(self._known, source=source, target=target)
         return Difference(known, steps, tuple(self._reasons))
+
+    def _comments(self, source: RecordedSource) -> tuple[Describe, ...]:
+        """A column that is new, or has another's name, has no comment of its own yet."""
+        known, others = self._known, self._known.others
+        before = described((known.source, *others), known.shape)
+        moved = {
+            step.new_name if isinstance(step, RenameColumn) else step.name
+            for step in (*self._first, *self._adds, *self._last)
+            if isinstance(step, AddColumn | RenameColumn)
+        }
+        changed = tuple(
+            (name, text)
+            for name, text in described((source, *others), known.shape).items()
+            if text != before.get(name, "") or (name in moved and (text or known.source.comments))
+        )
+        if changed:
+            self._reasons.append("sets comments")
+        return (Describe(comments=changed),) if changed else ()
 
     def _name(self, column: str) -> str:
         return self._names.get(column, column)

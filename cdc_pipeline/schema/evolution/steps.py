@@ -80,6 +80,13 @@ class RemoveRows(FrozenModel):
     transaction: str = ""
 
 
+class Describe(FrozenModel):
+    """Comments of columns, "" for the table's own; an empty one is removed."""
+
+    kind: Literal["describe"] = "describe"
+    comments: tuple[tuple[str, str], ...]
+
+
 class CheckRows(FrozenModel):
     """No row may fail `condition`; otherwise the table needs a new snapshot, for `reason`."""
 
@@ -89,7 +96,14 @@ class CheckRows(FrozenModel):
 
 
 Step = Annotated[
-    AddColumn | DropColumn | RenameColumn | WidenColumn | FillColumns | RemoveRows | CheckRows,
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | WidenColumn
+    | FillColumns
+    | RemoveRows
+    | Describe
+    | CheckRows,
     Field(discriminator="kind"),
 ]
 

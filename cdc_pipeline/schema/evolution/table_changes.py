@@ -35,8 +35,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     TableChange,
 )
 from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
-from cdc_pipeline.schema.source_table import Uncertain, altered
-from cdc_pipeline.schema.target_spec import RecordedSource
+from cdc_pipeline.schema.source_table import Uncertain, altered, comments_of
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
 
@@ -73,8 +72,7 @@ def create(context: StatementContext) -> Decision:
     if known.shared:
         what = "its table is recreated, and others share the target"
         raise context.contradiction(known, table, what, "shard_column")
-    source = RecordedSource(columns=created.columns, key=created.key)
-    recreated = TableChange(table, KnownTable(source, name=known.name), replaces=True)
+    recreated = TableChange(table, KnownTable(created.source, name=known.name), replaces=True)
     return context.decided(f"recreates the target, empty, with {count} columns", [recreated])
 
 
@@ -85,9 +83,13 @@ def _created(context: StatementContext) -> CreateTarget | str:
         like = context.before(*statement.reads[0]) if statement.reads else None
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
-        schema = like.schema
+        schema, known = like.schema, context.recorded(statement.reads[0])
         return CreateTarget(
-            table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists
+            table,
+            target_columns(schema),
+            schema.key_names,
+            () if known is None else known.source.comments,
+            may_exist=statement.if_not_exists,
         )
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
@@ -100,7 +102,14 @@ def _created(context: StatementContext) -> CreateTarget | str:
     columns = tuple(
         TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns
     )
-    return CreateTarget(table, columns, created.primary_key, may_exist=statement.if_not_exists)
+    texts = {"": created.comment} | {c.name: c.comment for c in created.columns}
+    return CreateTarget(
+        table,
+        columns,
+        created.primary_key,
+        comments_of(texts),
+        may_exist=statement.if_not_exists,
+    )
 
 
 # -- what removes rows -----------------------------------------------------------------------------

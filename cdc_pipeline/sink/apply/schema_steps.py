@@ -26,6 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
+    Describe,
     DropColumn,
     FillColumns,
     RemoveRows,
@@ -40,7 +41,7 @@ from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import TableLog, read_table_log
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
+from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _CHECKED_PROPERTY: Final = "cdc.checked_batch"
 _DML: Final = (FillColumns, RemoveRows)
+_OTHERS: Final = (*_DML, CheckRows, Describe)  # that leave the columns as they are
 _Columns = tuple[TargetColumn, ...]
 
 
@@ -66,7 +68,9 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
         return False
     if not _dml_done(there, record, steps):
         return False
-    only_checks = len(path) == 1 and not any(isinstance(step, _DML) for step in steps)
+    if any(_undescribed(there, step) for step in steps if isinstance(step, Describe)):
+        return False
+    only_checks = len(path) == 1 and _only_checks(steps)
     return not only_checks or there.properties.get(_CHECKED_PROPERTY) == str(record.batch_number)
 
 
@@ -101,6 +105,8 @@ def run_steps(
         if isinstance(step, CheckRows):
             if not begun:
                 _check(session, path, target, step)
+        elif isinstance(step, Describe):
+            _describe(session, path, step)
         elif isinstance(step, _DML):
             dml += 1
             assert dml < STEPS_PER_BATCH
@@ -120,7 +126,7 @@ def run_steps(
                     present,
                     place=f" AFTER {quoted(last[0].name)}" if last else " FIRST",
                 )
-    if not structure and not dml:
+    if not structure and _only_checks(steps):
         checked = properties_sql({_CHECKED_PROPERTY: str(record.batch_number)})
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
 
@@ -147,7 +153,7 @@ def _made_of_columns(step: FillColumns) -> FillColumns | None:
 def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
     path = [before]
     for step in steps:
-        if not isinstance(step, (*_DML, CheckRows)):
+        if not isinstance(step, _OTHERS):
             path.append(columns_after(path[-1], step))
     return path
 
@@ -173,6 +179,17 @@ def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
 
 def _described(columns: _Columns) -> str:
     return ", ".join(f"{column.name} {column.delta_type}" for column in columns)
+
+
+def _only_checks(steps: tuple[Step, ...]) -> bool:
+    """Nothing else shows that they are done."""
+    has_checks = any(isinstance(step, CheckRows) for step in steps)
+    return has_checks and not any(isinstance(step, _DML) for step in steps)
+
+
+def _undescribed(there: TableLog | None, step: Describe) -> dict[str, str]:
+    known = {} if there is None else there.comments
+    return {name: text for name, text in step.comments if text != known.get(name, "")}
 
 
 def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> bool:
@@ -209,6 +226,16 @@ def _change(
         if step.delta_type == "timestamp_ntz":
             _allow_ntz(session, path, present)
         session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.delta_type}")
+
+
+def _describe(session: SparkSession, path: Path, step: Describe) -> None:
+    table = table_at(path)
+    for name, text in _undescribed(read_table_log(path), step).items():
+        session.sql(
+            f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} COMMENT {text_literal(text)}"
+            if name
+            else f"ALTER TABLE {table} SET TBLPROPERTIES ({properties_sql({'comment': text})})"
+        )
 
 
 def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:

@@ -66,6 +66,7 @@ class TableLog:
             table that the pipeline did not create.
         transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
         columns: column name -> Delta type as DDL text, "" for nested types.
+        comments: of columns, "" for the table's own; without empty ones.
         needs_spark: why only Spark may change its rows (`plain_table`); "" if we may.
         mapped: by column name, if the table has column mapping.
         engine: by which a batch was just applied (`TableVersion`).
@@ -76,6 +77,7 @@ class TableLog:
     transaction_version: int
     columns: dict[str, str]
     properties: dict[str, str]
+    comments: Mapping[str, str] = field(default_factory=dict)
     reader_features: tuple[str, ...] = ()
     needs_spark: str = ""
     mapped: Mapping[str, MappedColumn] = field(default_factory=dict)
@@ -125,6 +127,7 @@ def _read_table_log(path: Path, folder: Path, *, version: int | None) -> TableLo
                 column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields
             },
             properties=properties,
+            comments=_comments(table),
             reader_features=_reader_features(table),
             needs_spark=rows_refusal(table),
             mapped=mapped_columns(table),
@@ -174,6 +177,12 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
 
 def _log_options(path: Path) -> dict[str, str] | None:
     return delta_options(path) if is_object(path) else None
+
+
+def _comments(table: DeltaTable) -> dict[str, str]:
+    fields = {field.name: (field.metadata or {}).get("comment") for field in table.schema().fields}
+    texts = {**fields, "": table.metadata().description}
+    return {name: text for name, text in texts.items() if text and isinstance(text, str)}
 
 
 def _reader_features(table: DeltaTable) -> tuple[str, ...]:

@@ -255,7 +255,12 @@ def can_create(
 
 
 def create_plain(
-    path: Path, columns: Sequence[TargetColumn], properties: Mapping[str, str], *, note: str
+    path: Path,
+    columns: Sequence[TargetColumn],
+    properties: Mapping[str, str],
+    *,
+    comments: Mapping[str, str],
+    note: str,
 ) -> None:
     """The folder is empty or absent; `note` is the commit's user metadata. Raises
     VersionTakenError: another writer has created it; SinkError: the disk refuses the file.
@@ -266,7 +271,7 @@ def create_plain(
             "name": column.name,
             "type": _JSON_NAMES.get(column.delta_type, column.delta_type),
             "nullable": True,
-            "metadata": {},
+            "metadata": {"comment": comments[column.name]} if column.name in comments else {},
         }
         for column in columns
     ]
@@ -288,13 +293,15 @@ def create_plain(
         "configuration": dict(properties),
         "createdTime": now_ms,
     }
+    if "" in comments:
+        metadata["description"] = comments[""]
     info = {
         "timestamp": now_ms,
         "operation": "CREATE TABLE",
         "operationParameters": {
             "partitionBy": "[]",
             "clusterBy": "[]",
-            "description": None,
+            "description": comments.get(""),
             "isManaged": "false",
             "properties": json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":")),
         },

@@ -30,10 +30,10 @@ from cdc_pipeline.sink.delta.plain_commit import can_create, create_plain
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql
-from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
+from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "CDC_COLUMNS",
@@ -65,7 +65,7 @@ def create_without_spark(
     ):
         return False
     clear_interrupted_create(path, table=target.table)
-    create_plain(path, columns, settings, note=note)
+    create_plain(path, columns, settings, comments=target.spec.comments, note=note)
     return True
 
 
@@ -90,11 +90,17 @@ def create_table(
         clear_interrupted_create(path, table=target.table)
     check_expressions(session, target)
     columns = _columns(target)
-    listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
+    comments = target.spec.comments
     settings = _properties(target, source, properties)
+    about = f" COMMENT {text_literal(comments[''])}" if "" in comments else ""
     if not replaced:
+        listing = ", ".join(
+            f"{quoted(column.name)} {column.delta_type}"
+            + (f" COMMENT {text_literal(text)}" if (text := comments.get(column.name)) else "")
+            for column in columns
+        )
         session.sql(
-            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} "
+            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)}{about} "
             f"TBLPROPERTIES ({properties_sql(settings)})"
         )
         return
@@ -105,10 +111,21 @@ def create_table(
     nothing = ", ".join(
         f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns
     )
+    rows = session.sql(f"SELECT {nothing} WHERE false")
+    with_comments(rows, comments).createOrReplaceTempView("replaced")
     session.sql(
-        f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{placement_sql(target)} "
-        f"TBLPROPERTIES ({properties_sql(settings)}) AS SELECT {nothing} WHERE false"
+        f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{placement_sql(target)}{about} "  # noqa: S608
+        f"TBLPROPERTIES ({properties_sql(settings)}) AS SELECT * FROM replaced"
     )
+
+
+def with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
+    """Which a statement AS SELECT gives to its table."""
+    columns = []
+    for name in rows.columns:
+        described = {"comment": comments[name]} if name in comments else {}
+        columns.append(rows[quoted(name)].alias(name, metadata=described))
+    return rows.select(*columns)
 
 
 def _columns(target: RecordedTarget) -> list[TargetColumn]:

@@ -63,6 +63,7 @@ from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.replaced import ReplacedRows
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
+from cdc_pipeline.sink.modes.tables import with_comments
 from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replace.replaced_metadata import (
@@ -249,16 +250,17 @@ def replace_by_spark(
         if what.keeps_anything:
             described = target.with_spec(columns=target.columns_before or target.spec.columns)
             rows = _replaced_rows(session, what.record, described, rows, table_frame(session, path))
-        _with_comments(rows, comments_of(side.state, old)).createOrReplaceTempView("replaced")
+        metadata = what.metadata()
+        with_comments(rows, comments_of(metadata)).createOrReplaceTempView("replaced")
         statement = f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{_layout_sql(side.state)}"
-        if old is not None and old.metadata.get("description"):
-            statement += f" COMMENT {text_literal(old.metadata['description'])}"
+        if metadata.get("description"):
+            statement += f" COMMENT {text_literal(metadata['description'])}"
         # Of a table that it replaces, Delta switches no feature on by itself.
         features = {
             f"delta.feature.{name}": "supported"
             for name in side.state.protocol.get("readerFeatures", ())
         }
-        properties = properties_sql(features | properties_for_spark(what.metadata()))
+        properties = properties_sql(features | properties_for_spark(metadata))
         statement += f" TBLPROPERTIES ({properties}) AS SELECT * FROM replaced"
         reach("before_replaced")
         check_lock()
@@ -311,15 +313,6 @@ def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
     }
     check_lock()
     put_commit(path, there.version + 1, info, actions)
-
-
-def _with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
-    columns = []
-    for name in rows.columns:
-        comment = comments.get(name.lower())
-        described = {} if comment is None else {"comment": comment}
-        columns.append(rows[quoted(name)].alias(name, metadata=described))
-    return rows.select(*columns)
 
 
 def _layout_sql(state: TableState) -> str:

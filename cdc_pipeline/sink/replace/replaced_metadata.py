@@ -2,8 +2,8 @@
 form of Delta's log.
 
 Rules:
-- Columns, their order, partitions and properties are the side table's; what the target's owner has
-  added (comments, description, further properties) stays.
+- Columns, their order, partitions, properties and comments are the side table's; what the target's
+  owner has added (comments and a description where the source has none, further properties) stays.
 - Our properties are the source, the target's name and its new application id.
 - A table with column mapping keeps it. Files that were written without it hold columns under their
   own names: these become the physical names, under ids that no column of the table ever had.
@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
-from cdc_pipeline.sink.delta.replay import TableState
 
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"
@@ -61,15 +60,14 @@ def replaced_metadata(
     }
     metadata = {**side, "id": str(uuid.uuid4())}
     metadata.pop("name", None)
-    metadata.pop("description", None)
     if old is not None:
         metadata |= {
             name: old[name]
             for name in ("id", "name", "description", "createdTime")
-            if old.get(name) is not None
+            if old.get(name) is not None and not (name == "description" and side.get(name))
         }
         before = json.loads(old["schemaString"])
-        _keep_comments(schema, before)
+        _keep_comments(schema, comments_of(old))
         mapped = _mode(side.get("configuration", {})) != "none"
         if mapped or _mode(kept) != "none":
             ids = [_id_max(kept), _id_max(configuration), *_ids(before), *_ids(schema)]
@@ -121,30 +119,19 @@ def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> in
     return highest
 
 
-def _keep_comments(schema: dict[str, Any], before: dict[str, Any]) -> None:
-    comments = _comments(before)
+def _keep_comments(schema: dict[str, Any], old: Mapping[str, str]) -> None:
+    comments = {name.lower(): comment for name, comment in old.items()}
     for field in schema["fields"]:
         comment = comments.get(field["name"].lower())
         if comment is not None and _COMMENT not in field.get("metadata", {}):
             field["metadata"] = {**field.get("metadata", {}), _COMMENT: comment}
 
 
-def comments_of(side: TableState, old: TableState | None) -> dict[str, str]:
-    """Of columns, by name in lower case."""
-    states = [side] if old is None else [old, side]
-    return {
-        name: comment
-        for state in states
-        for name, comment in _comments(json.loads(state.metadata["schemaString"])).items()
-    }
-
-
-def _comments(schema: dict[str, Any]) -> dict[str, str]:
-    return {
-        field["name"].lower(): field["metadata"][_COMMENT]
-        for field in schema["fields"]
-        if _COMMENT in field.get("metadata", {})
-    }
+def comments_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Of columns."""
+    fields = json.loads(metadata["schemaString"])["fields"]
+    comments = ((field["name"], field.get("metadata", {}).get(_COMMENT)) for field in fields)
+    return {name: comment for name, comment in comments if comment is not None}
 
 
 def properties_for_spark(metadata: Mapping[str, Any]) -> dict[str, str]:

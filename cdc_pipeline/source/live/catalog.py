@@ -75,7 +75,8 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
     )
     tables = rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, "  # noqa: S608
-        "TABLE_TYPE AS table_type, ENGINE AS engine, TABLE_COLLATION AS collation "
+        "TABLE_TYPE AS table_type, ENGINE AS engine, TABLE_COLLATION AS collation, "
+        "TABLE_COMMENT AS table_comment "
         f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
     )
     schemata = server.rows(
@@ -130,7 +131,8 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> Sequence[
         "AS column_name, "
         "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS "
         "is_nullable, COLUMN_KEY AS column_key, GENERATION_EXPRESSION AS expression, EXTRA AS "
-        f"extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) ORDER BY "
+        "extra, COLUMN_COMMENT AS column_comment "
+        f"FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) ORDER BY "
         "TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         databases,
     )
@@ -193,7 +195,7 @@ def _placed_catalog(
     generated = {
         table: columns for table, columns in server_catalog.generated.items() if table in certain
     }
-    return PlacedCatalog(Catalog(certain, databases, generated), seen)
+    return PlacedCatalog(Catalog(certain, databases, generated, server_catalog.comments), seen)
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
