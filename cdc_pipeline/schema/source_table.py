@@ -12,6 +12,7 @@ order of columns.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -168,7 +169,11 @@ def comments_after(
 
 
 def comments_of(texts: Mapping[str, str]) -> Comments:
-    return tuple(sorted((name, text) for name, text in texts.items() if text))
+    """As both servers keep them: in utf8mb3, where any other character is a question mark."""
+    return tuple(sorted((name, _NOT_KEPT.sub("?", text)) for name, text in texts.items() if text))
+
+
+_NOT_KEPT: Final = re.compile("[^\0-\uffff]")
 
 
 _NAMING: Final = frozenset({_A.ADD_COLUMN, _A.RENAME_COLUMN, _A.CHANGE_COLUMN})
