@@ -107,13 +107,21 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
     metavar="NAME",
     help="Create permanent views in this schema instead of temporary views.",
 )
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Only the source's columns and present rows: without _cdc_ columns, deleted rows, earlier "
+    "versions and changelogs.",
+)
 @with_json
-def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
+def sql(
+    settings: Settings, *, source: str, as_of: str | None, schema: str | None, plain: bool
+) -> None:
     """Print Spark SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
     paths, found = _cut(settings.config_of(source), as_of)
     from cdc_pipeline.sink.read.read import view_statements
 
-    statements = view_statements(paths, found, schema=schema)
+    statements = view_statements(paths, found, schema=schema, plain=plain)
     if settings.as_json:
         emit_json(
             {

@@ -68,15 +68,20 @@ def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) 
 _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
 
-def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) -> list[str]:
+def view_statements(
+    paths: LakePaths, cut: Cut, *, schema: str | None = None, plain: bool = False
+) -> list[str]:
     """Spark SQL that makes a view for each table of a cut but suspended ones: lasting ones in
-    `schema`, else temporary.
+    `schema`, else temporary. `plain`: of the rows that the source has and without the mode's
+    columns; a changelog then has none.
 
     A view is named after its table, with the schema before it (``shop_orders``) if the tables are
     of several schemas, and with a hash after it if several tables would have one name. The first
     statement lets Delta read versions that were committed longer ago than its retention: each
     session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds ``${``.
     """
+    from cdc_pipeline.sink.modes.registry import SINK_MODES  # with pyarrow
+
     statements = [_SET]
     if schema is not None:
         # These may run with Spark's variable substitution, which is on by default.
@@ -91,10 +96,16 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     for table, view in views.items():
         kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
         name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
-        version = cut.tables[table].table_version
+        of, columns, rows = cut.tables[table], "*", ""
+        if plain:
+            live = SINK_MODES[of.spec.mode].live_rows
+            if live is None:
+                continue
+            columns = ", ".join(quoted(column.name) for column in of.spec.columns)
+            rows = f" WHERE {live}" if live else ""
         statements.append(
-            f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} "  # noqa: S608
-            f"VERSION AS OF {version}"
+            f"CREATE OR REPLACE {kind} {name} AS SELECT {columns} FROM "  # noqa: S608
+            f"{table_at(paths.table(table))} VERSION AS OF {of.table_version}{rows}"
         )
     return statements
 

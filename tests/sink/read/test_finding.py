@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 import cdc_pipeline
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.read.cuts import find_cut, parse_as_of, version_in
 from cdc_pipeline.sink.read.read import view_names, view_statements
 from tests.sink.read.conftest import UUID
@@ -284,3 +287,30 @@ def test_reading_loads_nothing_heavy_before_it_is_called() -> None:
         cwd=Path(__file__).parents[3],
     )
     assert not {"pyspark", "pydantic", "pyarrow", "dagster"} & set(done.stdout.split())
+
+
+def test_plain_views_have_the_columns_and_present_rows_of_the_source(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
+    cut = put_cut(2, tables={f"shop.{mode}": 4 for mode in MODES})
+    columns = (
+        TargetColumn(name="id", delta_type="int"),
+        TargetColumn(name="a`b", delta_type="int"),
+    )
+    tables = {
+        name: state.model_copy(
+            update={"spec": TargetSpec(mode=name.removeprefix("shop."), columns=columns)}
+        )
+        for name, state in cut.tables.items()
+    }
+    statements = view_statements(paths, cut.model_copy(update={"tables": tables}), plain=True)
+    rows = {
+        "mirror": "",
+        "soft_delete": " WHERE NOT _cdc_deleted",
+        "history": " WHERE __END_AT IS NULL",
+    }
+    assert sorted(statements[1:]) == sorted(
+        f"CREATE OR REPLACE TEMPORARY VIEW `{mode}` AS SELECT `id`, `a``b` FROM "
+        f"delta.`{paths.lake}/shop/{mode}` VERSION AS OF 4{where}"
+        for mode, where in rows.items()
+    )
