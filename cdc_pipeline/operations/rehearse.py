@@ -44,6 +44,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
+    Describe,
     DropColumn,
     FillColumns,
     RemoveRows,
@@ -503,6 +504,8 @@ def _words(step: Step) -> str:
             return f"fills {', '.join(name for name, _, _ in step.values)} in all rows"
         case RemoveRows():
             return "removes all rows, as its mode does"
+        case Describe():
+            return f"sets comments of {listed([name or 'the table' for name, _ in step.comments])}"
         case CheckRows():
             return f"looks for rows for which {step.reason}; with one, a snapshot is needed"
 
