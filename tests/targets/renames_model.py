@@ -16,7 +16,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.statements import StatementRules
-from cdc_pipeline.schema.evolution.changes import Decision
+from cdc_pipeline.schema.evolution.statement_context import Decision
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.decided import created_in_log, decided

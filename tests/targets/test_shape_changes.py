@@ -12,8 +12,14 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, decide
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementContext
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import (
+    ALL_FEATURES,
+    Decision,
+    KnownTable,
+    StatementContext,
+    TableChange,
+)
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,

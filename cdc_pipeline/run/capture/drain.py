@@ -34,10 +34,10 @@ from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.run.capture.xa import XaPlanner, XaStaging
 from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.run.decode.statements import StatementRules
-from cdc_pipeline.run.decode.transaction_control import Ending
-from cdc_pipeline.run.wiring import get_size, slice_events_max
+from cdc_pipeline.run.decode.transaction_control import Ending, TransactionControl
+from cdc_pipeline.run.wiring import get_size
 from cdc_pipeline.schema.ddl.session import canonical_xid
-from cdc_pipeline.schema.evolution.changes import Decision
+from cdc_pipeline.schema.evolution.statement_context import Decision
 
 _GET_TIMEOUT_S = 1.0
 
@@ -60,13 +60,11 @@ class Drain:
         self._session = session
         self._committer = committer
         self._reader = Reader(
-            run=section.run,
-            pipeline_name=config.name,
-            source=section.source,
+            config,
+            section.run,
+            section.source,
             store=session.store,
             rules=rules,
-            slice_events_max=slice_events_max(config),
-            accepted_ends=config.accept.unproved_journal_ends,
             on_position=context.positions.persist
             if context.positions is not None and section.of_plan is not None
             else None,
@@ -193,9 +191,10 @@ class Drain:
     # -- stage -------------------------------------------------------------------------------------
 
     def _stage(self, changes: Changes) -> None:
-        stager, is_open = self._session.stager, changes.open is not None
-        if changes.open is not None:
-            stager.names.opened(changes.open.journal, changes.open.tx_offset, changes.open.gtid)
+        stager, opened = self._session.stager, changes.controls.open
+        is_open = opened is not None
+        if opened is not None:
+            stager.names.opened(opened.journal, opened.tx_offset, opened.gtid)
         stager.names.coming(changes.unit)
         with stager.together():
             self._session.targets = changes.targets
@@ -205,12 +204,12 @@ class Drain:
                 self._apply(decision)
             for following, rows in changes.rows:
                 stager.stage(self._session.targets, following, rows, open_transaction=is_open)
-            stager.quarantine(changes.bad, open_transaction=is_open)
+            stager.quarantine(changes.decoded.bad, open_transaction=is_open)
             counts = self._xa.apply(changes.xa)
             self._rows += counts.pop("rows", 0)
             for name, number in counts.items():
                 self._session.place.count(name, number)
-            self._end(changes)
+            self._end(changes.controls)
             self._advance(changes)
         self._rows += sum(len(rows) for _, rows in changes.rows)
         self._transactions += changes.transactions_applied
@@ -245,20 +244,20 @@ class Drain:
         else:
             stager.decided(decision.ddl)
 
-    def _end(self, changes: Changes) -> None:
+    def _end(self, controls: TransactionControl) -> None:
         """Of a prepared transaction nothing is staged."""
-        if changes.ending is Ending.COMMITTED:
-            self._session.stager.undo_open(changes.undone)
+        if controls.ending is Ending.COMMITTED:
+            self._session.stager.undo_open(controls.open_undone)
             self._session.stager.close_open()
-        elif changes.ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
+        elif controls.ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
             self._session.drop_open()
-            if changes.ending is Ending.ABANDONED:
+            if controls.ending is Ending.ABANDONED:
                 self._session.place.drop_open()
 
     def _advance(self, changes: Changes) -> None:
         session, place = self._session, self._session.place
-        place.count("row_events_ignored", changes.row_events_ignored)
-        place.count("row_events_suspended", changes.row_events_suspended)
+        place.count("row_events_ignored", changes.decoded.row_events_ignored)
+        place.count("row_events_suspended", changes.decoded.row_events_suspended)
         place.count("transactions_applied", changes.transactions_applied)
         place.advance(changes.unit)
         session.overlap.reach(place.source_time_us)

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -42,16 +41,14 @@ from cdc_pipeline.run.decode.transaction_control import (
     ControlReader,
     DecidedStatement,
     Ending,
-    OpenTransaction,
     TransactionControl,
 )
 from cdc_pipeline.schema.ddl.alter import ActionKind
-from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
+from cdc_pipeline.schema.evolution.statement_context import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import accepted
 from cdc_pipeline.targets.decided import decided
-from cdc_pipeline.targets.quarantine import BadRows
 from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import table_name
 
@@ -69,25 +66,18 @@ class Changes:
     Attributes:
         targets: what is known of them behind it.
         suspensions: targets that its statements leave behind.
-        bad: rows that cannot be applied, for the quarantine.
-        open: the transaction that it is a piece of; `ending` is None if that goes on.
-        undone: event ordinals of that transaction that do not count if it is committed.
     """
 
     unit: Unit
     targets: Targets
-    statements: tuple[Decision, ...] = ()
-    suspensions: tuple[Suspend, ...] = ()
-    rows: tuple[tuple[list[Target], DecodedRows], ...] = ()
-    bad: tuple[BadRows, ...] = ()
-    xa: tuple[XaStep, ...] = ()
-    open: OpenTransaction | None = None
-    ending: Ending | None = None
-    notes: tuple[Note, ...] = ()
-    undone: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    row_events_ignored: int = 0
-    row_events_suspended: int = 0
-    transactions_applied: int = 0
+    statements: tuple[Decision, ...]
+    suspensions: tuple[Suspend, ...]
+    controls: TransactionControl
+    decoded: DecodedRun
+    rows: tuple[tuple[list[Target], DecodedRows], ...]
+    xa: tuple[XaStep, ...]
+    notes: tuple[Note, ...]
+    transactions_applied: int
 
 
 def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
@@ -190,15 +180,11 @@ class Interpreter:
             targets,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
+            controls=controls,
+            decoded=decoded,
             rows=tuple(rows),
-            bad=decoded.bad,
             xa=xa,
             notes=(*decoded.notes, *_ddl_notes(logged)),
-            open=controls.open,
-            ending=controls.ending,
-            undone=controls.open_undone,
-            row_events_ignored=decoded.row_events_ignored,
-            row_events_suspended=decoded.row_events_suspended,
             transactions_applied=self._applied(unit, controls, logged, decoded),
         )
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import StoreClosedError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.plan.resolved_run import LogRange
+from cdc_pipeline.run.wiring import slice_events_max
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.ring import RingStore
@@ -46,18 +48,16 @@ class Reader(threading.Thread):
 
     def __init__(
         self,
-        *,
+        config: PipelineConfig,
         run: LogRange,
-        pipeline_name: str,
         source: Source,
+        *,
         store: RingStore,
         rules: StatementRules,
-        slice_events_max: int,
-        accepted_ends: Collection[str] = (),
         on_position: Callable[[Position], None] | None = None,
     ) -> None:
         """`on_position` receives, in this thread, how far the log was read and stored (SPEC T3)."""
-        super().__init__(name=f"cdc-reader-{pipeline_name}", daemon=True)
+        super().__init__(name=f"cdc-reader-{config.name}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
         self._notes: deque[Note] = deque()
@@ -69,7 +69,7 @@ class Reader(threading.Thread):
         self._buffer = TransactionBuffer(
             self._put,
             is_isolated=rules.is_isolated,
-            slice_events_max=slice_events_max,
+            slice_events_max=slice_events_max(config),
             source=str(source.identity),
             on_position=on_position,
         )
@@ -77,9 +77,9 @@ class Reader(threading.Thread):
             run.start,
             open_offset=lambda: self._buffer.transactions.open_offset,
             ends_closed=source.ends_closed,
-            accepted=accepted_ends,
+            accepted=config.accept.unproved_journal_ends,
             on_accepted=self._accepted,
-            pipeline_name=pipeline_name,
+            pipeline_name=config.name,
         )
 
     def result(self) -> ReadResult:

@@ -26,7 +26,7 @@ from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.statement import Statement
-from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, table_at
 from cdc_pipeline.schema.history.history import Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.source_table import SourceTable
@@ -124,25 +124,15 @@ class Schemas:
     def before(self, database: str, table: str, journal: str, offset: int) -> SourceTable | None:
         """Right before a statement at a place; None if it is not known."""
         place = seq_of_place(self._epoch, journal, offset) - 1
-        version = self._history.at(database, table, place)
-        if (
-            version is None or version.schema is None or version.generated is None
-        ) and self.ask_catalog():
-            version = self._history.at(database, table, place)
-        if version is None or version.schema is None:
-            return None
-        of_database = self._history.at(database, "", place)
-        generated = version.generated
-        if generated is None:
-            # A table map lacks them; the catalog has them if the statement is the table's last one.
-            after = self._version(database, table, journal, offset)
-            generated = None if after is None or after.place <= place else after.generated
-        return SourceTable(
-            version.schema,
-            version.charset,
-            "" if of_database is None else of_database.charset,
-            generated,
-        )
+        before = table_at(self._history, database, table, place)
+        if (before is None or before.generated is None) and self.ask_catalog():
+            before = table_at(self._history, database, table, place)
+        if before is None or before.generated is not None:
+            return before
+        # A table map lacks them; the catalog has them if the statement is the table's last one.
+        after = self._version(database, table, journal, offset)
+        is_later = after is not None and after.place > place
+        return replace(before, generated=after.generated) if after and is_later else before
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
         """Right after a statement, by the catalog; None if no catalog has it."""

@@ -26,7 +26,7 @@ from cdc_pipeline.binlog.events.gtid import FLAG_PREPARED_XA, gtid_texts
 from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.evolution.changes import Decision
+from cdc_pipeline.schema.evolution.statement_context import Decision
 from cdc_pipeline.transaction.savepoints import Savepoints
 
 TransactionKey = tuple[str, int]  # journal, and offset of the transaction's first event

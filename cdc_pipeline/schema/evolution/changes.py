@@ -37,11 +37,8 @@ from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteratio
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
-    CreateTarget,
     Decision,
     KnownTable,
-    RowPosition,
-    ShadowChange,
     StatementContext,
     TableChange,
 )
@@ -54,19 +51,6 @@ from cdc_pipeline.schema.evolution.table_changes import (
     truncated,
 )
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-
-__all__ = [
-    "CreateTarget",
-    "Decision",
-    "KnownTable",
-    "RowPosition",
-    "ShadowChange",
-    "StatementContext",
-    "TableChange",
-    "confirm",
-    "decide",
-    "is_isolated",
-]
 
 _K = StatementKind
 _SESSION_KINDS: Final = frozenset(

@@ -62,6 +62,14 @@ def apply(
         _Applied(history, logged, captured).run()
 
 
+def table_at(history: SchemaHistory, database: str, table: str, place: int) -> SourceTable | None:
+    version, of_database = history.at(database, table, place), history.at(database, "", place)
+    if version is None or version.schema is None:
+        return None
+    charset = "" if of_database is None else of_database.charset
+    return SourceTable(version.schema, version.charset, charset, version.generated)
+
+
 class _Applied:
     def __init__(
         self,
@@ -119,11 +127,7 @@ class _Applied:
         return self._history.at(*table, self._logged.place - 1)
 
     def _table(self, table: TableName) -> SourceTable | None:
-        version, of_database = self._before(table), self._before((table[0], ""))
-        if version is None or version.schema is None:
-            return None
-        charset = "" if of_database is None else of_database.charset
-        return SourceTable(version.schema, version.charset, charset, version.generated)
+        return table_at(self._history, *table, self._logged.place - 1)
 
     def _change(self, name: TableName, change: Callable[[], SourceTable | None]) -> None:
         try:

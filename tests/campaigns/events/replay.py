@@ -12,8 +12,8 @@ from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import Decision, decide
-from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import Decision, StatementContext
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk
 

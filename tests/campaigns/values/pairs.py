@@ -30,8 +30,8 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import KnownTable, decide
-from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply

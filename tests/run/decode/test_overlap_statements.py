@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.schema.evolution.changes import Decision
+from cdc_pipeline.schema.evolution.statement_context import Decision
 from cdc_pipeline.targets.decided import decided
 from tests.targets.renames_model import Names, carried_of, names
 

@@ -164,15 +164,16 @@ def run_once(
             "name": "shop",
             "source": {"kind": "archive", "directory": "."},
             "tables": {"include": ["shop.*"]},
+            "store": {"ring_events": 4 * slice_events_max},
             "sink": {"lake_path": "."},
         }
     )
     store = RingStore(ring_events=1 << 16, batch_mode="itemsize", memory_unit_bytes=1024)
     store.start()
     reader = Reader(
-        run=LogRange(start, end, limit, ends_anywhere, bytes_expected=1 << 40),
-        pipeline_name="shop",
-        source=source,  # type: ignore[arg-type]
+        config,
+        LogRange(start, end, limit, ends_anywhere, bytes_expected=1 << 40),
+        source,  # type: ignore[arg-type]
         store=store,
         rules=StatementRules(
             TableFilter(config),
@@ -181,7 +182,6 @@ def run_once(
             config=config,
             followed=(),
         ),
-        slice_events_max=slice_events_max,
     )
     reader.run()
     slices: list[EventSlice] = []

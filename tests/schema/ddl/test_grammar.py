@@ -19,8 +19,8 @@ from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.sql_modes import SQL_MODES
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.backfill import backfill
-from cdc_pipeline.schema.evolution.changes import KnownTable, decide
-from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.schema.source_table import SourceTable

@@ -16,8 +16,8 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, confirm, decide, is_isolated
-from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.evolution.changes import confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn

@@ -14,8 +14,8 @@ from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, is_isolated
-from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.evolution.changes import confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type

@@ -14,14 +14,12 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import (
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.statement_context import (
+    ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
-    decide,
-)
-from cdc_pipeline.schema.evolution.statement_context import (
-    ALL_FEATURES,
     Shadow,
     StatementContext,
     TableChange,
