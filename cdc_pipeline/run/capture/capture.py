@@ -35,7 +35,6 @@ from cdc_pipeline.run.capture.summary import RunState, report_of
 from cdc_pipeline.run.capture.suspension import check_suspended, resume
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.planning import resolve
-from cdc_pipeline.run.plan.reconcile import Reconciled
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
 from cdc_pipeline.run.plan.starting import ChosenServer, choose, counted, remember_start
 from cdc_pipeline.run.plan.unmatched import nothing_matched
@@ -142,7 +141,8 @@ def _plan(
     resolved = resolve(
         context.config,
         source=source,
-        reconciled=Reconciled(state.cursor, state.cursor_reason, False),
+        cursor=state.cursor,
+        cursor_reason=state.cursor_reason,
         cut=state.cut,
         bound=bound,
         server=server,

@@ -11,40 +11,27 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     GtidBoundConfig,
     PipelineConfig,
     PositionConfig,
 )
-from cdc_pipeline.errors import PositionError, SourceIdentityError
+from cdc_pipeline.errors import PositionError
 from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.lake.run_notes import changed_start
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.context import JournalInfo, StartDecision
-from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.feature_plan import check_masked_columns, with_features
 from cdc_pipeline.run.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.run.plan.needs_snapshot import needing
-from cdc_pipeline.run.plan.possible import check_start
 from cdc_pipeline.run.plan.preview import planned_targets
-from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
-from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
-from cdc_pipeline.run.plan.server_switch import overlap_of
-from cdc_pipeline.run.plan.starting import ChosenServer, choose, start_rules
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun, bytes_between, is_within
+from cdc_pipeline.run.plan.starting import ChosenServer, choose, start_of
 from cdc_pipeline.run.plan.unmatched import unmatched
 from cdc_pipeline.run.report import CapturePlan, needed_position, quarantined
-from cdc_pipeline.run.wiring import (
-    build_dump_errors,
-    build_first_start,
-    build_sink,
-    build_source,
-)
+from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.route_checks import check_routes
 from cdc_pipeline.targets.table_filter import TableFilter
@@ -58,6 +45,7 @@ def plan(
     cut = sink.last_cut()
     unfinished = sink.pending_record()
     reconciled = reconcile(cursors.read(), cut)
+    cursor, cursor_reason = reconciled.cursor, reconciled.reason
     server = choose(config)
     source = build_source(server.config)
     try:
@@ -65,25 +53,21 @@ def plan(
         config = config.comparing(source.identity.names)
         if unfinished is not None:
             # The run will finish the recorded batch first and resume from there.
-            after = unfinished.cursor_after
-            reason = (
-                f"batch {unfinished.batch_number} is recorded but unfinished: the run "
-                "finishes it first"
-            )
-            reconciled = Reconciled(after, reason, True)
+            cursor = unfinished.cursor_after
+            number = unfinished.batch_number
+            cursor_reason = f"batch {number} is recorded but unfinished: the run finishes it first"
         resolved = resolve(
             config,
             source=source,
-            reconciled=reconciled,
+            cursor=cursor,
+            cursor_reason=cursor_reason,
             cut=cut,
             bound=bound or config.bound,
             unfinished=unfinished,
             server=server,
         ).plan
-        ours = set(cut.cursor.targets if cut is not None else ())
-        ours.update(
-            target.table for target in (unfinished.targets if unfinished is not None else ())
-        )
+        ours = set(() if cut is None else cut.cursor.targets)
+        ours.update(() if unfinished is None else (target.table for target in unfinished.targets))
         return with_features(resolved, config=config, cut=cut, source=source, ours=ours)
     finally:
         source.close()
@@ -93,7 +77,8 @@ def resolve(
     config: PipelineConfig,
     *,
     source: Source,
-    reconciled: Reconciled,
+    cursor: CursorState | None,
+    cursor_reason: str,
     cut: Cut | None,
     bound: Bound,
     server: ChosenServer,
@@ -103,7 +88,7 @@ def resolve(
     other, or what is recorded; SourceError: the start is gone, of another server, or after the
     end.
     """
-    cursor, source_tables = reconciled.cursor, source.tables()
+    source_tables = source.tables()
     captured = _captured(config, source_tables, cursor, cut)
     check_routes(config, captured, cut)
     check_masked_columns(config, source=source, tables=captured, cut=cut)
@@ -111,10 +96,12 @@ def resolve(
     # journals may find tables created there; one that begins at the end finds none.
     begun = cut is not None or cursor is not None
     is_seen, is_loaded = source_tables is not None or begun, begun or config.start == "latest"
-    decision, reasons, warnings = _start(config, source, reconciled, cut)
+    decision, reasons, warnings = start_of(
+        config, source=source, cursor=cursor, cursor_reason=cursor_reason, cut=cut
+    )
     log_end, start = source.end_position(), decision.position
     end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
-    journals = [info for info in source.journals() if _within(info, start, end)]
+    journals = [info for info in source.journals() if is_within(info, start, end)]
     plan = CapturePlan(
         source=config.name,
         identity=str(source.identity),
@@ -149,49 +136,6 @@ def resolve(
         epoch=(1 if cursor is None else cursor.epoch) + decision.epoch_grows,
         known=None if source_tables is None else tuple(source_tables),
         log_end=log_end,
-    )
-
-
-def _start(
-    config: PipelineConfig, source: Source, reconciled: Reconciled, cut: Cut | None
-) -> tuple[StartDecision, tuple[str, ...], tuple[str, ...]]:
-    cursor = reconciled.cursor
-    if cursor is None:
-        check_start(config)
-    decision = resolve_start(
-        cursor=cursor,
-        start=config.start,
-        source=source,
-        rules=start_rules(config, cut=cut, dump_errors=build_dump_errors(config).read()),
-        overlap=overlap_of(config, source=source, cursor=cursor),
-    )
-    reasons = (*decision.reasons, *source.reasons(decision.read_from))
-    if cursor is None:
-        return decision, reasons, ()
-    reasons = (reconciled.reason, *check_names(source.identity, cursor), *reasons)
-    kept = build_first_start(config).read()
-    return decision, reasons, changed_start(kept, config.start, pipeline_name=config.name)
-
-
-def check_names(identity: ServerIdentity, cursor: CursorState) -> tuple[str, ...]:
-    """Of another name comparison than the cursor's (K30); SourceIdentityError if it cannot be."""
-    before = cursor.lower_case_table_names
-    if identity.names.same_as(before):
-        return ()
-    known = {name for state in cursor.targets.values() for name in state.source_names}
-    differing = sorted(name for name in known if identity.names.fold(name) != name)
-    change = f"lower_case_table_names was {before:d} and is {identity.names:d} now"
-    if not differing:
-        return (f"{change}: the names of all tables are in lower case, and stay",)
-    raise SourceIdentityError(
-        f"the server compares names of tables otherwise than before: {change}",
-        table=differing[0],
-        setting="source.lower_case_table_names",
-        expected=f"{before:d}, under which the lake has {', '.join(differing[:5])}",
-        got=f"{identity.names:d}, under which no table has such a name",
-        next_step="read a server whose lower_case_table_names is as before (an archive: set "
-        "source.lower_case_table_names), or give this one a lake of its own (sink.lake_path) and "
-        "take a snapshot",
     )
 
 
@@ -234,20 +178,6 @@ def _bounded(
     if limit is None:
         return log_end, LOG_END, None
     return log_end, f"{limit.text}, or at the latest at the end of the log", limit
-
-
-def _within(info: JournalInfo, start: Position, end: Position) -> bool:
-    return start.order[0] <= journal_number(info.journal) <= end.order[0]
-
-
-def bytes_between(journals: Iterable[JournalInfo], start: Position, end: Position) -> int:
-    """Of the log, of all that is listed."""
-    whole = (
-        info.size_bytes
-        for info in journals
-        if _within(info, start, end) and info.journal != end.journal
-    )
-    return max(0, sum(whole) + end.offset - start.offset)
 
 
 def _captured(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.context import StartDecision
+from cdc_pipeline.position.start.context import JournalInfo, StartDecision
 from cdc_pipeline.run.plan.limits import Limit
 from cdc_pipeline.run.report import CapturePlan
 
@@ -54,3 +56,17 @@ class ResolvedRun(LogRange):
     plan: CapturePlan
     known: tuple[str, ...] | None = None
     log_end: Position | None = None
+
+
+def is_within(info: JournalInfo, start: Position, end: Position) -> bool:
+    return start.order[0] <= journal_number(info.journal) <= end.order[0]
+
+
+def bytes_between(journals: Iterable[JournalInfo], start: Position, end: Position) -> int:
+    """Of the log, of all that is listed."""
+    whole = (
+        info.size_bytes
+        for info in journals
+        if is_within(info, start, end) and info.journal != end.journal
+    )
+    return max(0, sum(whole) + end.offset - start.offset)

@@ -12,12 +12,18 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, SourceIdentityError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.run_notes import NoteFile
+from cdc_pipeline.lake.run_notes import NoteFile, changed_start
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.position.position import ServerIdentity
 from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartRules
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.run.plan.possible import check_start
+from cdc_pipeline.run.plan.server_switch import overlap_of
 from cdc_pipeline.run.wiring import build_dump_errors, build_first_start
+from cdc_pipeline.source.protocol import Source
 
 
 class ChosenServer(NamedTuple):
@@ -53,6 +59,54 @@ def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErr
         dump_errors_max=source.dump_errors_max,
         dump_errors=dump_errors,
         last_commit_us=last_commit_us,
+    )
+
+
+def start_of(
+    config: PipelineConfig,
+    *,
+    source: Source,
+    cursor: CursorState | None,
+    cursor_reason: str,
+    cut: Cut | None,
+) -> tuple[StartDecision, tuple[str, ...], tuple[str, ...]]:
+    """With its reasons, and warnings."""
+    if cursor is None:
+        check_start(config)
+    decision = resolve_start(
+        cursor=cursor,
+        start=config.start,
+        source=source,
+        rules=start_rules(config, cut=cut, dump_errors=build_dump_errors(config).read()),
+        overlap=overlap_of(config, source=source, cursor=cursor),
+    )
+    reasons = (*decision.reasons, *source.reasons(decision.read_from))
+    if cursor is None:
+        return decision, reasons, ()
+    reasons = (cursor_reason, *check_names(source.identity, cursor), *reasons)
+    kept = build_first_start(config).read()
+    return decision, reasons, changed_start(kept, config.start, pipeline_name=config.name)
+
+
+def check_names(identity: ServerIdentity, cursor: CursorState) -> tuple[str, ...]:
+    """Of another name comparison than the cursor's (K30); SourceIdentityError if it cannot be."""
+    before = cursor.lower_case_table_names
+    if identity.names.same_as(before):
+        return ()
+    known = {name for state in cursor.targets.values() for name in state.source_names}
+    differing = sorted(name for name in known if identity.names.fold(name) != name)
+    change = f"lower_case_table_names was {before:d} and is {identity.names:d} now"
+    if not differing:
+        return (f"{change}: the names of all tables are in lower case, and stay",)
+    raise SourceIdentityError(
+        f"the server compares names of tables otherwise than before: {change}",
+        table=differing[0],
+        setting="source.lower_case_table_names",
+        expected=f"{before:d}, under which the lake has {', '.join(differing[:5])}",
+        got=f"{identity.names:d}, under which no table has such a name",
+        next_step="read a server whose lower_case_table_names is as before (an archive: set "
+        "source.lower_case_table_names), or give this one a lake of its own (sink.lake_path) and "
+        "take a snapshot",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.run.plan.planning import bytes_between
+from cdc_pipeline.run.plan.resolved_run import bytes_between
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.wiring import build_source

@@ -54,8 +54,7 @@ from cdc_pipeline.run.capture.segments.segment import (
 from cdc_pipeline.run.capture.segments.survey import JournalSurvey, Segment, survey
 from cdc_pipeline.run.capture.summary import RunState
 from cdc_pipeline.run.decode.schemas import schemas_of
-from cdc_pipeline.run.plan.planning import bytes_between
-from cdc_pipeline.run.plan.resolved_run import ResolvedRun
+from cdc_pipeline.run.plan.resolved_run import ResolvedRun, bytes_between
 from cdc_pipeline.run.plan.server_switch import history_writer
 from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.run.report import ParallelReport
