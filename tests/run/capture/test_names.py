@@ -15,7 +15,8 @@ from cdc_pipeline.errors import SourceIdentityError, TargetSuspendedError
 from cdc_pipeline.operations.discover import discover
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.position.position import ServerIdentity
-from cdc_pipeline.run.plan.planning import check_names, plan
+from cdc_pipeline.run.plan.planning import plan
+from cdc_pipeline.run.plan.starting import check_names
 from cdc_pipeline.text.table_names import NameRule
 from tests.servers import Server
 from tests.support.captures import live
