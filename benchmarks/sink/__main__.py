@@ -1,19 +1,22 @@
 """What merging costs, beside a plain MERGE in the same run: figures, targets, verdicts; exit code 1
 when one is missed.
 
-    python -m benchmarks.sink [--json] [--small]
+    python -m benchmarks.sink [--json] [--small] [--upsert]
 
 Each side has a JVM of its own; they take turns case by case, so that a busy phase of the machine
-hits both. `--small` leaves out the table of 10 million rows and the two million inserts.
+hits both. `--small` leaves out the table of 10 million rows and the two million inserts;
+`--upsert`: 100,000 random keys onto that table alone, beside a plain MERGE and that of delta-rs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ LIMITS_S = {("random", 1): 7.0, ("random", 10): 13.0, ("recent", 1): 5.0, ("rece
 BULK_MAX_S = 25.0
 GROWTH_MAX = 1.5
 SLACK = 1.2
+UPSERT_ROWS = int(os.environ.get("ROWS", 10 * MILLION))
+UPSERT = {"rows": UPSERT_ROWS, "recent": False, "count": 100_000}
+UPSERT_TIMES_MAX = 0.1
 
 
 class Side:
@@ -77,7 +83,11 @@ def main() -> int:
         print(f"{name}: {value:.2f} {unit}", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="cdc-bench-sink-") as folder:
-        ours, plain, tuned = (Side(name, folder) for name in ("ours", "plain", "tuned"))
+        ours, plain = (Side(name, folder) for name in ("ours", "plain"))
+        if "--upsert" in sys.argv:
+            upsert(ours, plain, add)
+            return report("merging", figures)
+        tuned = Side("tuned", folder)
         floor_s = statistics.median(tuned.call("warm", WARM_MERGES)[-5:])
         add("a tiny MERGE, all settings tuned: the floor", floor_s)
         tuned.stop()
@@ -120,6 +130,24 @@ def main() -> int:
         ours.stop()
         plain.stop()
     return report("merging", figures)
+
+
+def upsert(ours: Side, plain: Side, add: Callable[..., None]) -> None:
+    name = f"100,000 random keys onto {UPSERT_ROWS / MILLION:g} M rows"
+    spent_s = ours.median_s("onto", repeats=REPEATS, **UPSERT)
+    peers = {
+        "a plain MERGE, deletion vectors": {},
+        "a plain MERGE, copy on write": {"deletion_vectors": False},
+        "delta-rs' merge, copy on write": {"deletion_vectors": False, "delta_rs": True},
+    }
+    add(f"{name}, ours", spent_s)
+    peers_s = []
+    for peer, settings in peers.items():
+        peers_s.append(plain.median_s("onto", repeats=1, **UPSERT, **settings))
+        add(f"... {peer}", peers_s[-1])
+    add("... ours beside the best of these", spent_s / min(peers_s), UPSERT_TIMES_MAX, "times")
+    ours.stop()
+    plain.stop()
 
 
 if __name__ == "__main__":

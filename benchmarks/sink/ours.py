@@ -47,14 +47,14 @@ class Ours:
             sink.apply({"bench.tiny": changes.inserts(1000)})
             return [sink.apply({"bench.tiny": changes.batch(100)}) for _ in range(merges)]
 
-    def onto(self, rows: int, *, recent: bool, repeats: int) -> list[float]:
-        """10,000 changes onto a table of `rows` rows, one batch after the other; one more before
+    def onto(self, rows: int, *, recent: bool, repeats: int, count: int = CHANGES) -> list[float]:
+        """`count` changes onto a table of `rows` rows, one batch after the other; one more before
         them to warm up."""
         with self._sink() as sink:
             link_table(base_table(self.session, rows), sink.paths.table(TABLE))
             sink.apply({TABLE: None})
             changes = Changes(TABLE, rows, recent=recent, seed=rows + recent)
-            found = [sink.apply({TABLE: changes.batch(CHANGES)}) for _ in range(repeats + 1)]
+            found = [sink.apply({TABLE: changes.batch(count)}) for _ in range(repeats + 1)]
             return found[1:]
 
     def twenty(self, repeats: int) -> list[float]:

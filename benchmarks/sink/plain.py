@@ -9,6 +9,7 @@ floor of a MERGE.
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,21 @@ class Plain:
         return found
 
     def onto(
-        self, rows: int, *, recent: bool, repeats: int, deletion_vectors: bool = True
+        self,
+        rows: int,
+        *,
+        recent: bool,
+        repeats: int,
+        deletion_vectors: bool = True,
+        count: int = CHANGES,
+        delta_rs: bool = False,
     ) -> list[float]:
+        """`delta_rs`: its merge, which needs no Spark, but a table without deletion vectors."""
         path = self._folder / "onto"
         link_table(base_table(self.session, rows, deletion_vectors=deletion_vectors), path)
         changes = Changes(TABLE, rows, recent=recent, seed=rows + recent)
-        found = [self._merge(path, changes.batch(CHANGES)) for _ in range(repeats + 1)]
+        merge = _merge_by_delta_rs if delta_rs else self._merge
+        found = [merge(path, changes.batch(count)) for _ in range(repeats + 1)]
         shutil.rmtree(path)
         return found[1:]
 
@@ -117,14 +127,7 @@ class Plain:
     def _merge(self, path: Path, rows: DecodedRows) -> float:
         self._files += 1
         file = self._folder / f"changes-{self._files}.parquet"
-        table = pa.Table.from_batches([rows.after])
-        stamp = pa.array(rows.commit_ts_us).cast(pa.timestamp("us", "UTC"))
-        table = table.append_column(
-            "_cdc_op", pa.array(["delete" if op == DELETE else "update" for op in rows.op])
-        )
-        pq.write_table(
-            table.append_column("_cdc_seq", rows.seq).append_column("_cdc_ts", stamp), file
-        )
+        pq.write_table(_arrow_of(rows), file)
         statement = (
             f"MERGE INTO delta.`{path}` t USING changed s ON t.id = s.id WHEN MATCHED AND "
             "s._cdc_op = 'delete' THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND "
@@ -144,6 +147,25 @@ class Plain:
         found = spent_s(self.pid, work)
         file.unlink()
         return found
+
+
+def _arrow_of(rows: DecodedRows) -> pa.Table:
+    table = pa.Table.from_batches([rows.after])
+    stamp = pa.array(rows.commit_ts_us).cast(pa.timestamp("us", "UTC"))
+    table = table.append_column(
+        "_cdc_op", pa.array(["delete" if op == DELETE else "update" for op in rows.op])
+    )
+    return table.append_column("_cdc_seq", rows.seq).append_column("_cdc_ts", stamp)
+
+
+def _merge_by_delta_rs(path: Path, rows: DecodedRows) -> float:
+    from deltalake import DeltaTable
+
+    source, before_s = _arrow_of(rows), time.process_time()
+    merge = DeltaTable(path).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge = merge.when_matched_delete("s._cdc_op = 'delete'").when_matched_update_all()
+    merge.when_not_matched_insert_all("s._cdc_op <> 'delete'").execute()
+    return time.process_time() - before_s
 
 
 def journal_of_bulk() -> Path:

@@ -53,6 +53,8 @@ def _conditions(option: Literal["from", "until"], values: tuple[str, ...]) -> di
     Raises:
         ConfigError: one of them cannot be understood.
     """
+    if not values:
+        return {}  # without loading what a configuration is
     from cdc_pipeline.config.pipeline_config import (
         GtidConfig,
         PositionConfig,
