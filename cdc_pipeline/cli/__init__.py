@@ -13,9 +13,11 @@ from __future__ import annotations
 
 
 def main() -> None:
+    from cdc_pipeline import pandas_import
     from cdc_pipeline.collector import collect_rarely
 
     collect_rarely()  # before anything is imported, which creates most of a process's objects
+    pandas_import.keep_out()
     from cdc_pipeline.cli.app import run
 
     run()

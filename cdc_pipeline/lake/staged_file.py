@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import StagingError
@@ -16,6 +18,9 @@ from cdc_pipeline.lake.storage.storage import disk_errors, storage_of
 
 _ROW_GROUP_BYTES: Final = 8 << 20
 _ROW_GROUP_ROWS: Final = 128 << 10
+_SAMPLE_ROWS: Final = 10_000
+# distinct values among the sampled ones, below which a dictionary pays
+_REPEATED_MAX: Final = 0.3
 
 
 class StagedFileWriter:
@@ -29,15 +34,7 @@ class StagedFileWriter:
         self._waiting_bytes = 0
         self._waiting_rows = 0
         self._sink = _HashingFile(path)
-        # Only the key's statistics are used later: they limit the MERGE to files that can hold the
-        # keys.
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
-            schema,
-            compression="zstd",
-            compression_level=1,
-            write_statistics=key_columns,
-        )
+        self._key_columns = key_columns
 
     @property
     def staged_bytes(self) -> int:
@@ -68,12 +65,43 @@ class StagedFileWriter:
         self._sink.finish()
         self.path.unlink()
 
+    @cached_property
+    def _writer(self) -> pq.ParquetWriter:
+        """Made when the first rows wait: they say for which columns a dictionary pays."""
+        # Only the key's statistics are used later: they limit the MERGE to files that can hold the
+        # keys.
+        return pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            self.schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=repeating(self.schema, self._waiting),
+            write_statistics=self._key_columns,
+        )
+
     def _flush(self) -> None:
         if self._waiting:
             self._writer.write_table(
                 pa.concat_tables(self._waiting), row_group_size=self._waiting_rows
             )
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+
+
+def repeating(schema: pa.Schema, first: list[pa.Table]) -> list[str]:
+    """The columns in whose first rows values repeat so often that a dictionary saves more than it
+    costs."""
+    if not first:
+        return []
+    sample = first[0].slice(0, _SAMPLE_ROWS)
+    return [
+        name
+        for name, column in zip(schema.names, sample.columns, strict=True)
+        if pa.types.is_dictionary(column.type)
+        or (
+            not (pa.types.is_boolean(column.type) or pa.types.is_nested(column.type))
+            and pc.count_distinct(column, mode="all").as_py() < _REPEATED_MAX * len(sample)
+        )
+    ]
 
 
 class _CountedStream(ABC):

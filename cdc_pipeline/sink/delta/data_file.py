@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
-from cdc_pipeline.lake.staged_file import CountingFile
+from cdc_pipeline.lake.staged_file import CountingFile, repeating
 from cdc_pipeline.sink.delta.plain_table import MappedColumn
 
 # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
@@ -44,9 +44,6 @@ CODECS: Final = frozenset({"zstd", "snappy", "gzip"})
 FILE_BYTES: Final = 256 << 20
 _ROW_GROUP_BYTES: Final = 32 << 20
 _ROW_GROUP_ROWS: Final = 1 << 20
-_SAMPLE_ROWS: Final = 10_000
-# distinct values among the sampled ones, below which a dictionary saves more than it costs
-_REPEATED_MAX: Final = 0.3
 _TEXT_CHARACTERS: Final = 32
 _HIGHEST_CHARACTER: Final = "\U0010ffff"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -148,14 +145,13 @@ class _DataFileWriter:
         self._rows = 0
         self._marks = marks
         self._bounds = {name: _Bounds(schema.field(name).type) for name in indexed}
-        sample = first.slice(0, _SAMPLE_ROWS)
         # Readers see plain Parquet: Arrow's own schema is not stored in the file.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._file, mode="w"),
             schema,
             compression=codec,
             compression_level=1 if codec == "zstd" else None,
-            use_dictionary=[name for name in schema.names if _repeats(sample.column(name))],
+            use_dictionary=repeating(schema, [first]),
             store_decimal_as_integer=True,
             store_schema=False,
         )
@@ -200,12 +196,6 @@ class _DataFileWriter:
             self._writer.close()
             self._file.finish()
         self._path.unlink(missing_ok=True)
-
-
-def _repeats(sample: pa.ChunkedArray) -> bool:
-    if pa.types.is_boolean(sample.type):
-        return False
-    return int(pc.count_distinct(sample, mode="all").as_py()) < _REPEATED_MAX * len(sample)
 
 
 class _Bounds:

@@ -112,7 +112,7 @@ def expand(
 
     moved = (
         updated
-        if by_values
+        if by_values or not updated.any()
         else updated & _key_differs(before, after, [names.index(name) for name in key])
     )
     arriving = inserted | updated

@@ -34,6 +34,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc_pipeline import pandas_import
 from cdc_pipeline.collector import free_spark_objects
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS, is_secret
@@ -113,6 +114,7 @@ class SparkProvider:
             if self._refusal is not None:
                 raise self._refusal
             if self._session is None:
+                pandas_import.let_in()
                 self._session = self._with_executors(self._start())
             session: SparkSession = self._session
             return session
