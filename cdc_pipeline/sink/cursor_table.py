@@ -154,23 +154,18 @@ class DeltaCursorStore:
         pq.write_table(pa.Table.from_pylist([row], schema=_SCHEMA), content, store_schema=False)
         data, name = content.getvalue().to_pybytes(), f"part-00000-{uuid4()}-c000.snappy.parquet"
         storage_of(self.path).put_if_absent(self.path / name, data)
-        now_ms = now_us() // 1000
-        info = {
-            "timestamp": now_ms,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append"},
-            "userMetadata": self._note,
-        }
         add = {
             "path": name,
             "partitionValues": {},
             "size": len(data),
-            "modificationTime": now_ms,
+            "modificationTime": now_us() // 1000,
             "dataChange": True,
             "stats": json.dumps({"numRecords": 1}),
         }
         try:
-            put_commit(self.path, version, info, [{"add": add}])
+            put_commit(
+                self.path, version, [{"add": add}], "WRITE", {"mode": "Append"}, note=self._note
+            )
         except VersionTakenError:
             raise self._taken(version - 1) from None
 

@@ -24,7 +24,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
-from cdc_pipeline.sink.apply.merge import apply_target, is_applied
+from cdc_pipeline.sink.apply.merge import applied_log, apply_target
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
@@ -104,8 +104,9 @@ class _DeltaTables:
             if target.table in without:
                 continue
             try:
-                if is_applied(record, target, paths=self._paths):
-                    logs[target.table] = _log(self._paths, target)
+                log = applied_log(record, target, paths=self._paths)
+                if log is not None:
+                    logs[target.table] = log
                 else:
                     open_targets.append(target)
             except Exception as error:
@@ -258,12 +259,6 @@ class DeltaSink(Sink):
         from cdc_pipeline.sink.read.read import table_frame
 
         return int(table_frame(self.spark.session(), self.paths.table(table)).count())
-
-
-def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
-    log = read_table_log(paths.table(target.table))
-    assert log is not None, "is_applied has just read it"
-    return log
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:

@@ -436,15 +436,7 @@ class ObjectStorage:
             text = str(error)
             if "NoSuchBucket" in text or "specified bucket does not exist" in text:
                 raise self._no_bucket() from None
-            if any(
-                sign in text
-                for sign in (
-                    "InvalidAccessKeyId",
-                    "SignatureDoesNotMatch",
-                    "AccessDenied",
-                    "redential",
-                )
-            ):
+            if any(sign in text for sign in _REFUSALS):
                 raise self._refused(at, error) from None
             if any(sign in text for sign in _NO_CREDENTIALS):
                 raise RuntimeSetupError(

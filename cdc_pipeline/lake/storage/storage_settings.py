@@ -36,6 +36,7 @@ class SparkStorage:
     `jars.JAR_SETS`; `secrets` are Hadoop's, to be set in the running JVM.
     """
 
+    lake: str
     scheme: str
     jar_set: str
     settings: dict[str, str]
@@ -103,7 +104,7 @@ def delta_options(path: LakeUri) -> dict[str, str]:
 def spark_storage(path: LakeUri) -> SparkStorage:
     config = path.storage
     if path.scheme == "s3a":
-        return SparkStorage("s3a", "s3", _s3a_settings(config), _s3a_secrets(config))
+        return SparkStorage(str(path), "s3a", "s3", _s3a_settings(config), _s3a_secrets(config))
     if path.scheme == "abfss":
         account = path.authority.partition("@")[2]
         secrets = {f"fs.azure.account.key.{account}": _text(config.account_key)}
@@ -112,6 +113,7 @@ def spark_storage(path: LakeUri) -> SparkStorage:
             settings[f"spark.hadoop.fs.azure.account.auth.type.{account}"] = "SAS"
             secrets[f"fs.azure.sas.fixed.token.{account}"] = _text(config.sas_token)
         return SparkStorage(
+            str(path),
             "abfss",
             "azure",
             settings,
@@ -123,7 +125,7 @@ def spark_storage(path: LakeUri) -> SparkStorage:
         settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = (
             config.service_account_file
         )
-    return SparkStorage("gs", "gcs", settings)
+    return SparkStorage(str(path), "gs", "gcs", settings)
 
 
 def _s3a_settings(config: StorageConfig) -> dict[str, str]:

@@ -23,33 +23,28 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget, StagedFile
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.mirror_rows import (
+    MirrorFiles,
     last_rows,
     may_reduce_in_memory,
-    mirror_rows,
-    plain_types,
-    read_staged,
+    mirror_files,
     staged_pieces,
 )
-from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
-from cdc_pipeline.sink.delta.plain_table import MappedColumn
-from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
-from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
-from cdc_pipeline.sink.modes.shape import needs_shaping, shaped_view
+from cdc_pipeline.sink.modes.reduce import Layout, operation, reduced_sql
+from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.modes.tables import OP_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.sql import quoted, table_at
@@ -88,47 +83,27 @@ def append_sql(
         *[str(file) for file in files]
     )
     shaped_view(session, target, frame, "staged")
-    session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
+    session.sql(reduced_sql(session, target, path)).createOrReplaceTempView("reduced")
     own = (OP_COLUMN, SEQ_COLUMN, TS_COLUMN)
     names = ", ".join(quoted(name) for name in (*(c.name for c in target.spec.columns), *own))
     values = ", ".join(f"c{at}" for at in range(len(target.spec.columns)))
-    operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END"
     return (
-        f"INSERT INTO {table_at(path)} ({names}) SELECT {values}, {operation}, _seq, _ts "
+        f"INSERT INTO {table_at(path)} ({names}) SELECT {values}, {operation('_op')}, _seq, _ts "
         f"FROM reduced WHERE _op NOT IN ({DELETE}, {LEAVE})"
     )
 
 
 def add_appended(
-    commit: PlainCommit,
-    path: Path,
-    target: RecordedTarget,
-    there: TableLog,
-    *,
-    lake: Path,
-    codec: str,
-    run: RunTasks | None,
+    commit: PlainCommit, target: RecordedTarget, *, lake: Path, codec: str, run: RunTasks | None
 ) -> bool:
-    """Write the staged rows of a plain table with Arrow and add their files to the commit.
-    False, with nothing written, if Spark must do it.
+    """Write the staged rows of a plain table with Arrow and add their files to the commit; `run`
+    computes tasks on executors. False, with nothing written, if Spark must do it. Raises
+    pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
     """
-    types = plain_types(target, there)
-    if types is None or needs_shaping(target):
+    files = mirror_files(commit, target, codec=codec)
+    if files is None or not (inserts_only(target) or may_reduce_in_memory(target)):
         return False
-    is_reduced = inserts_only(target)
-    if not is_reduced and not may_reduce_in_memory(target):
-        return False
-    files = MirrorFiles(
-        target,
-        path,
-        types,
-        there.properties,
-        mapped=there.mapped,
-        codec=codec,
-        is_reduced=is_reduced,
-    )
-    for add in files.write(lake=lake, run=run):
-        commit.add_file(add)
+    commit.add_files(_written(files, lake=lake, run=run))
     return True
 
 
@@ -136,49 +111,22 @@ _TASK_BYTES: Final = 64 << 20  # of staged rows
 _EXECUTORS_BYTES_MIN: Final = 4 << 20
 
 
-@dataclass(frozen=True)
-class MirrorFiles:
-    """How the staged rows of a target become data files; `is_reduced`: no key occurs twice."""
-
-    target: RecordedTarget
-    path: Path
-    types: dict[str, pa.DataType]
-    properties: dict[str, str]
-    mapped: Mapping[str, MappedColumn]
-    codec: str
-    is_reduced: bool
-
-    def write(self, *, lake: Path, run: RunTasks | None) -> list[dict[str, Any]]:
-        """The ``add`` actions of the target's staged rows; `run` computes tasks on executors.
-        Raises pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
-        """
-        staged = self.target.files
-        if run is None or sum(file.size_bytes for file in staged) < _EXECUTORS_BYTES_MIN:
-            return self.write_here([lake / file.path for file in staged])
-        groups = _groups(staged) if self.is_reduced else [list(staged)]
+def _written(files: MirrorFiles, *, lake: Path, run: RunTasks | None) -> list[dict[str, Any]]:
+    staged = files.target.files
+    if run is not None and sum(file.size_bytes for file in staged) >= _EXECUTORS_BYTES_MIN:
+        groups = _groups(staged) if inserts_only(files.target) else [list(staged)]
         tasks = [json.dumps([file.path for file in group]) for group in groups]
-        try:
-            answers = run(tasks, partial(_write, how=self, lake=lake))
-        except RuntimeSetupError:
-            # Here the work succeeds, or fails with an error that says why.
-            return self.write_here([lake / file.path for file in staged])
-        return [add for text in answers for add in json.loads(text)]
+        # If they fail, the work succeeds here, or fails with an error that says why.
+        with suppress(RuntimeSetupError):
+            answers = run(tasks, partial(_write, files=files, lake=lake))
+            return [add for text in answers for add in json.loads(text)]
+    return _written_here(files, [lake / file.path for file in staged])
 
-    def write_here(self, files: list[Path]) -> list[dict[str, Any]]:
-        pieces: Iterable[pa.Table] = staged_pieces(files)
-        if not self.is_reduced:
-            pieces = [last_rows(read_staged(files), Layout(self.target))]
-        # The next lookup needs bounds of these, in wide tables too.
-        bounded = (*self.target.spec.key, SEQ_COLUMN)
-        return write_data_files(
-            self.path,
-            (mirror_rows(piece, self.target) for piece in pieces),
-            self.types,
-            properties=self.properties,
-            mapped=self.mapped,
-            bounded=bounded,
-            codec=self.codec,
-        )
+
+def _written_here(files: MirrorFiles, paths: list[Path]) -> list[dict[str, Any]]:
+    if inserts_only(files.target):  # no key occurs twice
+        return files.write(staged_pieces(paths))
+    return files.write([last_rows(paths, Layout(files.target))])
 
 
 def _groups(files: Sequence[StagedFile]) -> list[list[StagedFile]]:
@@ -193,5 +141,5 @@ def _groups(files: Sequence[StagedFile]) -> list[list[StagedFile]]:
     return groups
 
 
-def _write(task: str, *, how: MirrorFiles, lake: Path) -> str:
-    return json.dumps(how.write_here([lake / name for name in json.loads(task)]))
+def _write(task: str, *, files: MirrorFiles, lake: Path) -> str:
+    return json.dumps(_written_here(files, [lake / name for name in json.loads(task)]))

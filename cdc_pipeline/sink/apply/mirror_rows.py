@@ -3,9 +3,10 @@ if Spark is not needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,13 @@ import pyarrow.parquet as pq
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.data_file import plain_type
-from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta.data_file import plain_type, write_data_files
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit
+from cdc_pipeline.sink.delta.plain_table import MappedColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.shape import needs_shaping
 
 ROWS_MAX: Final = 500_000
 _BYTES_MAX: Final = 64 << 20
@@ -32,18 +35,48 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
     )
 
 
-def plain_types(target: RecordedTarget, there: TableLog) -> dict[str, pa.DataType] | None:
-    """By column name, our own last; None if the table's files are Spark's to write."""
+@dataclass(frozen=True)
+class MirrorFiles:
+    """How the staged rows of a target become data files of its table, at `path`."""
+
+    target: RecordedTarget
+    path: Path
+    types: dict[str, pa.DataType]
+    properties: dict[str, str]
+    mapped: Mapping[str, MappedColumn]
+    codec: str
+
+    def write(self, pieces: Iterable[pa.Table]) -> list[dict[str, Any]]:
+        """The ``add`` actions of staged rows, in which each key occurs at most once. Raises
+        pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
+        """
+        return write_data_files(
+            self.path,
+            (_mirror_rows(piece, self.target) for piece in pieces),
+            self.types,
+            properties=self.properties,
+            mapped=self.mapped,
+            # The next lookup needs bounds of these, in wide tables too.
+            bounded=(*self.target.spec.key, SEQ_COLUMN),
+            codec=self.codec,
+        )
+
+
+def mirror_files(commit: PlainCommit, target: RecordedTarget, *, codec: str) -> MirrorFiles | None:
+    """None if the table's files are Spark's to write."""
+    there = commit.there
     types: dict[str, pa.DataType] = {}
-    for column in (*target.spec.columns, *CDC_COLUMNS):
+    for column in (*target.spec.columns, *CDC_COLUMNS):  # our own last
         kind = plain_type(column.delta_type)
         if kind is None or there.columns.get(column.name) != column.delta_type:
             return None
         types[column.name] = kind
-    return types
+    if needs_shaping(target):
+        return None
+    return MirrorFiles(target, commit.path, types, there.properties, there.mapped, codec)
 
 
-def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
+def _mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
     """After n staged inserts and updates, in which each key occurs at most once."""
     op = staged.column("_op").to_numpy()
     gone = np.isin(op, (DELETE, LEAVE))
@@ -73,13 +106,6 @@ def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
                 yield opened.read_row_group(group)
 
 
-def read_staged(files: list[Path]) -> pa.Table:
-    """Columns that a file lacks are NULL."""
-    tables = [read_parquet(file) for file in files]
-    tables = [_plain(table) for table in tables]
-    return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
-
-
 def _plain(table: pa.Table) -> pa.Table:
     fields = [
         f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f
@@ -88,7 +114,10 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+def last_rows(files: list[Path], layout: Layout) -> pa.Table:
+    """The last row of each key in staged files; columns that one lacks are NULL."""
+    tables = [_plain(read_parquet(file)) for file in files]
+    rows = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
     order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
     rows = rows.take(order)
     keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))

@@ -41,7 +41,7 @@ from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import TableLog, read_table_log
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
+from cdc_pipeline.sink.spark.sql import quoted, set_properties_sql, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +51,6 @@ _CHECKED_PROPERTY: Final = "cdc.checked_batch"
 _DML: Final = (FillColumns, RemoveRows)
 _OTHERS: Final = (*_DML, CheckRows, Describe)  # that leave the columns as they are
 _Columns = tuple[TargetColumn, ...]
-
-
-def has_steps(target: RecordedTarget) -> bool:
-    return bool(target.schema_steps)
 
 
 def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
@@ -127,8 +123,7 @@ def run_steps(
                     place=f" AFTER {quoted(last[0].name)}" if last else " FIRST",
                 )
     if not structure and _only_checks(steps):
-        checked = properties_sql({_CHECKED_PROPERTY: str(record.batch_number)})
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
+        session.sql(set_properties_sql(path, {_CHECKED_PROPERTY: str(record.batch_number)}))
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
@@ -234,7 +229,7 @@ def _describe(session: SparkSession, path: Path, step: Describe) -> None:
         session.sql(
             f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} COMMENT {text_literal(text)}"
             if name
-            else f"ALTER TABLE {table} SET TBLPROPERTIES ({properties_sql({'comment': text})})"
+            else set_properties_sql(path, {"comment": text})
         )
 
 
@@ -258,17 +253,12 @@ def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
     name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:
-        session.sql(
-            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
-        )
+        session.sql(set_properties_sql(path, {name: value}))
 
 
 def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
     if not any(column.delta_type == "timestamp_ntz" for column in present):
-        name, value = PROPERTIES["timestampNtz"]
-        session.sql(
-            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
-        )
+        session.sql(set_properties_sql(path, dict([PROPERTIES["timestampNtz"]])))
 
 
 def _dml_sql(

@@ -12,8 +12,7 @@ Rules:
   prove it, each row's seq is read, and a change that is not newer than its row neither marks nor
   adds anything.
 - The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark,
-  so their types must be such that both mean the same by "equal". MERGE handles everything else
-  (`suits_upsert`).
+  so their types must be such that both mean the same by "equal". MERGE handles everything else.
 """
 
 from __future__ import annotations
@@ -30,17 +29,15 @@ from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.apply.mirror_rows import (
+    MirrorFiles,
+    last_rows,
     may_reduce_in_memory,
-    mirror_rows,
-    plain_types,
+    mirror_files,
 )
-from cdc_pipeline.sink.delta.data_file import write_data_files
-from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_mark
 from cdc_pipeline.sink.delta.replay import DataFile, data_files
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
-from cdc_pipeline.sink.modes.shape import needs_shaping
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.sql import quoted
@@ -49,48 +46,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def suits_upsert(target: RecordedTarget) -> bool:
-    """Whether this module may apply the target's rows to a table that `engine_of` leaves to us."""
-    return not needs_shaping(target) and target.all_present and may_reduce_in_memory(target)
+def _files(commit: PlainCommit, target: RecordedTarget, codec: str) -> MirrorFiles | None:
+    """None if this module may not apply the target's rows, in a table that `engine_of` leaves to
+    us.
+    """
+    is_suited = target.all_present and may_reduce_in_memory(target)
+    return mirror_files(commit, target, codec=codec) if is_suited else None
 
 
 def add_upserted(
-    commit: PlainCommit,
-    path: Path,
-    rows: pa.Table,
-    target: RecordedTarget,
-    there: TableLog,
-    *,
-    codec: str,
+    commit: PlainCommit, staged: list[Path], target: RecordedTarget, *, codec: str
 ) -> bool:
     """Look up keys and write rows (the last of each key) of a plain table with Arrow, and add
     the result to the commit. False, with nothing added, if Spark must do it.
     """
-    types = plain_types(target, there)
-    if types is None:
+    files, there = _files(commit, target, codec), commit.there
+    if files is None:
         return False
+    rows = last_rows(staged, Layout(target))
     names = zip(target.spec.key, Layout(target).keys, strict=True)
     keys = pa.table(
-        {there.physical(name): rows.column(key).cast(types[name]) for name, key in names}
+        {there.physical(name): rows.column(key).cast(files.types[name]) for name, key in names}
     )
     lowest = int(pc.min(rows.column("_seq")).as_py())
     rows_by_file = rows_with_keys(
-        path, there.version, keys, seq_column=there.physical(SEQ_COLUMN), lowest_seq=lowest
+        commit.path, there.version, keys, seq_column=there.physical(SEQ_COLUMN), lowest_seq=lowest
     )
     if rows_by_file is None or not can_mark([file for file, _ in rows_by_file]):
         return False
     commit.mark_deleted(rows_by_file)
-    _add_rows(commit, path, rows, target, there, types, codec=codec)
+    commit.add_files(files.write([rows]))
     return True
 
 
 def add_located(
     session: SparkSession,
     commit: PlainCommit,
-    path: Path,
-    rows: pa.Table,
+    staged: list[Path],
     target: RecordedTarget,
-    there: TableLog,
     *,
     predicate: str | None,
     settings: MergeSettings,
@@ -100,9 +93,10 @@ def add_located(
     than their changes: Spark finds the keys. Every row with one of them satisfies `predicate`
     (SQL).
     """
-    types = plain_types(target, there)
-    if types is None:
+    files, path, there = _files(commit, target, codec), commit.path, commit.there
+    if files is None:
         return False
+    rows = last_rows(staged, Layout(target))
     settings.lookup()
     with old_commits_readable(session):
         frame = table_frame(session, path, version=there.version)
@@ -112,44 +106,22 @@ def add_located(
         marked = data_files(path, there.version, names=set(names))
         if marked is None or not can_mark(marked):
             return False
-        files = {file.name.rpartition("/")[2]: file for file in marked}
-        if set(names) - files.keys():
+        by_name = {file.name.rpartition("/")[2]: file for file in marked}
+        if set(names) - by_name.keys():
             raise StagingError(
                 "files of the table's snapshot are not in its log", table=target.table, got=names
             )
         stale = np.zeros(len(rows), np.bool_)
         lowest, seq_column = int(pc.min(rows.column("_seq")).as_py()), there.physical(SEQ_COLUMN)
-        if not all(_is_older(file, lowest, seq_column) for file in files.values()):
+        if not all(_is_older(file, lowest, seq_column) for file in by_name.values()):
             locations = _row_locations(session, frame, rows, target, with_seq=True)
             row_seqs = rows.column("_seq").take(locations.column("_row"))
             newer = pc.greater(row_seqs, locations.column("seq"))
             stale[locations.filter(pc.invert(newer)).column("_row").to_numpy()] = True
             locations = locations.filter(newer)
-    commit.mark_deleted(_by_file(locations, files))
-    _add_rows(commit, path, rows.filter(pa.array(~stale)), target, there, types, codec=codec)
+    commit.mark_deleted(_by_file(locations, by_name))
+    commit.add_files(files.write([rows.filter(pa.array(~stale))]))
     return True
-
-
-def _add_rows(
-    commit: PlainCommit,
-    path: Path,
-    rows: pa.Table,
-    target: RecordedTarget,
-    there: TableLog,
-    types: dict[str, pa.DataType],
-    *,
-    codec: str,
-) -> None:
-    for add in write_data_files(
-        path,
-        [mirror_rows(rows, target)],
-        types,
-        properties=there.properties,
-        mapped=there.mapped,
-        bounded=(*target.spec.key, SEQ_COLUMN),  # the next lookup needs them, in wide tables too
-        codec=codec,
-    ):
-        commit.add_file(add)
 
 
 def _row_locations(

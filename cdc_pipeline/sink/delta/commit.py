@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STEPS_PER_BATCH: Final = 16
 MERGE_STEP: Final = 0
 
+COMMIT_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 

@@ -10,7 +10,8 @@ Rules:
 - A full disk is not a target's failure: it stops the batch until there is room.
 - Delta accepts the first commit and refuses the second, which has changed nothing. A batch's work
   on a table is safe to repeat (K2: each step commits once). It is repeated a few times, then fails
-  with the name of the table and what to do.
+  with the name of the table and what to do. It is repeated, too, if its session's Connect server
+  has dropped that.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ _MARKS: Final = (
     "DELTA_METADATA_CHANGED",
     "MetadataChanged",
 )
+DROPPED: Final = "INVALID_HANDLE"  # Spark Connect's name for a session that its server dropped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,12 +142,15 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Raises as `work`; ConcurrentWriterError: another writer was first every time (K16)."""
+    """`work` asks for its session itself. Raises as `work`; ConcurrentWriterError: another writer
+    was first every time (K16).
+    """
     for left in reversed(range(TRIES)):
         try:
             return work(*args, **kwargs)
         except MergeError as error:
-            if not is_conflict(error):
+            is_dropped = DROPPED in str(error)
+            if not (is_dropped or is_conflict(error)) or (is_dropped and not left):
                 raise
             if not left:
                 raise ConcurrentWriterError(

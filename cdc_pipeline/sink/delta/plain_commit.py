@@ -106,8 +106,8 @@ class PlainCommit:
     """
 
     def __init__(self, path: Path, there: TableLog, *, note: str) -> None:
-        self._path = path
-        self._there = there
+        self.path = path
+        self.there = there
         self._note = note
         self._actions: list[dict[str, Any]] = []
         self._has_read = False
@@ -120,7 +120,7 @@ class PlainCommit:
         self._has_read, grown = True, []
         for file, rows in marked:
             vector = file.action.get("deletionVector")
-            before = np.zeros(0, np.int64) if vector is None else rows_of_vector(self._path, vector)
+            before = np.zeros(0, np.int64) if vector is None else rows_of_vector(self.path, vector)
             after = np.union1d(before, rows)
             if len(after) == len(before):
                 continue
@@ -128,7 +128,7 @@ class PlainCommit:
             if len(after) < (file.rows or 0):
                 grown.append((file, after))
         if grown:
-            vectors = write_vectors(self._path, [bitmap_bytes(rows) for _, rows in grown])
+            vectors = write_vectors(self.path, [bitmap_bytes(rows) for _, rows in grown])
             for (file, rows), vector in zip(grown, vectors, strict=True):
                 wide = {
                     **file.action,
@@ -138,39 +138,56 @@ class PlainCommit:
                 }
                 self._actions.append({"add": wide})
 
-    def add_file(self, add: dict[str, Any]) -> None:
-        self._actions.append({"add": add})
+    def add_files(self, adds: Sequence[dict[str, Any]]) -> None:
+        self._actions += ({"add": add} for add in adds)
 
     def commit(self, *, app_id: str, version: int) -> TableLog:
         """Return the table's new state. Raises VersionTakenError: another writer's commit came
         first; SinkError: the disk refuses the file.
         """
         now_ms = int(time.time() * 1000)
-        new_version = self._there.version + 1
-        info = {
-            "timestamp": now_ms,
-            "operation": _OPERATION,
-            "operationParameters": {},
-            "readVersion": self._there.version,
-            "isolationLevel": "Serializable",
-            "isBlindAppend": not self._has_read,
-            "operationMetrics": {},
-            "userMetadata": self._note,
-        }
+        new_version = self.there.version + 1
         mark = {"appId": app_id, "version": version, "lastUpdated": now_ms}
-        put_commit(self._path, new_version, info, [{"txn": mark}, *self._actions])
-        there = replace(self._there, version=new_version, transaction_version=version)
-        write_due_checkpoint(self._path, there)
+        put_commit(
+            self.path,
+            new_version,
+            [{"txn": mark}, *self._actions],
+            _OPERATION,
+            {},
+            note=self._note,
+            is_blind=not self._has_read,
+        )
+        there = replace(self.there, version=new_version, transaction_version=version)
+        write_due_checkpoint(self.path, there)
         return there
 
 
 def put_commit(
-    path: Path, version: int, info: dict[str, Any], actions: Sequence[dict[str, Any]]
+    path: Path,
+    version: int,
+    actions: Sequence[dict[str, Any]],
+    operation: str,
+    parameters: Mapping[str, Any],
+    *,
+    note: str,
+    is_blind: bool = False,
 ) -> None:
-    """Raises VersionTakenError: that version exists; SinkError: the disk refuses the file."""
-    by: dict[str, Any] = {**info, "engineInfo": "cdc-pipeline", "txnId": str(uuid.uuid4())}
-    lines: list[dict[str, Any]] = [{"commitInfo": by}]
-    lines += actions
+    """`is_blind`: it depends on no row of the table; `note` is its user metadata. Raises
+    VersionTakenError: that version exists; SinkError: the disk refuses the file.
+    """
+    info = {
+        "timestamp": int(time.time() * 1000),
+        "operation": operation,
+        "operationParameters": parameters,
+        **({"readVersion": version - 1} if version else {}),
+        "isolationLevel": "Serializable",
+        "isBlindAppend": is_blind,
+        "operationMetrics": {},
+        "userMetadata": note,
+        "engineInfo": "cdc-pipeline",
+        "txnId": str(uuid.uuid4()),
+    }
+    lines = [{"commitInfo": info}, *actions]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     file = commit_file(path, version)
     if not storage_of(file).put_if_absent(file, text.encode()):
@@ -262,10 +279,9 @@ def create_plain(
     comments: Mapping[str, str],
     note: str,
 ) -> None:
-    """The folder is empty or absent; `note` is the commit's user metadata. Raises
-    VersionTakenError: another writer has created it; SinkError: the disk refuses the file.
+    """The folder is empty or absent. Raises VersionTakenError: another writer has created it;
+    SinkError: the disk refuses the file.
     """
-    now_ms = int(time.time() * 1000)
     fields = [
         {
             "name": column.name,
@@ -291,23 +307,16 @@ def create_plain(
         "schemaString": json.dumps(schema, ensure_ascii=False, separators=(",", ":")),
         "partitionColumns": [],
         "configuration": dict(properties),
-        "createdTime": now_ms,
+        "createdTime": int(time.time() * 1000),
     }
     if "" in comments:
         metadata["description"] = comments[""]
-    info = {
-        "timestamp": now_ms,
-        "operation": "CREATE TABLE",
-        "operationParameters": {
-            "partitionBy": "[]",
-            "clusterBy": "[]",
-            "description": comments.get(""),
-            "isManaged": "false",
-            "properties": json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":")),
-        },
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        "userMetadata": note,
+    parameters = {
+        "partitionBy": "[]",
+        "clusterBy": "[]",
+        "description": comments.get(""),
+        "isManaged": "false",
+        "properties": json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":")),
     }
-    put_commit(path, 0, info, [{"metaData": metadata}, {"protocol": protocol}])
+    actions = [{"metaData": metadata}, {"protocol": protocol}]
+    put_commit(path, 0, actions, "CREATE TABLE", parameters, note=note, is_blind=True)

@@ -10,6 +10,7 @@ Rules:
   that deletion vectors mark (`cardinality`). No data file is opened.
 - Nothing is guessed: if a file has no statistics, or the log does not reach back, there is no
   answer.
+- A checkpoint stays in Arrow: only the actions that a caller asks for become Python objects.
 
 Source: Delta's protocol, "Action Reconciliation", "Checkpoints", "Sidecar Files".
 """
@@ -19,8 +20,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -30,9 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
+from cdc_pipeline.sink.delta.deletion_vectors import vector_path
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     commit_file,
@@ -43,7 +47,7 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.delta.log_copy import log_on_disk
 
 LISTED_FILES_MAX: Final = 1_000
-_ROWS_AT_A_TIME: Final = 1_024
+_ROWS_AT_A_TIME: Final = 16_384
 
 # 00000000000000000010.json; .checkpoint.parquet; .checkpoint.<part>.<parts>.parquet;
 # .checkpoint.<uuid>.json|parquet
@@ -52,8 +56,16 @@ _LOG_NAME: Final = re.compile(
 )
 _PART: Final = re.compile(r"(\d{10})\.(\d{10})")
 # Spark writes the count first; statistics of other writers are parsed as JSON.
-_COUNT_FIRST: Final = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]')
-NAME_PARTS: Final = "\0"
+_COUNT_FIRST: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'
+_NAME_PARTS: Final = "\0"
+_OF_VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
+_COUNTED: Final = pa.struct(
+    {
+        "size": pa.int64(),
+        "stats": pa.string(),
+        "deletionVector": pa.struct({"cardinality": pa.int64()}),
+    }
+)
 
 _ADD_FIELDS: Final = (
     "path",
@@ -70,16 +82,12 @@ _ADD_FIELDS: Final = (
 )
 _CHECKPOINT_COLUMNS: Final = (
     *(f"add.{name}" for name in _ADD_FIELDS),
+    "add.stats_parsed.numRecords",
     "metaData",
     "protocol",
     "domainMetadata",
     "sidecar.path",
 )
-_NAME_COLUMNS: Final = ("add.path", "add.deletionVector", "sidecar.path")
-_COUNT_COLUMNS: Final = (*_NAME_COLUMNS, "add.stats", "add.stats_parsed.numRecords")
-
-
-_OfFile = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +109,73 @@ class DataFile:
         return (isinstance(least, int) and least > high) or (isinstance(most, int) and most < low)
 
 
-@dataclass(slots=True)
+@dataclass
 class TableState:
-    """A version of a table: its actions by kind, and its ``add`` actions, or what is kept of each,
-    by `file_name`.
+    """A version of a table: its actions by kind. Of its active files a checkpoint's are in Arrow,
+    until `adds` is asked for.
     """
 
+    version: int
     metadata: dict[str, Any] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, dict[str, Any]] = field(default_factory=dict)
-    adds: dict[str, Any] = field(default_factory=dict)
+    _added: dict[str, dict[str, Any]] = field(default_factory=dict)  # by `file_name`
+    _checkpointed: list[tuple[pa.Array, pa.StructArray]] = field(default_factory=list)  # so, too
 
-    def _apply(self, actions: Sequence[dict[str, Any]], of_file: _OfFile) -> None:
-        """One commit's: removes come first, whatever their order."""
+    @cached_property
+    def adds(self) -> dict[str, dict[str, Any]]:
+        """The ``add`` action of each active file, by `file_name`."""
+        adds: dict[str, dict[str, Any]] = {}
+        for names, actions in self._checkpointed:
+            adds.update(zip(names.to_pylist(), _plain(actions), strict=True))
+        return adds | self._added
+
+    @property
+    def names(self) -> list[str]:
+        """The `file_name` of each active file."""
+        checkpointed = (name for names, _ in self._checkpointed for name in names.to_pylist())
+        return [*checkpointed, *self._added]
+
+    @property
+    def files(self) -> int:
+        return sum(len(names) for names, _ in self._checkpointed) + len(self._added)
+
+    @property
+    def sizes(self) -> pa.ChunkedArray:
+        """The bytes of each file."""
+        return pa.chunked_array([_field(adds, "size") for adds in self._arrays()])
+
+    @property
+    def size_bytes(self) -> int:
+        return int(pc.sum(self.sizes, min_count=0).as_py())
+
+    @property
+    def deleted_rows(self) -> int:
+        """That deletion vectors mark."""
+        return sum(pc.sum(_marked(adds), min_count=0).as_py() for adds in self._arrays())
+
+    @property
+    def rows(self) -> int | None:
+        """Without deleted ones; None if a file has no statistics."""
+        counts = [_row_counts(adds) for adds in self._arrays()]
+        if any(of.null_count for of in counts):
+            return None
+        return int(sum(pc.sum(of, min_count=0).as_py() for of in counts)) - self.deleted_rows
+
+    def _arrays(self) -> list[pa.StructArray]:
+        added = pa.array(list(self._added.values()), _COUNTED)
+        return [added, *(adds for _, adds in self._checkpointed)]
+
+    def _apply(self, actions: Iterable[dict[str, Any]]) -> set[str]:
+        """One commit's: removes come first, whatever their order. Returns the files that it names,
+        of which what came before says nothing more.
+        """
+        gone, adds = set(), {}
         for action in actions:
             if "remove" in action:
-                self.adds.pop(file_name(action["remove"]), None)
-        for action in actions:
-            if "add" in action:
-                self.adds[file_name(action["add"])] = of_file(action["add"])
+                gone.add(file_name(action["remove"]))
+            elif "add" in action:
+                adds[file_name(action["add"])] = action["add"]
             elif "metaData" in action:
                 self.metadata = action["metaData"]
             elif "protocol" in action:
@@ -129,18 +185,29 @@ class TableState:
                 self.domains.pop(domain["domain"], None)
                 if not domain.get("removed"):
                     self.domains[domain["domain"]] = domain
+        for name in gone:
+            self._added.pop(name, None)
+        self._added |= adds
+        return gone | adds.keys()
+
+    def _leave_out(self, names: set[str]) -> None:
+        gone = pa.array(list(names), pa.string())
+        for at, (here, adds) in enumerate(self._checkpointed):
+            kept = pc.invert(pc.is_in(here, value_set=gone))
+            self._checkpointed[at] = here.filter(kept), adds.filter(kept)
 
 
 def table_state(
     path: Path,
-    version: int,
+    version: int | None = None,
     *,
     names: Collection[str] | None = None,
     files_max: int | None = None,
     is_new: bool = True,
 ) -> TableState | None:
-    """A version's state, with the active files of these `names` only, if given (without their
-    folders, as the disk has them). None if it cannot be determined, or if there are more than
+    """A version's state, by default now, with the active files of these `names` only, if given
+    (without their folders, as the disk has them). None if it cannot be determined (there is no such
+    version, or the log's retention has removed what is needed), or if there are more than
     `files_max` files. For `is_new` see `log_copy`. Raises LakeStateError: a file of the log is
     damaged.
     """
@@ -148,23 +215,22 @@ def table_state(
         return _replay(folder, version, names=names, files_max=files_max)
 
 
+def readable_state(path: Path, version: int | None = None) -> TableState:
+    """As `table_state`. Raises LakeStateError, too, if its log does not reach back."""
+    state = table_state(path, version)
+    if state is None:
+        raise LakeStateError(
+            f"the log of the Delta table in {path} does not reach back to a checkpoint",
+            next_step="restore its log from a backup of the lake, or take a new snapshot of the "
+            "table",
+        )
+    return state
+
+
 def row_count(path: Path, *, version: int | None = None) -> int | None:
-    """At `version`, by default now; None if there is no such version, if the log's retention has
-    removed what is needed, or if a file has no statistics. Raises LakeStateError: a file of the
-    log is damaged.
-    """
-    state = _replay(path, version, columns=_COUNT_COLUMNS, of_file=_rows)
-    return None if state is None or None in state.adds.values() else sum(state.adds.values())
-
-
-def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ...]] | None:
-    """The active files of a version, the latest by default: the path as the log has it, and
-    storage type, path or text, and offset of the deletion vector, each "" if there is none. None
-    if there is no such version, or the log's retention has removed what is needed. Raises
-    LakeStateError: a file of the log is damaged.
-    """
-    state = _replay(path, version, columns=_NAME_COLUMNS, of_file=lambda _: None)
-    return None if state is None else {tuple(name.split(NAME_PARTS)) for name in state.adds}
+    """As `table_state`; None, too, if a file has no statistics."""
+    state = table_state(path, version)
+    return None if state is None else state.rows
 
 
 def data_files(
@@ -188,44 +254,39 @@ def data_files(
 
 
 def _replay(
-    path: Path,
-    version: int | None,
-    *,
-    columns: Sequence[str] = _CHECKPOINT_COLUMNS,
-    of_file: _OfFile = lambda add: add,
-    names: Collection[str] | None = None,
-    files_max: int | None = None,
+    path: Path, version: int | None, *, names: Collection[str] | None, files_max: int | None
 ) -> TableState | None:
-    """By default now. What `of_file` returns of each ``add`` action is kept of it; it needs these
-    `columns` of a checkpoint.
-    """
     newest, checkpoints = log_files(path / LOG_FOLDER)
     version = newest if version is None else version
     if not 0 <= version <= newest:
         return None
     start = max((number for number in checkpoints if number <= version), default=-1)
-    state = TableState()
-    pending = list(checkpoints.get(start, ()))
+    state = TableState(version)
+    pending, gone = list(checkpoints.get(start, ())), set[str]()
     while pending:
-        for action in _checkpointed(pending.pop(), columns, names):
-            if "sidecar" in action:
-                # The name alone, or a path or address that ends with it.
-                name = action["sidecar"]["path"].rpartition("/")[2]
-                pending.append(path / LOG_FOLDER / "_sidecars" / name)
-            else:
-                state._apply([action], of_file)
-            if files_max is not None and len(state.adds) > files_max:
+        for adds, others in _checkpointed(pending.pop()):
+            # The name of a sidecar alone, or a path or address that ends with it.
+            pending += [
+                path / LOG_FOLDER / "_sidecars" / action["sidecar"]["path"].rpartition("/")[2]
+                for action in others
+                if "sidecar" in action
+            ]
+            state._apply(action for action in others if _is_wanted(action.get("add"), names))
+            wanted = adds if adds is None or names is None else _named(adds, names)
+            if wanted:
+                state._checkpointed.append((_file_names(wanted), wanted))
+            if files_max is not None and state.files > files_max:
                 return None
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
         if lines is None:
             return None
         actions = read_actions(lines, commit_file(path, number))
-        wanted = [action for action in actions if _is_wanted(action.get("add"), names)]
-        state._apply(wanted, of_file)
-        if files_max is not None and len(state.adds) > files_max:
+        gone |= state._apply(a for a in actions if _is_wanted(a.get("add"), names))
+        if files_max is not None and len(state._added) > files_max:
             return None
-    return state
+    state._leave_out(gone)
+    return None if files_max is not None and state.files > files_max else state
 
 
 def log_files(log: Path, *, start: int = 0) -> tuple[int, dict[int, tuple[Path, ...]]]:
@@ -272,30 +333,58 @@ def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
 
 
 def file_name(action: dict[str, Any]) -> str:
+    """A file and its deletion vector: the path as the log has it, and of the vector storage type,
+    path or text, and offset, each "" if there is none.
+    """
     vector = action.get("deletionVector") or {}
-    parts = (
-        action["path"],
-        vector.get("storageType"),
-        vector.get("pathOrInlineDv"),
-        vector.get("offset"),
-    )
-    return NAME_PARTS.join("" if part is None else str(part) for part in parts)
+    parts = (action["path"], *map(vector.get, _OF_VECTOR))
+    return _NAME_PARTS.join("" if part is None else str(part) for part in parts)
 
 
-def _rows(add: dict[str, Any]) -> int | None:
-    statistics = add.get("stats") or ""
-    found = _COUNT_FIRST.match(statistics)
-    count = int(found["rows"]) if found else _rows_of_statistics(statistics)
-    if count is None:
-        count = add.get("stats_parsed", {}).get("numRecords")
-    if count is None:
-        return None
-    return count - int((add.get("deletionVector") or {}).get("cardinality") or 0)
+def files_of(path: Path, name: str) -> Iterator[Path]:
+    """Data file and file of deletion vectors behind a `file_name`."""
+    data, storage, vector, _ = name.split(_NAME_PARTS)
+    yield path / unquote(data)
+    if storage == "u":
+        yield vector_path(path, vector)
 
 
-def _rows_of_statistics(text: str | None) -> int | None:
+# -- a checkpoint's files, in Arrow ---------------------------------------------------------------
+
+
+def _field(values: pa.StructArray, name: str) -> Any:
+    return pc.struct_field(values, [name]) if values.type.get_field_index(name) >= 0 else None
+
+
+def _file_names(adds: pa.StructArray) -> pa.Array:
+    vector = _field(adds, "deletionVector")
+    parts = [None if vector is None else _field(vector, part) for part in _OF_VECTOR]
+    texts = ["" if part is None else part.cast(pa.string()).fill_null("") for part in parts]
+    return pc.binary_join_element_wise(_field(adds, "path"), *texts, _NAME_PARTS)
+
+
+def _row_counts(adds: pa.StructArray) -> pa.Array:
+    """With deleted ones; NULL where there are no statistics."""
+    counts = pa.nulls(len(adds), pa.int64())
+    texts, parsed = _field(adds, "stats"), _field(adds, "stats_parsed")
+    if texts is not None:
+        counts = _field(pc.extract_regex(texts, _COUNT_FIRST), "rows").cast(pa.int64())
+        others = pc.and_(counts.is_null(), texts.is_valid())
+        rest = [_rows_of_statistics(text) for text in texts.filter(others).to_pylist()]
+        counts = pc.replace_with_mask(counts, others, pa.array(rest, pa.int64()))
+    if parsed is not None:
+        counts = pc.coalesce(counts, _field(parsed, "numRecords"))
+    return counts
+
+
+def _marked(adds: pa.StructArray) -> pa.Array:
+    vector = _field(adds, "deletionVector")
+    return pa.nulls(0, pa.int64()) if vector is None else _field(vector, "cardinality")
+
+
+def _rows_of_statistics(text: str) -> int | None:
     try:
-        count = json.loads(text or "{}").get("numRecords")
+        count = json.loads(text).get("numRecords")
     except (ValueError, AttributeError):
         return None
     return count if isinstance(count, int) else None
@@ -305,49 +394,49 @@ def _is_wanted(add: dict[str, Any] | None, names: Collection[str] | None) -> boo
     return add is None or names is None or _base_name(add["path"]) in names
 
 
-def _named(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
-    """Without the ``add`` actions of other files."""
-    if "add" not in batch.schema.names:
-        return batch
-    paths = pc.struct_field(batch.column("add"), "path").to_pylist()
-    kept = (path is None or _base_name(path) in names for path in paths)
-    return batch.filter(pa.array(np.fromiter(kept, np.bool_, len(paths))))
+def _named(adds: pa.StructArray, names: Collection[str]) -> pa.StructArray:
+    paths = _field(adds, "path").to_pylist()
+    kept = (_base_name(path) in names for path in paths)
+    return adds.filter(pa.array(np.fromiter(kept, np.bool_, len(paths))))
 
 
 def _base_name(path: str) -> str:
     return unquote(path).rpartition("/")[2]
 
 
-def _checkpointed(
-    file: Path, columns: Sequence[str], names: Collection[str] | None
-) -> Iterator[dict[str, Any]]:
+def _checkpointed(file: Path) -> Iterator[tuple[pa.StructArray | None, list[dict[str, Any]]]]:
+    """Its ``add`` actions, if they are in Arrow, and all others."""
     try:
         if file.suffix == ".json":
             lines = json_lines(file.read_text(encoding="utf-8"))
-            actions = list(read_actions(lines, file))
-            yield from (action for action in actions if _is_wanted(action.get("add"), names))
+            yield None, list(read_actions(lines, file))
             return
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
-            # In small batches: a caller that wants few files stops early, and the rest never
-            # become Python objects.
-            for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=list(columns)):
-                rows = batch if names is None else _named(batch, names)
-                for row in rows.to_pylist():
-                    for kind, value in row.items():
-                        action = _plain(value, rows.schema.field(kind).type)
-                        if action:
-                            yield {kind: action}
+            for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=list(_CHECKPOINT_COLUMNS)):
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                adds = columns.pop("add", None)
+                others = [
+                    {kind: action}
+                    for kind, values in columns.items()
+                    for action in _plain(values.drop_null())
+                ]
+                yield None if adds is None else adds.drop_null(), others
     except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    """As JSON of the log has it: maps as objects, no field that is NULL."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return dict(value)
-    if pa.types.is_struct(kind):
-        fields = {part.name: _plain(value[part.name], part.type) for part in kind}
-        return {name: part for name, part in fields.items() if part is not None}
-    return value
+def _plain(values: pa.Array) -> list[Any]:
+    """As JSON of the log has them: maps as objects, no field that is NULL."""
+    if pa.types.is_map(values.type):
+        return [None if value is None else dict(value) for value in values.to_pylist()]
+    if not pa.types.is_struct(values.type):
+        return list(values.to_pylist())
+    fields = {f.name: _field(values, f.name) for f in values.type if f.name != "stats_parsed"}
+    present = {name: of for name, of in fields.items() if of.null_count < len(of)}
+    rows = zip(*map(_plain, present.values()), strict=True)
+    actions = [
+        {name: part for name, part in zip(present, row, strict=True) if part is not None}
+        for row in rows
+    ]
+    is_valid = values.is_valid().to_pylist()
+    return [action if valid else None for action, valid in zip(actions, is_valid, strict=True)]

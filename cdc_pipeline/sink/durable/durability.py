@@ -35,8 +35,7 @@ from cdc_pipeline.sink.delta.log import (
     last_checkpoint,
     read_commit_lines,
 )
-from cdc_pipeline.sink.delta.replay import log_files, read_actions
-from cdc_pipeline.sink.read.cuts import files_of
+from cdc_pipeline.sink.delta.replay import file_name, files_of, log_files, read_actions
 
 _THREADS: Final = 16  # each waits for the disk, which syncs concurrent requests in one go
 _ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -126,7 +125,7 @@ def _files_of_add(
         yield NewFile(table / unquote(add["path"]), int(add["size"]), version)
     vector = add.get("deletionVector") or {}
     if is_newest and vector.get("storageType") == "u":
-        _, file = files_of(table, (add["path"], "u", vector["pathOrInlineDv"]))
+        _, file = files_of(table, file_name(dict(add)))
         # The bitmap follows four bytes of length; four bytes of checksum follow it.
         yield NewFile(
             file, int(vector.get("offset") or 0) + int(vector["sizeInBytes"]) + 8, version

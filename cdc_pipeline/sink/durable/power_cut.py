@@ -48,13 +48,12 @@ from cdc_pipeline.sink.delta.log import (
     read_commit,
     read_commit_lines,
 )
-from cdc_pipeline.sink.delta.replay import active_files, log_files, read_actions
+from cdc_pipeline.sink.delta.replay import files_of, log_files, read_actions, table_state
 from cdc_pipeline.sink.durable.durability import (
     Commits,
     NewFile,
     new_files,
 )
-from cdc_pipeline.sink.read.cuts import files_of
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -232,9 +231,9 @@ def _is_left_over(table: Path) -> bool:
 
 def _is_whole(table: Path, version: int) -> bool:
     """Whether a version's log reaches back, and its files exist."""
-    files = active_files(table, version=version)
-    return files is not None and all(
-        file.exists() for name in files for file in files_of(table, name)
+    state = table_state(table, version)
+    return state is not None and all(
+        file.exists() for name in state.names for file in files_of(table, name)
     )
 
 

@@ -33,7 +33,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,37 +42,33 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import LakePaths, read_document, replace_file
+from cdc_pipeline.lake.paths import LakePaths, read_if_there, replace_file
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.lock import wait_for_lock, writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.commit import COMMIT_NOTE
 from cdc_pipeline.sink.delta.failures import TRIES, is_conflict, reading_failed
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     maintenance_note,
-    open_delta,
     read_commit_lines,
     read_table_log,
-    unreadable_log,
 )
-from cdc_pipeline.sink.delta.replay import log_files, row_count
+from cdc_pipeline.sink.delta.replay import log_files, readable_state
 from cdc_pipeline.sink.delta.table_checks import log_of_cut
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.spark.catalog import register_all
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
-from cdc_pipeline.sink.spark.sql import properties_sql, table_at
+from cdc_pipeline.sink.spark.sql import set_properties_sql, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 LOCK_WAIT_S: Final = 30.0
-_LOCK_POLL_S: Final = 0.5
 _FULL_VACUUM_RETENTION_MIN: Final = timedelta(days=1)
-_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _HOUR_US: Final = 3_600_000_000
 # A vacuum lists folders in as many tasks as this says; Spark's own default of 10,000 takes minutes.
 _LISTING_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
@@ -128,6 +124,18 @@ class _Due:
     retention_us: int = 0
 
 
+class _Round(NamedTuple):
+    """What one maintenance of a source goes by."""
+
+    paths: LakePaths
+    config: SinkConfig
+    thresholds: MaintenanceConfig
+    cut: Cut
+    memory: _Memory
+    spark: SparkProvider
+    lock_wait_s: float
+
+
 def maintain(
     paths: LakePaths,
     config: SinkConfig,
@@ -164,10 +172,9 @@ def maintain(
             undo_unsynced(paths)
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
+        this = _Round(paths, config, thresholds, cut, memory, provider, lock_wait_s)
         for name in sorted(tables or cut.tables):
-            done = _maintain_table(
-                paths, config, thresholds, cut, name, memory, provider, lock_wait_s
-            )
+            done = _maintain_table(this, name)
             report.tables.append(done)
             on_table(done)
             # Saved after each table, in case the next one ends the process.
@@ -183,62 +190,45 @@ def maintain(
     return report
 
 
-def _maintain_table(
-    paths: LakePaths,
-    config: SinkConfig,
-    thresholds: MaintenanceConfig,
-    cut: Cut,
-    name: str,
-    memory: _Memory,
-    provider: SparkProvider,
-    lock_wait_s: float,
-) -> TableMaintenance:
+def _maintain_table(this: _Round, name: str) -> TableMaintenance:
     began = time.monotonic()
     done = TableMaintenance(table=name)
-    if cut.cursor.targets[name].suspended is not None:
+    if this.cut.cursor.targets[name].suspended is not None:
         done.skipped = "suspended: its table is left alone until it is caught up"
         return done
     try:
-        due = _due(paths, config, thresholds, cut, name, memory)
+        due = _due(this, name)
         done.files, done.small_files = due.shape.files, due.shape.small_files
         done.size_bytes = due.shape.size_bytes
         done.deleted_share = round(due.shape.deleted_share, 4)
         if due.properties or due.optimize or due.vacuum:
-            _work(
-                paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s
-            )
+            _work(this, new_session(this.spark.session()), due, done)
     except CdcError as error:
         done.skipped, done.failed = "; ".join(filter(None, (error.what, error.next_step))), True
     done.seconds = round(time.monotonic() - began, 2)
     return done
 
 
-def _due(
-    paths: LakePaths,
-    config: SinkConfig,
-    thresholds: MaintenanceConfig,
-    cut: Cut,
-    name: str,
-    memory: _Memory,
-) -> _Due:
-    path, target = paths.table(name), cut.cursor.targets[name]
-    log = log_of_cut(paths, cut, name)
-    shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
-    durable = cut.tables[name].table_version
+def _due(this: _Round, name: str) -> _Due:
+    thresholds, config = this.thresholds, this.config
+    target = this.cut.cursor.targets[name]
+    log = log_of_cut(this.paths, this.cut, name)
+    shape = table_shape(this.paths.table(name), small_file_bytes=thresholds.small_file_bytes)
+    durable = this.cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
     due.optimize = (
         shape.small_files >= thresholds.small_files
         or shape.deleted_share >= thresholds.deleted_rows
     )
     at_us = now_us()
-    known = memory.tables.get(name)
+    known = this.memory.tables.get(name)
     if known is None or known.app_id != target.app_id:
         known = VacuumState(
             app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=at_us
         )
     elif known.applied_batch != target.applied_batch:
         known = known.changed(at_us, applied_batch=target.applied_batch)
-    memory.tables[name] = known
+    this.memory.tables[name] = known
     due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
     if known.is_due(
         at_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)
@@ -251,61 +241,40 @@ def _due(
     return due
 
 
-def _work(
-    paths: LakePaths,
-    thresholds: MaintenanceConfig,
-    session: SparkSession,
-    due: _Due,
-    done: TableMaintenance,
-    memory: _Memory,
-    lock_wait_s: float,
-) -> None:
+def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance) -> None:
+    paths, known = this.paths, this.memory.tables
     table = table_at(paths.table(due.table))
     if due.properties:
         try:
-            _set_properties(paths, session, table, due, lock_wait_s)
+            with _writer_lock(paths, this.lock_wait_s):
+                session.conf.set(COMMIT_NOTE, maintenance_note(due.app_id))
+                try:
+                    statement = set_properties_sql(paths.table(due.table), due.properties)
+                    _run(session, statement, due.table)
+                finally:
+                    session.conf.unset(COMMIT_NOTE)
             done.properties = due.properties
         except LockError as error:
             done.skipped = f"its retention could not be set, and it was not vacuumed: {error.what}"
     if due.optimize:
-        _optimize(session, table, thresholds, done)
+        _optimize(session, table, this.thresholds, done)
         if done.optimized:
             _wait_for_disk(paths, due)
-            memory.tables[due.table] = memory.tables[due.table].changed(now_us())
+            known[due.table] = known[due.table].changed(now_us())
     if due.vacuum and done.properties == due.properties:
         _wait_for_disk(paths, due)
         _vacuum(paths, session, table, due, done)
         if done.vacuum:
-            memory.tables[due.table] = memory.tables[due.table].vacuumed(
+            known[due.table] = known[due.table].vacuumed(
                 now_us(), retention_us=due.retention_us, is_full=done.vacuum == "full"
             )
-
-
-def _set_properties(
-    paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float
-) -> None:
-    settings = properties_sql(due.properties)
-    with _writer_lock(paths, lock_wait_s):
-        session.conf.set(_NOTE, maintenance_note(due.app_id))
-        try:
-            _run(session, f"ALTER TABLE {table} SET TBLPROPERTIES ({settings})", due.table)
-        finally:
-            session.conf.unset(_NOTE)
 
 
 @contextmanager
 def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
     """Wait for a run that is writing. Raise LockError if that takes too long."""
-    until = time.monotonic() + lock_wait_s
     with ExitStack() as locks:
-        while True:
-            try:
-                locks.enter_context(writer_lock(paths.lock))
-                break
-            except LockError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_LOCK_POLL_S)
+        wait_for_lock(lambda: locks.enter_context(writer_lock(paths.lock)), wait_s=lock_wait_s)
         yield
 
 
@@ -386,11 +355,9 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
 
 def _remembered(paths: LakePaths) -> _Memory:
     file = paths.state / "maintenance.json"
-    if not storage_of(file).exists(file):
-        return _Memory()
     try:
-        return read_document(file, _Memory.model_validate_json)
-    except LakeStateError:
+        return read_if_there(file, _Memory.model_validate_json, absent=_Memory(), next_step="")
+    except (OSError, LakeStateError):
         # A convenience: without it every table is checked as if for the first time.
         return _Memory()
 
@@ -415,25 +382,17 @@ class TableShape:
 
 def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
     """Raises LakeStateError: its log cannot be read."""
-    import pyarrow as pa
     import pyarrow.compute as pc
-    from deltalake.exceptions import DeltaError
 
-    try:
-        table = open_delta(path)
-        files = pa.table(table.get_add_actions(flatten=True))
-    except (DeltaError, OSError, ValueError) as error:
-        raise unreadable_log(path, error) from None
-    sizes, counts = files["size_bytes"], files["num_records"]
-    rows = -1 if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
-    living = None if rows < 0 else row_count(path, version=table.version())
+    state = readable_state(path)
+    deleted_rows = 0 if state.rows is None else state.deleted_rows
     return TableShape(
-        version=table.version(),
-        files=len(files),
-        small_files=int(pc.sum(pc.less(sizes, small_file_bytes), min_count=0).as_py()),
-        size_bytes=int(pc.sum(sizes, min_count=0).as_py()),
-        rows=rows,
-        deleted_rows=0 if living is None else rows - living,
+        version=state.version,
+        files=state.files,
+        small_files=int(pc.sum(pc.less(state.sizes, small_file_bytes), min_count=0).as_py()),
+        size_bytes=state.size_bytes,
+        rows=-1 if state.rows is None else state.rows + deleted_rows,
+        deleted_rows=deleted_rows,
     )
 
 

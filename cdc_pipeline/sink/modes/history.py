@@ -38,19 +38,19 @@ from cdc_pipeline.sink.modes.mode_columns import (
     START_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.reduce import Layout
-from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
-from cdc_pipeline.sink.modes.versions import (
+from cdc_pipeline.sink.modes.reduce import (
     ENDS,
     THERE,
     UPSERTS,
+    Layout,
     differs,
     kept_operation,
     make_events,
     operation,
 )
+from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
+from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, StagedRows, expand
+from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import (
     CDC_COLUMNS,
     OP_COLUMN,
@@ -43,17 +43,15 @@ from cdc_pipeline.sink.modes.mode_columns import (
     SEQ_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.modes.reduce import ENDS, merge_last_sql, operation
 from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
-from cdc_pipeline.sink.modes.versions import operation
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_pipeline.schema.target_spec import TargetSpec
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
 
 
@@ -81,11 +79,9 @@ class Mirror(SinkMode):
     def batch_sql(self, staged: StagedFiles) -> str:
         session, path, target, files, key_facts = staged
         if key_facts is None:
-            return merge_sql(session, path, target, files)
-        session.sql(
-            reduced_sql(session, target, target_table=table_at(path))
-        ).createOrReplaceTempView("reduced")
-        return _merge_sql(path, target, key_facts)
+            return _merge_by_values_sql(session, path, target, files)
+        own = {OP_COLUMN: operation("s._op")}
+        return merge_last_sql(session, target, path, key_facts, own, removes=True)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
@@ -96,43 +92,9 @@ class Mirror(SinkMode):
         return rows.loaded_sql()
 
 
-def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
-    """NULL in a key equals NULL if the batch has one. The condition also holds the range of the
-    batch's keys, so that Delta skips files by their statistics.
-    """
-    layout = Layout(target)
-    same = zip(target.spec.key, layout.keys, strict=True)
-    condition = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in same]
-    if key_facts.range is not None:
-        condition.append(key_facts.within)
-    names = [quoted(column.name) for column in (*target.spec.columns, *CDC_COLUMNS)]
-    operation = f"CASE WHEN s._op = {INSERT} THEN 'insert' ELSE 'update' END"
-    inserted = [*layout.values, operation, "s._seq", "s._ts"]
-    inserted = [value if value.startswith(("s.", "CASE")) else f"s.{value}" for value in inserted]
-    updated = []
-    for position, column in enumerate(target.spec.columns):
-        value = f"s.c{position}"
-        if not target.all_present and position in layout.others:
-            value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"
-        updated.append(f"t.{quoted(column.name)} = {value}")
-    updated += [
-        f"t.{OP_COLUMN} = {operation}",
-        f"t.{SEQ_COLUMN} = s._seq",
-        f"t.{TS_COLUMN} = s._ts",
-    ]
-    is_delete = f"s._op IN ({DELETE}, {LEAVE})"
-    return f"""
-        MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join(condition)}
-        WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
-        WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
-        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES
-            ({", ".join(inserted)})"""
-
-
-_ENDS = f"({DELETE}, {LEAVE})"
-
-
-def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
+def _merge_by_values_sql(
+    session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]
+) -> str:
     """The MERGE of the view ``staged``; makes further views in `session`."""
     staged = {
         name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names
@@ -149,8 +111,8 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
         for position, e in zip(at, exacts, strict=True)
     )
     session.sql(f"""
-        SELECT {listed}, count_if(_op NOT IN {_ENDS}) - count_if(_op IN {_ENDS}) AS _more,
-            sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END),
+        SELECT {listed}, count_if(_op NOT IN {ENDS}) - count_if(_op IN {ENDS}) AS _more,
+            sort_array(collect_list(CASE WHEN _op NOT IN {ENDS} THEN struct(_seq, _ts, _op) END),
                 false) AS _new
         FROM staged GROUP BY {", ".join(exacts)}""").createOrReplaceTempView("net")
     values = [f"c{position}" for position in at]

@@ -1,18 +1,19 @@
-"""Reduce a batch to one row per key, as Spark SQL over the staged rows (K10, K11).
-
-The reduced rows have the staged columns of `expand`: the row of a key is either its delete or its
-upsert.
+"""Complete the staged images of a batch and reduce it to one row per key, as Spark SQL over the
+view ``staged`` (K10, K11).
 
 Rules:
 - If every image is complete, only the last row of a key, by seq, matters. Inserts alone need not
   even that.
-- Otherwise rows are grouped into *lives*. A key's rows fall into segments: one begins with the
-  key's first row in the batch, with an insert, an arrival, or after a delete or leave. A segment
-  that an arrival without all columns begins is the same life as the segment that it left; links are
-  followed to their first segment (`life_roots`).
-- Each column of a life has its last *present* value. A column that was never present is NULL if the
-  life began in this batch, the target's own value if it began with the target's row of the same
-  key, and the value of the target's old row if the key changed.
+- Otherwise the target's row of a key that changes precedes the batch's rows as a special event
+  (`THERE`), so that one rule fills what an image lacks from the row before it, in the batch or in
+  the target.
+- Staged rows that are not newer than the target's row of their key are left out: a batch that is
+  applied again adds nothing.
+- A key's events fall into segments: one begins with the key's first row in the batch, with an
+  insert, an arrival, or after a delete or leave; the target's row belongs to the one that changes
+  it. A segment that an arrival without all columns begins is the same *life* as the segment that it
+  left; links are followed to their first segment (`life_roots`). Each column of a life has its last
+  *present* value.
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
@@ -20,8 +21,10 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +32,17 @@ import pyarrow.compute as pc
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.spark.sql import quoted
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.spark.sql import quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_UPSERTS = f"({INSERT}, {UPDATE}, {ARRIVE})"
-_ENDS = f"({DELETE}, {LEAVE})"
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
+
+THERE: Final = 5
+UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE}, {THERE})"
+ENDS: Final = f"({DELETE}, {LEAVE})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +78,55 @@ class Layout:
         return ", ".join(fields)
 
 
-def reduced_sql(session: SparkSession, target: RecordedTarget, *, target_table: str) -> str:
-    """A query for the reduced rows of the view ``staged``. Makes further views; runs one small
-    job with partial key updates, which need the old rows of `target_table` (SQL text).
+def reduced_sql(
+    session: SparkSession, target: RecordedTarget, path: Path, *, within: str = "true"
+) -> str:
+    """A query for the last row of each key, in the staged columns; makes further views. The
+    target's rows of the staged keys satisfy `within`, over the target as ``t``.
     """
     layout = Layout(target)
-    if target.all_present:
-        if not target.rows_updated and not target.rows_deleted:
-            return "SELECT * FROM staged"  # a primary key is not inserted twice without a delete
-        return last_per_key("staged", layout)
-    session.sql(_segmented_sql(layout)).createOrReplaceTempView("segmented")
-    if target.partial_key_updates:
-        links = session.sql(_links_sql()).toArrow()
-        roots: Any = session.createDataFrame(life_roots(links))
-        roots.createOrReplaceTempView("roots")
-    session.sql(_lives_sql(layout)).createOrReplaceTempView("lives")
-    session.sql(_life_rows_sql(layout, target_table)).createOrReplaceTempView("life_rows")
-    return last_per_key("life_rows", layout)
+    if not target.all_present:
+        make_events(session, layout, target_table=table_at(path), where=within)
+        return f"SELECT * FROM ({_last_per_key('events', layout)}) WHERE _op <> {THERE}"
+    if not target.rows_updated and not target.rows_deleted:
+        return "SELECT * FROM staged"  # a primary key is not inserted twice without a delete
+    return _last_per_key("staged", layout)
 
 
-def last_per_key(view: str, layout: Layout) -> str:
+def merge_last_sql(
+    session: SparkSession,
+    target: RecordedTarget,
+    path: Path,
+    facts: KeyFacts,
+    own_values: Mapping[str, str],
+    *,
+    removes: bool,
+) -> str:
+    """The MERGE of the last row of each key; makes views. `own_values` are SQL over the reduced
+    row ``s``, by our own columns; `removes`: what ends goes. NULL in a key equals NULL if the batch
+    has one. The condition holds the range of the keys, so that Delta skips files by their
+    statistics.
+    """
+    reduced = reduced_sql(session, target, path, within=facts.within)
+    session.sql(reduced).createOrReplaceTempView("reduced")
+    values = {quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)}
+    values |= {SEQ_COLUMN: "s._seq", TS_COLUMN: "s._ts", **own_values}
+    same = [
+        f"t.{quoted(name)} {facts.equals} s.{key}"
+        for name, key in zip(target.spec.key, Layout(target).keys, strict=True)
+    ]
+    newer, ends = f"s._seq > t.{SEQ_COLUMN}", f"s._op IN {ENDS}"
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING reduced AS s
+        ON {" AND ".join([*same, facts.within])}
+        {f"WHEN MATCHED AND {ends} AND {newer} THEN DELETE" if removes else ""}
+        WHEN MATCHED AND {newer} THEN UPDATE SET
+            {", ".join(f"t.{name} = {value}" for name, value in values.items())}
+        WHEN NOT MATCHED{f" AND NOT ({ends})" if removes else ""} THEN
+            INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""
+
+
+def _last_per_key(view: str, layout: Layout) -> str:
     keys = ", ".join(layout.keys)
     return (
         f"SELECT * EXCEPT (_rank) FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
@@ -116,79 +152,109 @@ def life_roots(links: pa.Table) -> pa.Table:
     return pa.table({"seg": segments, "root": left.take(pa.array(jump))})
 
 
-def _present(position: int) -> str:
-    # Files of whole images have no presence columns: NULL there.
-    return f"coalesce(p{position}, true)"
+def make_events(
+    session: SparkSession,
+    layout: Layout,
+    *,
+    target_table: str,
+    where: str,
+    extra: dict[str, str] | None = None,
+) -> None:
+    """Make the view ``events``: the staged columns with complete images and without presence
+    columns, and the target's rows.
 
-
-def _segmented_sql(layout: Layout) -> str:
-    window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
-    whole = " AND ".join(_present(position) for position in layout.others) or "true"
-    return f"""
-        SELECT *, max(CASE WHEN _previous IS NULL OR _op IN ({INSERT}, {ARRIVE}) OR _previous IN
-            {_ENDS} THEN _seq END)
-            OVER {window} AS _seg
-        FROM (SELECT *, lag(_op) OVER {window} AS _previous, {whole} AS _whole FROM staged)"""
-
-
-def _links_sql() -> str:
-    return f"""
-        SELECT new._seq AS seg, old._seg AS left_seg
-        FROM segmented AS new JOIN segmented AS old ON old._seq = CAST(new._seq - 1 AS
-            decimal(38,0))
-        WHERE new._op = {ARRIVE} AND NOT new._whole AND old._op = {LEAVE}"""
-
-
-def _lives_sql(layout: Layout) -> str:
+    Args:
+        target_table: the Delta table as SQL text.
+        where: predicate over the target as ``t`` that its rows of changed keys satisfy.
+        extra: further columns of the target's rows, by name in the view; NULL in staged rows.
+    """
+    extra = extra or {}
+    partial = not layout.target.all_present
+    columns = ["_op", "_seq", "_ts", *layout.values]
+    there = [f"CAST({THERE} AS tinyint) AS _op", f"t.{SEQ_COLUMN} AS _seq", f"t.{TS_COLUMN} AS _ts"]
+    there += [
+        f"t.{quoted(column.name)} AS {value}"
+        for column, value in zip(layout.target.spec.columns, layout.values, strict=True)
+    ]
+    presence = [f"p{position}" for position in layout.others] if partial else []
+    staged = [*columns, *(f"coalesce({name}, true) AS {name}" for name in presence)]
+    there += [f"true AS {name}" for name in presence]
+    there += [f"t.{expression} AS {name}" for name, expression in extra.items()]
+    staged += [f"NULL AS {name}" for name in extra]
     keys = ", ".join(layout.keys)
-    linked = bool(layout.target.partial_key_updates)
-    life = "coalesce(root, _seg)" if linked else "_seg"
-    join = " LEFT JOIN roots ON seg = _seg" if linked else ""
-    columns = []
-    for position in layout.others:
-        there = f"_op IN {_UPSERTS} AND {_present(position)}"
-        columns.append(f", max_by(c{position}, CASE WHEN {there} THEN _seq END) AS c{position}")
-        columns.append(f", bool_or({there}) AS p{position}")
-    return f"""
-        SELECT max_by(struct(_op, _seq, _ts, {keys}), _seq) AS last,
-            min_by(struct(_op, _previous, _whole, {keys}), _seq) AS first{"".join(columns)}
-        FROM segmented{join} GROUP BY {life}"""
+    same_key = " AND ".join(
+        f"t.{quoted(name)} <=> s.{key}"
+        for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
+    )
+    session.sql(f"""
+        SELECT * EXCEPT (_there) FROM (
+            SELECT *, max(CASE WHEN _op = {THERE} THEN _seq END) OVER (PARTITION BY {keys}) AS
+                _there FROM (
+                SELECT {", ".join(staged)} FROM staged
+                UNION ALL
+                SELECT {", ".join(there)} FROM {target_table} AS t
+                LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM staged) AS s ON {same_key} WHERE
+                    {where}))
+        WHERE _op = {THERE} OR _there IS NULL OR _seq > _there""").createOrReplaceTempView("events")
+    if partial:
+        _fill(session, layout, columns=[*columns, *extra])
 
 
-def _life_rows_sql(layout: Layout, target_table: str) -> str:
-    names = [column.name for column in layout.target.spec.columns]
-    carries = bool(layout.target.partial_key_updates)
-    # The life began with the target's own row: not with an insert or arrival, nor after a delete
-    # in this batch.
-    from_target = f"(first._previous IS NULL AND first._op NOT IN ({INSERT}, {ARRIVE}))"
-    same_key = " AND ".join(f"first.{key} <=> last.{key}" for key in layout.keys)
-    moved = f"({from_target} AND last._op IN {_UPSERTS} AND NOT ({same_key}))"
-    life_columns, leave_columns = [], []
-    for position, name in enumerate(names):
-        if position in layout.others:
-            value = f"lives.c{position}"
-            if carries:
-                value = (
-                    f"CASE WHEN {moved} AND NOT lives.p{position} THEN old.{quoted(name)} "
-                    f"ELSE {value} END"
-                )
-            life_columns.append(f"{value} AS c{position}")
-            life_columns.append(
-                f"(lives.p{position} OR NOT {from_target} OR {moved}) AS p{position}"
-            )
-            leave_columns.append(f"NULL AS c{position}, false AS p{position}")
-        else:
-            life_columns.append(f"last.c{position} AS c{position}, true AS p{position}")
-            leave_columns.append(f"c{position}, true AS p{position}")
-    join = ""
-    if carries:
-        on = " AND ".join(
-            f"old.{quoted(name)} <=> first.{key}"
-            for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
+def differs(columns: list[str], row: str, other: str) -> str:
+    """With NULL equal to NULL."""
+    return f"NOT ({row} <=> {other})" if columns else "false"
+
+
+def operation(op: str) -> str:
+    """Our name of an upsert, as SQL."""
+    return f"CASE WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
+
+
+def kept_operation(op: str) -> str:
+    """As `operation`; the target's own row keeps the operation that it has."""
+    return (
+        f"CASE WHEN {op} = {THERE} THEN t.{OP_COLUMN} WHEN {op} = {INSERT} THEN 'insert' "
+        "ELSE 'update' END"
+    )
+
+
+def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
+    """Replace the view ``events`` by one whose images are complete."""
+    window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
+    whole = " AND ".join(f"p{position}" for position in layout.others) or "true"
+    first = (
+        f"_previous IS NULL OR _previous = {THERE} OR _op IN ({INSERT}, {ARRIVE}) OR "
+        f"_previous IN {ENDS}"
+    )
+    # The target's row belongs to the segment that changes it.
+    session.sql(f"""
+        SELECT *,
+            CASE WHEN _op = {THERE} AND _next IN ({UPDATE}, {DELETE}, {LEAVE}) THEN _next_seq
+                ELSE max(CASE WHEN {first} THEN _seq END) OVER {window} END AS _seg
+        FROM (SELECT *, lag(_op) OVER {window} AS _previous, lead(_op) OVER {window} AS _next,
+            lead(_seq) OVER {window} AS _next_seq, {whole} AS _whole FROM events)
+        """).createOrReplaceTempView("segments")
+    life, join = "_seg", ""
+    if layout.target.partial_key_updates:
+        links = session.sql(f"""
+            SELECT new._seq AS seg, old._seg AS left_seg
+            FROM segments AS new JOIN segments AS old ON old._seq = CAST(new._seq - 1 AS
+                decimal(38,0))
+            WHERE new._op = {ARRIVE} AND NOT new._whole AND old._op = {LEAVE}""").toArrow()
+        roots: Any = session.createDataFrame(life_roots(links))
+        roots.createOrReplaceTempView("roots")
+        life, join = "coalesce(root, _seg)", " LEFT JOIN roots ON seg = _seg"
+    over = "(PARTITION BY _life ORDER BY _seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    key = set(layout.values) - {f"c{position}" for position in layout.others}
+    listed = [
+        name
+        if name in key or not name.startswith("c")
+        else (
+            f"last(CASE WHEN p{name[1:]} THEN struct({name} AS v) END, true) OVER "
+            f"{over}.v AS {name}"
         )
-        join = f" LEFT JOIN {target_table} AS old ON {moved} AND {on}"
-    return f"""
-        SELECT last._op AS _op, last._seq AS _seq, last._ts AS _ts, {", ".join(life_columns)} FROM
-            lives{join}
-        UNION ALL
-        SELECT _op, _seq, _ts, {", ".join(leave_columns)} FROM segmented WHERE _op = {LEAVE}"""
+        for name in columns
+    ]
+    session.sql(f"""
+        SELECT {", ".join(listed)} FROM (SELECT *, {life} AS _life FROM segments{join})
+        """).createOrReplaceTempView("events")

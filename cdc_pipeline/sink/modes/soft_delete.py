@@ -23,7 +23,7 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows, expand
+from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import (
     CDC_COLUMNS,
     DELETED_COLUMN,
@@ -31,18 +31,14 @@ from cdc_pipeline.sink.modes.mode_columns import (
     SEQ_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.reduce import Layout, last_per_key, reduced_sql
+from cdc_pipeline.sink.modes.reduce import ENDS, merge_last_sql, operation
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.shape import shaped_sql
 from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
-from cdc_pipeline.sink.modes.versions import THERE, make_events, operation
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from cdc_pipeline.schema.target_spec import TargetSpec
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
 _DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
 
@@ -69,8 +65,14 @@ class SoftDelete(SinkMode):
         return shaped_sql(target, view, staged_columns, whole_deletes=True)
 
     def batch_sql(self, staged: StagedFiles) -> str:
-        assert staged.key_facts is not None
-        return _merge_sql(staged.session, staged.path, staged.target, staged.key_facts)
+        gone = f"s._op IN {ENDS}"
+        own = {
+            OP_COLUMN: f"CASE WHEN {gone} THEN 'delete' ELSE {operation('s._op')} END",
+            DELETED_COLUMN: gone,
+        }
+        session, path, target, _, facts = staged
+        assert facts is not None
+        return merge_last_sql(session, target, path, facts, own, removes=False)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
@@ -100,32 +102,3 @@ class SoftDelete(SinkMode):
             {rows.loaded_sql()}
             UNION ALL SELECT {", ".join(gone)} FROM there AS t
                 LEFT ANTI JOIN loaded AS s ON {rows.same_key("t")}"""
-
-
-def _merge_sql(
-    session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
-) -> str:
-    layout, within = Layout(target), key_facts.within
-    if target.all_present:
-        reduced = reduced_sql(session, target, target_table=table_at(path))
-    else:
-        make_events(session, layout, target_table=table_at(path), where=within)
-        reduced = f"SELECT * FROM ({last_per_key('events', layout)}) WHERE _op <> {THERE}"
-    session.sql(reduced).createOrReplaceTempView("reduced")
-    gone = f"s._op IN ({DELETE}, {LEAVE})"
-    values = {
-        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)},
-        OP_COLUMN: f"CASE WHEN {gone} THEN 'delete' ELSE {operation('s._op')} END",
-        SEQ_COLUMN: "s._seq",
-        TS_COLUMN: "s._ts",
-        DELETED_COLUMN: gone,
-    }
-    same = [
-        f"t.{quoted(name)} {key_facts.equals} s.{key}"
-        for name, key in zip(target.spec.key, layout.keys, strict=True)
-    ]
-    return f"""
-        MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join([*same, within])}
-        WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET
-            {", ".join(f"t.{name} = {value}" for name, value in values.items())}
-        WHEN NOT MATCHED THEN INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""

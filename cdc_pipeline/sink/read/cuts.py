@@ -19,7 +19,7 @@ Nothing here needs a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -41,6 +41,7 @@ from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
 if TYPE_CHECKING:
     from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
     from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+    from cdc_pipeline.sink.delta.replay import TableState
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _CUTS_CACHED: Final = 64  # of one search: more than a binary search reads
@@ -354,12 +355,12 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
     return there.table_version
 
 
-def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
-    """Check that the table's version still exists, with all its files. Raises
+def check_readable(paths: LakePaths, cut: Cut, table: str) -> TableState:
+    """The table's version, which still exists, with all its files. Raises
     TableNotInCutError: the table is gone or was created again; log or files of the version were
     removed; LakeStateError: its log is damaged.
     """
-    from cdc_pipeline.sink.delta.replay import active_files  # loads pyarrow
+    from cdc_pipeline.sink.delta.replay import files_of, table_state  # loads pyarrow
 
     path, version = paths.table(table), cut.tables[table].table_version
     there = read_table_log(path)
@@ -375,15 +376,16 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
             got="no table" if there is None else f"application id {there.app_id}",
             next_step="read a later cut, or restore the table from a backup of the lake",
         )
-    wanted = active_files(path, version=version)
-    if wanted is None:
+    state = table_state(path, version)
+    if state is None:
         raise _removed(table, cut, "the table's log does not go back to it")
     there_now: dict[Path, set[str]] = {}  # each folder is listed once
-    for file in (file for name in sorted(wanted) for file in files_of(path, name)):
+    for file in (file for name in sorted(state.names) for file in files_of(path, name)):
         if file.parent not in there_now:
             there_now[file.parent] = set(storage_of(path).names(file.parent))
         if file.name not in there_now[file.parent]:
             raise _removed(table, cut, f"its file {file.name} is gone")
+    return state
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
@@ -393,18 +395,6 @@ def _was_at(path: Path, version: int, app_id: str) -> bool:
     except LakeStateError:  # the log does not reach back
         return False
     return there is not None and there.app_id == app_id
-
-
-def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """Data file and file of deletion vectors behind one name of `replay.active_files`."""
-    from urllib.parse import unquote
-
-    from cdc_pipeline.sink.delta.deletion_vectors import vector_path
-
-    data, storage, vector = name[0], name[1], name[2]
-    yield path / unquote(data)
-    if storage == "u":
-        yield vector_path(path, vector)
 
 
 def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:

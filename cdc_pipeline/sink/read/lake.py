@@ -28,6 +28,7 @@ from cdc_pipeline.sink.read.cuts import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cdc_pipeline.sink.delta.replay import TableState
     from cdc_pipeline.sink.read.read import SparkSession
     from cdc_pipeline.sink.read.rows import Filters
 
@@ -92,9 +93,9 @@ class Lake:
         paths = paths_of(self.path, source if source is not None else source_of(self.path, table))
         cut = find_cut(paths, as_of)
         version = version_in(cut, table, allow_suspended=allow_suspended)
-        check_readable(paths, cut, table)
+        state = check_readable(paths, cut, table)
         if spark is None:
-            return _reader(paths.table(table), table, version, columns, filters)
+            return _reader(paths.table(table), table, state, columns, filters)
         if columns is not None or filters is not None:
             raise ConfigError(
                 "columns and filters are for reading without Spark",
@@ -167,7 +168,7 @@ def _storage_of(options: Mapping[str, str]) -> StorageConfig:
 def _reader(
     path: Path,
     table: str,
-    version: int,
+    state: TableState,
     columns: Collection[str] | None,
     filters: Filters | None,
 ) -> pa.RecordBatchReader:
@@ -176,7 +177,7 @@ def _reader(
     from cdc_pipeline.sink.read.rows import open_rows
 
     try:
-        rows = open_rows(path, version, columns=columns, filters=filters)
+        rows = open_rows(path, state, columns=columns, filters=filters)
     except SparkNeededError as error:
         error.table, error.next_step = table, "give a session with Delta: spark="
         raise

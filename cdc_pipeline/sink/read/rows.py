@@ -2,8 +2,7 @@
 
 Rules:
 - What this module does not know is an error that names Spark, never fewer or other rows: a version
-  of the protocol, a reader feature, a kind of column mapping or of partition, a file elsewhere, a
-  version whose log does not reach back.
+  of the protocol, a reader feature, a kind of column mapping or of partition, a file elsewhere.
 - Rows that a deletion vector marks are no rows. A column that a file lacks is NULL there, or the
   value of the file's partition. A type that was widened later is cast without loss.
 - A file is left out only if its statistics prove that no row of it passes the filters: bounds of
@@ -94,23 +93,15 @@ class TableRows:
 
 def open_rows(
     path: Path,
-    version: int,
+    state: TableState,
     *,
     columns: Collection[str] | None = None,
     filters: Filters | None = None,
-    files_max: int | None = None,
 ) -> TableRows:
     """The rows of a version with all its columns, or those of `columns` that it has, in its own
-    order; no data file is read. Raises SparkNeededError: see the rules, or more than `files_max`
-    files; LakeStateError: the log is damaged; KeyError, ValueError or ArrowException: `filters` do
-    not fit the table.
+    order; no data file is read. Raises SparkNeededError: see the rules; KeyError, ValueError or
+    ArrowException: `filters` do not fit the table.
     """
-    state = table_state(path, version, files_max=files_max)
-    if state is None:
-        raise SparkNeededError(
-            f"the log of {path} does not go back to version {version}"
-            + ("" if files_max is None else f", or has more than {files_max} files")
-        )
     if refusal := _unknown_protocol(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     schema = _schema_of(state)
@@ -130,8 +121,11 @@ def small_rows(
     says why a file cannot be read. Raises LakeStateError: a file of the log, or of deletion
     vectors, is damaged.
     """
+    state = table_state(path, version, files_max=_FILES_MAX)
     try:
-        opened = open_rows(path, version, columns=columns, files_max=_FILES_MAX)
+        if state is None:
+            return None
+        opened = open_rows(path, state, columns=columns)
     except SparkNeededError:
         return None
     row_count, size_bytes = opened.known_size()

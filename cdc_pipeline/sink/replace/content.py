@@ -25,9 +25,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
-from cdc_pipeline.sink.delta.replay import active_files, row_count
-from cdc_pipeline.sink.read.cuts import files_of
+from cdc_pipeline.sink.delta.replay import files_of, readable_state, table_state
 from cdc_pipeline.sink.target import Carried, Target
 
 LOADED_NOTE: Final = "loaded"
@@ -50,23 +48,16 @@ def content_of(
     """A side table at a cut of the side lake, for `lake`, which contains it; see
     `Sink.content_of`. Raises LakeStateError: the side table's log cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake.exceptions import DeltaError
-
     folder, there = side.table(table), cut.tables[table]
-    try:
-        files = pa.table(open_delta(folder, version=there.table_version).get_add_actions())
-    except (DeltaError, OSError, ValueError) as error:
-        raise unreadable_log(folder, error) from None
-    rows = row_count(folder, version=there.table_version)
+    state = readable_state(folder, there.table_version)
+    rows = state.rows
     return RecordedContent(
         path=folder.relative_to(lake).as_posix(),
         version=there.table_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
-        files=len(files),
-        size_bytes=int(pc.sum(files["size_bytes"], min_count=0).as_py()),
+        files=state.files,
+        size_bytes=state.size_bytes,
         seq=str(seq),
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
@@ -190,12 +181,14 @@ def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
     Only for the holder of the source's lock, and only if no commit of the batch is in the log.
     """
     side, folder = paths.lake / content.path, paths.table(table)
-    files = active_files(side, version=content.version) or set()
-    named = {at for name in active_files(folder) or () for at in files_of(folder, name)}
+    given, now = table_state(side, content.version), table_state(folder)
+    named = {at for name in (now.names if now else ()) for at in files_of(folder, name)}
     left = {
-        folder / at.relative_to(side).as_posix() for name in files for at in files_of(side, name)
-    } - named
-    there = [at for at in left if storage_of(at).exists(at)]
+        folder / at.relative_to(side).as_posix()
+        for name in (given.names if given else ())
+        for at in files_of(side, name)
+    }
+    there = [at for at in left - named if storage_of(at).exists(at)]
     for at in there:
         at.unlink()
     return len(there)

@@ -38,13 +38,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.errors import StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_id, transaction_version
+from cdc_pipeline.sink.delta.commit import (
+    COMMIT_NOTE,
+    MERGE_STEP,
+    transaction_id,
+    transaction_version,
+)
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
     FEATURE_OPERATION,
@@ -58,13 +63,12 @@ from cdc_pipeline.sink.delta.log import (
 )
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
-from cdc_pipeline.sink.delta.replay import NAME_PARTS, TableState, file_name, table_state
+from cdc_pipeline.sink.delta.replay import TableState, files_of, readable_state
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.replaced import ReplacedRows
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
 from cdc_pipeline.sink.modes.tables import with_comments
-from cdc_pipeline.sink.read.cuts import files_of
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replace.replaced_metadata import (
     comments_of,
@@ -75,7 +79,13 @@ from cdc_pipeline.sink.replace.replaced_metadata import (
     replaced_metadata,
 )
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
-from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
+from cdc_pipeline.sink.spark.sql import (
+    properties_sql,
+    quoted,
+    set_properties_sql,
+    table_at,
+    text_literal,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +93,6 @@ if TYPE_CHECKING:
 
 _NAMES_AT_A_TIME: Final = 16  # each is a copy in an object store
 _COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
-_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
 _RETENTION: Final = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
@@ -161,22 +170,11 @@ def replacing(
     folder = paths.lake / target.content.path
     meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
     side = SideTable(folder, target, app_ids={target.content.app_id, *meanwhile})
-    old = None if there is None else _state(path, there.version)
+    old = None if there is None else readable_state(path, there.version)
     retention = {name: properties[name] for name in _RETENTION if name in properties}
     return Replacing(
         path, record, target, side, old, -1 if there is None else there.version, retention
     )
-
-
-def _state(path: Path, version: int) -> TableState:
-    state = table_state(path, version)
-    if state is None:
-        raise LakeStateError(
-            f"the log of the Delta table in {path} does not reach back to a checkpoint",
-            next_step="restore its log from a backup of the lake, or take a new snapshot of the "
-            "table",
-        )
-    return state
 
 
 def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool:
@@ -214,17 +212,8 @@ def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool
     ]
     reach("before_replaced")
     check_lock()
-    info = {
-        "timestamp": now_ms,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"},
-        **({} if old is None else {"readVersion": what.version}),
-        "isolationLevel": "Serializable",
-        "isBlindAppend": False,
-        "operationMetrics": {},
-        "userMetadata": note,
-    }
-    put_commit(path, what.version + 1, info, actions)
+    parameters = {"mode": "Overwrite", "partitionBy": "[]"}
+    put_commit(path, what.version + 1, actions, "WRITE", parameters, note=note)
     return True
 
 
@@ -271,16 +260,12 @@ def replace_by_spark(
 
 def _map_columns(session: SparkSession, path: Path) -> None:
     """In a commit that changes no row."""
-    there = read_table_log(path)
-    note = session.conf.get(_NOTE, None)
-    session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
+    there, note = read_table_log(path), session.conf.get(COMMIT_NOTE)
+    session.conf.set(COMMIT_NOTE, maintenance_note(there.app_id if there is not None else ""))
     try:
-        name, value = PROPERTIES["columnMapping"]
-        session.sql(
-            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
-        )
+        session.sql(set_properties_sql(path, dict([PROPERTIES["columnMapping"]])))
     finally:
-        session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
+        session.conf.set(COMMIT_NOTE, str(note))
 
 
 def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
@@ -290,7 +275,9 @@ def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
     there = read_table_log(path)
     if there is None:
         return
-    old = _state(path, there.version)  # the commit's own base: `_map_columns` may have committed
+    old = readable_state(
+        path, there.version
+    )  # the commit's own base: `_map_columns` may have committed
     if "clustering" not in features_of(old.protocol):
         return
     features, settings = features_of(old.protocol), old.metadata.get("configuration", {})
@@ -301,18 +288,10 @@ def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
     actions: list[dict[str, Any]] = [{"protocol": {**old.protocol, "writerFeatures": kept}}]
     if _CLUSTERING in old.domains:
         actions.append({"domainMetadata": {**old.domains[_CLUSTERING], "removed": True}})
-    info = {
-        "timestamp": int(time.time() * 1000),
-        "operation": FEATURE_OPERATION,
-        "operationParameters": {"featureName": "clustering", "truncateHistory": "false"},
-        "readVersion": there.version,
-        "isolationLevel": "Serializable",
-        "isBlindAppend": False,
-        "operationMetrics": {},
-        "userMetadata": maintenance_note(there.app_id),
-    }
+    parameters = {"featureName": "clustering", "truncateHistory": "false"}
+    note = maintenance_note(there.app_id)
     check_lock()
-    put_commit(path, there.version + 1, info, actions)
+    put_commit(path, there.version + 1, actions, FEATURE_OPERATION, parameters, note=note)
 
 
 def _layout_sql(state: TableState) -> str:
@@ -382,13 +361,13 @@ class SideTable:
             raise self._differs(
                 "no table" if there is None else f"version {there.version} of {there.app_id}"
             )
-        self.state = _state(path, content.version)
-        self.size_bytes = sum(int(file["size"]) for file in self.state.adds.values())
-        if content.files >= 0 and (len(self.state.adds), self.size_bytes) != (
+        self.state = readable_state(path, content.version)
+        self.size_bytes = self.state.size_bytes
+        if content.files >= 0 and (self.state.files, self.size_bytes) != (
             content.files,
             content.size_bytes,
         ):
-            raise self._differs(f"{len(self.state.adds)} files of {self.size_bytes} bytes")
+            raise self._differs(f"{self.state.files} files of {self.size_bytes} bytes")
 
     @property
     def is_in_store(self) -> bool:
@@ -400,13 +379,14 @@ class SideTable:
         """
         storage = storage_of(folder)
 
-        def give(file: dict[str, Any]) -> set[Path]:
+        def give(file: str) -> set[Path]:
+            size_bytes = int(self.state.adds[file]["size"])
             folders = set()
-            for number, at in enumerate(self._files_of(file)):
+            for number, at in enumerate(files_of(self.path, file)):
                 try:
-                    if not number and at.stat().st_size != int(file["size"]):
+                    if not number and at.stat().st_size != size_bytes:
                         raise self._differs(
-                            f"{at} of {at.stat().st_size} bytes instead of {file['size']}"
+                            f"{at} of {at.stat().st_size} bytes instead of {size_bytes}"
                         )
                     to = folder / at.relative_to(self.path).as_posix()
                     storage.share(at, to)
@@ -418,7 +398,7 @@ class SideTable:
         folder.mkdir(parents=True, exist_ok=True)
         self.check_folder(folder)
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
-            folders = set[Path]().union(*threads.map(give, self.state.adds.values()))
+            folders = set[Path]().union(*threads.map(give, self.state.adds))
         if not is_object(folder):
             linked = {
                 parent
@@ -433,13 +413,10 @@ class SideTable:
         if read_table_log(folder) is None:
             ours = {
                 at.relative_to(self.path).parts[0]
-                for file in self.state.adds.values()
-                for at in self._files_of(file)
+                for name in self.state.names
+                for at in files_of(self.path, name)
             }
             clear_interrupted_create(folder, table=self._table, known=ours)
-
-    def _files_of(self, file: dict[str, Any]) -> list[Path]:
-        return list(files_of(self.path, tuple(file_name(file).split(NAME_PARTS))))
 
     def _differs(self, got: str) -> StagingError:
         content = self._content

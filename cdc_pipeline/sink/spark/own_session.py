@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink.delta.failures import DROPPED
 from cdc_pipeline.sink.spark.jars import DELTA_VERSION
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def _stop_dropped() -> None:
         sessions = connect.SparkSession
         for session in (sessions.getActiveSession(), sessions._get_default_session()):
             if session is not None and is_dropped(session):
+                # Its server has released it; pyspark 4.2 looks for this in a clone, and fails.
+                session.release_session_on_close = False
                 session.stop()
 
 
@@ -137,7 +140,7 @@ def is_dropped(session: Any) -> bool:
     try:
         session.conf.get("spark.sql.session.timeZone")
     except Exception as error:
-        return "INVALID_HANDLE" in str(error)
+        return DROPPED in str(error)
     return False
 
 

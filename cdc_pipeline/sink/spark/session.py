@@ -33,18 +33,20 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from cdc_pipeline import pandas_import
 from cdc_pipeline.collector import free_spark_objects
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS, is_secret
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.lake.paths import STATE_FOLDER
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_storage
 from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.cluster import check_executors, check_master
-from cdc_pipeline.sink.spark.jars import jar_paths
+from cdc_pipeline.sink.spark.jars import JAR_SETS, jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home
 from cdc_pipeline.sink.spark.own_session import check_delta, is_dropped, is_remote, users_session
 from cdc_pipeline.text.hide import hide
@@ -77,6 +79,7 @@ _HADOOP: Final = "spark.hadoop."
 _CAUSES_MAX: Final = 20
 _CAUSE_CHARACTERS_MAX: Final = 400
 _CLASS: Final = re.compile(r"^[\w.$]+(Exception|Error): ")
+_NO_CLASS: Final = re.compile(r"ClassNotFound|NoClassDefFound|No FileSystem for scheme")
 _URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
 
 
@@ -164,7 +167,7 @@ class SparkProvider:
                 _quieten(users)
             else:
                 _pass_to_hadoop(users, _hadoop_settings(self._storage))
-                _check_store(users, self._storage)
+            _check_store(users, self._storage)
             return new_session(users)
         self._is_guest = context._active_spark_context is not None
         if not self._is_guest:
@@ -343,6 +346,12 @@ def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
 def _has_store(session: Any, storage: SparkStorage | None) -> bool:
     if storage is None:
         return True
+    if is_remote(session):  # which says so only when it looks for a file
+        try:
+            _ = session.read.text(f"{storage.lake}/{STATE_FOLDER}/{uuid4().hex}").schema
+        except Exception as error:
+            return _NO_CLASS.search(str(error)) is None  # what else is wrong, a statement says
+        return True
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     try:
         session._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(storage.scheme, hadoop)
@@ -356,12 +365,13 @@ def _has_store(session: Any, storage: SparkStorage | None) -> bool:
 def _check_store(session: Any, storage: SparkStorage | None) -> None:
     if storage is not None and not _has_store(session, storage):
         raise RuntimeSetupError(
-            f"the Spark of this process cannot open {storage.scheme}:// addresses",
+            ("the Connect server" if is_remote(session) else "the Spark of this process")
+            + f" cannot open {storage.scheme}:// addresses",
             setting="sink.lake_path",
-            expected=", ".join(jar.name for jar in jar_paths(storage.jar_set)),
-            got="a Spark that was started without them",
-            next_step="start that Spark with these jars, or run this pipeline in a process of its "
-            "own",
+            expected=JAR_SETS[storage.jar_set].coordinates,
+            got="a Spark that was started without these packages",
+            next_step="start it with these packages (spark.jars.packages, or --packages)"
+            + ("" if is_remote(session) else ", or run this pipeline in a process of its own"),
         )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "properties_sql",
     "quoted",
     "seq_literal",
+    "set_properties_sql",
     "table_at",
     "text_literal",
     "unique_name",
@@ -45,6 +46,10 @@ def properties_sql(properties: Mapping[str, str]) -> str:
     return ", ".join(
         f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items()
     )
+
+
+def set_properties_sql(path: Path, properties: Mapping[str, str]) -> str:
+    return f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql(properties)})"
 
 
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}

@@ -222,7 +222,7 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     ).collect()
     for number in range(2, 5):
         if number == 4:
-            monkeypatch.setattr(upserting, "plain_types", lambda *_, **__: None)
+            monkeypatch.setattr(upserting, "mirror_files", lambda *_, **__: None)
         first, second, *others = held
         new = {**second, "id": number, "price": Decimal(number)}
         changed, added = {**first, "tiny": number}, {**VALUES[2], "id": -number}

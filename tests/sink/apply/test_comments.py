@@ -16,7 +16,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.schema.evolution.steps import AddColumn, Describe
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.apply.merge import is_applied
+from cdc_pipeline.sink.apply.merge import applied_log
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.lake import Lake
@@ -89,9 +89,9 @@ def test_both_engines_make_and_change_the_same_comments(tmp_path: Path) -> None:
             steps: list[Any] = [AddColumn(name="new", delta_type="int")]
             steps += [Describe(comments=tuple(changed.items()))]
             record = record_steps(sink, 2, SCHEMA, target_columns(SCHEMA), *steps)
-            assert not is_applied(record, record.targets[0], paths=sink.paths)
+            assert not applied_log(record, record.targets[0], paths=sink.paths)
             sink.finish(record)
-            assert is_applied(record, record.targets[0], paths=sink.paths)
+            assert applied_log(record, record.targets[0], paths=sink.paths)
             assert comments_of(sink) == {name: text for name, text in changed.items() if text}
             described = sink.spark.session().sql(
                 f"DESCRIBE TABLE delta.`{sink.paths.table('shop.t')}`"

@@ -24,8 +24,9 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.apply.merge import is_applied, transaction_version
+from cdc_pipeline.sink.apply.merge import applied_log
 from cdc_pipeline.sink.apply.schema_steps import run_steps
+from cdc_pipeline.sink.delta.commit import transaction_version
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.captures import SPARK
@@ -105,8 +106,8 @@ def follow_steps(sink: DeltaSink) -> None:
     for count in (3, 10):  # in the middle of a circle of names, and right behind the UPDATE
         half = target.model_copy(update={"schema_steps": STEPS[:count]})
         run_steps(session, path, record, half, one(sink, target))
-        assert is_applied(record, half, paths=sink.paths)
-        assert not is_applied(record, target, paths=sink.paths)
+        assert applied_log(record, half, paths=sink.paths)
+        assert not applied_log(record, target, paths=sink.paths)
     cut = sink.finish(record)
     version = cut.tables["shop.t"].table_version
     run_steps(session, path, record, target, one(sink, target))
@@ -164,9 +165,9 @@ def follow_steps(sink: DeltaSink) -> None:
             )
         }
     )
-    assert not is_applied(good, good.targets[0], paths=sink.paths)
+    assert not applied_log(good, good.targets[0], paths=sink.paths)
     sink.finish(good)
-    assert is_applied(good, good.targets[0], paths=sink.paths)
+    assert applied_log(good, good.targets[0], paths=sink.paths)
 
     # All rows go, once; and a table that is made again begins with nothing, under an id of its own.
     gone = record_steps(
@@ -178,7 +179,7 @@ def follow_steps(sink: DeltaSink) -> None:
     other = replace(target_of(SCHEMA, app_id="cdc_pipeline/test/again"), replaces=target.app_id)
     batch.change(other, (), ())
     anew = batch.record(head_of(interval=interval_of(6), cursor_after=cursor_at(6)))
-    assert not is_applied(anew, anew.targets[0], paths=sink.paths)
+    assert not applied_log(anew, anew.targets[0], paths=sink.paths)
     sink.finish(anew)
     version = one(sink, target).version
     lose_cut(sink, 6)

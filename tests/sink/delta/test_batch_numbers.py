@@ -16,7 +16,7 @@ from cdc_pipeline.lake.staged_file import StagedFile
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.sink.apply.merge import apply_target, is_applied
+from cdc_pipeline.sink.apply.merge import applied_log, apply_target
 from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
 from cdc_pipeline.sink.delta.commit import transaction_version
 from cdc_pipeline.sink.delta.table_checks import check_target
@@ -104,19 +104,19 @@ def test_k3_a_table_that_has_lost_the_batch_of_the_cut_is_noticed(paths: LakePat
 
 def test_k2_a_later_batch_in_the_table_hides_none(paths: LakePaths) -> None:
     write(paths, batch=5)
-    assert is_applied(record(5, target()), target(), paths=paths)
-    assert not is_applied(record(6, target()), target(), paths=paths)
+    assert applied_log(record(5, target()), target(), paths=paths)
+    assert not applied_log(record(6, target()), target(), paths=paths)
     with pytest.raises(LakeStateError, match="comes after this one"):
-        is_applied(record(4, target()), target(), paths=paths)
+        applied_log(record(4, target()), target(), paths=paths)
 
 
 def test_k2_a_commit_under_its_number_is_not_the_restore(paths: LakePaths) -> None:
     write(paths, batch=1)
     write(paths, batch=2)
     restores = target(files=(), restores=0)
-    assert not is_applied(record(3, restores), restores, paths=paths)
+    assert not applied_log(record(3, restores), restores, paths=paths)
     with pytest.raises(LakeStateError, match="comes after this one"):
-        is_applied(record(2, restores), restores, paths=paths)
+        applied_log(record(2, restores), restores, paths=paths)
 
 
 def test_k3_a_restore_under_its_number_is_one_to_its_version_and_the_newest_change(
@@ -127,10 +127,10 @@ def test_k3_a_restore_under_its_number_is_one_to_its_version_and_the_newest_chan
     write(paths, batch=1)
     write(paths, batch=2)
     write(paths, batch=3, restored=1)
-    assert is_applied(record(3, to_1), to_1, paths=paths)
-    assert not is_applied(record(3, to_0), to_0, paths=paths)
+    assert applied_log(record(3, to_1), to_1, paths=paths)
+    assert not applied_log(record(3, to_0), to_0, paths=paths)
     write(paths, batch=4, restored=0)
-    assert not is_applied(record(3, to_1), to_1, paths=paths)
+    assert not applied_log(record(3, to_1), to_1, paths=paths)
 
 
 def test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it(paths: LakePaths) -> None:
@@ -140,10 +140,10 @@ def test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it(paths: LakePaths
         content=RecordedContent(path="x", version=0, app_id="side", rows=1, seq="1", ts_us=0),
     )
     write(paths, batch=2)
-    assert is_applied(record(2, loaded), loaded, paths=paths)
+    assert applied_log(record(2, loaded), loaded, paths=paths)
     write(paths)
     with pytest.raises(LakeStateError, match="something other than this pipeline"):
-        is_applied(record(2, loaded), loaded, paths=paths)
+        applied_log(record(2, loaded), loaded, paths=paths)
 
 
 def test_k4_a_run_that_has_lost_its_lease_gives_a_changelog_no_batch_twice(

@@ -236,3 +236,14 @@ def test_another_failure_is_not_tried_again() -> None:
     with pytest.raises(MergeError, match="no room"):
         again_on_conflict(work)
     assert len(tries) == 1
+
+
+def test_work_whose_session_a_connect_server_has_dropped_is_done_in_another() -> None:
+    answers = iter([MergeError("it failed", got="[INVALID_HANDLE.SESSION_NOT_FOUND]"), None])
+
+    def work() -> int:
+        if (error := next(answers)) is not None:
+            raise error
+        return 7
+
+    assert again_on_conflict(work) == 7

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import SparkNeededError
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.read import rows
 from cdc_pipeline.sink.read.read import table_frame
 from cdc_pipeline.sink.read.rows import open_rows, small_rows
@@ -69,13 +70,15 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
         read = small_rows(parted, 1, columns=columns)
         assert read is not None
         assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
-    some_rows = open_rows(parted, 1, filters=[("p", "=", 7), ("id", ">", 1)]).batches()
+    some_rows = open_rows(
+        parted, readable_state(parted, 1), filters=[("p", "=", 7), ("id", ">", 1)]
+    ).batches()
     assert [part.column("id").to_pylist() for part in some_rows if len(part)] == [[4]]
     spark.sql(
         f"CREATE TABLE delta.`{tmp_path / 'z'}` (n int, p timestamp) USING delta PARTITIONED BY (p)"
     )
     with pytest.raises(SparkNeededError, match="partitions of type timestamp"):
-        open_rows(tmp_path / "z", 0)
+        open_rows(tmp_path / "z", readable_state(tmp_path / "z"))
 
 
 _ROWS = st.lists(
@@ -117,7 +120,9 @@ def test_filters_leave_out_files_and_no_row(
     with TemporaryDirectory() as folder:
         for table in tables:
             write_deltalake(folder, table, mode="append")
-        opened = open_rows(Path(folder), len(files) - 1, columns=columns, filters=filters)
+        opened = open_rows(
+            Path(folder), readable_state(Path(folder)), columns=columns, filters=filters
+        )
         read = pa.concat_tables([opened.schema.empty_table(), *opened.batches()])
     assert read.column_names == (columns or schema.names)
     rows = expected.select(read.column_names).to_pylist()
@@ -127,7 +132,8 @@ def test_filters_leave_out_files_and_no_row(
 def test_a_file_that_cannot_have_a_key_is_not_opened(tmp_path: Path) -> None:
     for begin in (0, 10, 20):
         write_deltalake(tmp_path / "t", pa.table({"id": range(begin, begin + 10)}), mode="append")
-    opened = open_rows(tmp_path / "t", 2, filters=[("id", "in", [3, 25])])
+    state = readable_state(tmp_path / "t", 2)
+    opened = open_rows(tmp_path / "t", state, filters=[("id", "in", [3, 25])])
     assert opened.known_size()[0] == 20
     assert sorted(value for part in opened.batches() for value in part["id"].to_pylist()) == [3, 25]
 

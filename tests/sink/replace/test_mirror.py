@@ -113,11 +113,11 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     folder = lakes.main.paths.table("shop.orders")
     commit = replacing.put_commit
 
-    def before(*_: Any) -> None:
+    def before(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    def after(*args: Any) -> None:
-        commit(*args)
+    def after(*args: Any, **named: Any) -> None:
+        commit(*args, **named)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(replacing, "put_commit", before)

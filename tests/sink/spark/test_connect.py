@@ -41,12 +41,33 @@ assert new_session(provider.session()).sql("SELECT 7").collect()[0][0] == 7
 """
 
 
-def test_a_session_that_its_server_has_dropped_is_made_again(tmp_path: Path) -> None:
+_WITHOUT_CLASSES = f"""
+from cdc_pipeline.config.spark_config import SparkConfig
+from cdc_pipeline.config.storage_config import LakeUri
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.lake.storage.storage_settings import spark_storage
+from cdc_pipeline.sink.spark.session import SparkProvider
+
+storage = spark_storage(LakeUri("s3a", "bucket", ("lake",)))
+try:
+    SparkProvider(SparkConfig(session="{users_session.__name__}:connected"), storage).session()
+except RuntimeSetupError as error:
+    assert error.what == "the Connect server cannot open s3a:// addresses", error
+    assert "org.apache.hadoop:hadoop-aws" in str(error.expected), error
+else:
+    raise AssertionError("it was not refused")
+"""
+
+
+@pytest.mark.parametrize("program", [_IDLE, _WITHOUT_CLASSES], ids=["dropped", "no classes"])
+def test_a_dropped_session_is_made_again_and_a_server_without_the_stores_classes_is_refused(
+    tmp_path: Path, program: str
+) -> None:
     pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
     daemon, address = connect_server(tmp_path, idle="3s")
     with daemon:
         done = subprocess.run(
-            [sys.executable, "-c", _IDLE],
+            [sys.executable, "-c", program],
             env={**os.environ, "PYTHONPATH": str(ROOT), ADDRESS: address},
             capture_output=True,
             text=True,

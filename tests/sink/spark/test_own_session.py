@@ -60,7 +60,9 @@ def _check_access(users: Any) -> None:
     hadoop = users._jsc.hadoopConfiguration()
     for number, spark in enumerate((SparkConfig(session=f"{PATH}:session"), SparkConfig())):
         settings = {"spark.hadoop.fs.s3a.endpoint": f"https://store-{number}:9000"}
-        storage = SparkStorage("s3a", "s3", settings, {"fs.s3a.secret.key": f"s3cr3t-{number}"})
+        storage = SparkStorage(
+            "s3a://lake", "s3a", "s3", settings, {"fs.s3a.secret.key": f"s3cr3t-{number}"}
+        )
         session: Any = SparkProvider(spark, storage).session()
         assert hadoop.get("fs.s3a.endpoint") == f"https://store-{number}:9000"
         assert hadoop.get("fs.s3a.secret.key") == f"s3cr3t-{number}"
