@@ -354,7 +354,7 @@ RowsAfter(rec, t) ==
       [] OTHER -> Plus(rows, places)
 
 Apply(r, t) ==
-    \* sink/apply/merge.py::is_applied  sink/apply/merge.py::apply_target
+    \* sink/apply/merge.py::applied_log sink/apply/merge.py::apply_target
     \* sink/delta/plain_commit.py::PlainCommit.commit  sink/delta/commit.py::run_once
     \* sink/replace/replace.py::adopt  sink/apply/external_writes.py::restore
     \* lake/staged_file.py::verify

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
 
 # Dagster does not show tags of this prefix: it is no name for people.
+_JOB_OF_PAGES: Final = "__ASSET_JOB"
 PROCESS_TAG = ".dagster/cdc_process"
 
 
@@ -54,10 +57,11 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
         holders = {slot.run_id for slot in info.claimed_slots} | {
             step.run_id for step in info.pending_steps
         }
-    # A snapshot or a verification has no slot.
+    # A snapshot or a verification has no slot. A run that a page started has a process for each
+    # step, which ends before the run does: only runs of jobs are one process.
     started = dg.RunsFilter(tags={SOURCE_TAG: source}, statuses=[dg.DagsterRunStatus.STARTED])
     freed, alive = [], []
-    for run_id in sorted(holders | {run.run_id for run in instance.get_runs(started)}):
+    for run_id in sorted(holders | _of_one_process(instance.get_runs(started))):
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             if not _is_gone(run.tags.get(PROCESS_TAG, "")):
@@ -70,6 +74,10 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
             storage.free_concurrency_slots_for_run(run_id)
         freed.append(run_id)
     return freed, alive
+
+
+def _of_one_process(runs: Sequence[dg.DagsterRun]) -> set[str]:
+    return {run.run_id for run in runs if not run.job_name.startswith(_JOB_OF_PAGES)}
 
 
 def _is_gone(name: str) -> bool:

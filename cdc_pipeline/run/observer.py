@@ -60,5 +60,8 @@ def _relay(name: str) -> Callable[..., None]:
     return tell
 
 
-for _name in ("planned", "progressed", "merging", "merged", "published", "ended", "failed"):
+for _name in (
+    *("planned", "progressed", "merging", "merged", "published", "ended", "failed"),
+    *("operation_began", "step", "operation_progressed"),
+):
     setattr(RelayObserver, _name, _relay(_name))

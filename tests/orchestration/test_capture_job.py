@@ -158,7 +158,7 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
     assert all(
         column.description
         for column in metadata["dagster/column_schema"].value.columns
-        if column.name != "note"
+        if column.name not in ("id", "note")
     )
     assert metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
     assert "dagster/row_count" not in metadata

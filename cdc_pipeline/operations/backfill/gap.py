@@ -136,7 +136,9 @@ def _check_reached(start: Start, source: Source) -> None:
     """A search by time begins at the oldest journal, whatever was before it."""
     oldest = source.journals()[0].journal
     created_s = source.journal_created_s(oldest)
-    if isinstance(start, TimeConfig) and start.time.timestamp() < created_s:
+    if not isinstance(start, TimeConfig) or start.journal is not None:
+        return
+    if start.time.timestamp() < created_s:
         raise SnapshotError(
             f"the log begins after the range does: the oldest journal, {oldest}, is younger",
             setting="from",
@@ -231,6 +233,22 @@ class _Filling:
                 got=f"{rows} rows",
                 next_step="give only the range that is missing, or rebuild the changelog",
             )
+        # Another server's log before this one may have had the same transactions, at other places.
+        begin = seq_of_place(epoch, "journal.000000", 0)
+        if epoch > 1 and not self.batch.sink.rows_within(name, low=begin, high=low).rows:
+            earlier = self.batch.sink.rows_within(name, low=0, high=begin - 1).rows
+            if earlier:
+                raise SnapshotError(
+                    "the range begins before the changelog's first change from this server's log, "
+                    "and may hold what was captured from another server",
+                    journal=first.journal,
+                    offset=first.offset,
+                    table=name,
+                    expected="a range behind a change that was captured from this server",
+                    got=f"{earlier} rows from the logs of earlier servers",
+                    next_step="rebuild the changelog (--rebuild), or replay the range into a "
+                    "separate lake (--into)",
+                )
 
     def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
         config, batch = self.config, self.batch

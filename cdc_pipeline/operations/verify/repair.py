@@ -201,10 +201,13 @@ def _staged(
     ).astype(np.int8)
     coming = (op == INSERT) | (op == UPDATE)
     count = rows.num_rows
+    # Columns that the source has dropped keep the target's values.
+    untold = set(range(len(sides.target.spec.columns))) - set(sides.positions)
     # Each key occurs once, so that keyed rows may share a place. Rows without a key need places of
-    # their own.
-    places = np.full(count, first) if sides.key else first + np.arange(count)
-    check_room(first, 1 if sides.key else count, table=sides.target.table)
+    # their own, and so do rows that are completed from the target's: a place tells whose they are.
+    shares_place = bool(sides.key) and not untold
+    places = np.full(count, first) if shares_place else first + np.arange(count)
+    check_room(first, 1 if shares_place else count, table=sides.target.table)
     arrays: dict[str, Any] = {
         "_op": pa.array(op),
         "_seq": _seqs(base, places, coming),
@@ -212,8 +215,6 @@ def _staged(
     }
     for position in sides.positions:
         arrays[f"c{position}"] = rows.column(f"c{position}").combine_chunks()
-    # Columns that the source has dropped keep the target's values.
-    untold = set(range(len(sides.target.spec.columns))) - set(sides.positions)
     if untold:
         for position in range(len(sides.target.spec.columns)):
             arrays[f"p{position}"] = pa.array(np.full(count, position not in untold))

@@ -23,7 +23,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     RowPosition,
     StatementContext,
 )
-from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.evolution.steps import AddColumn, Describe, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.targets.decided import AsBefore, StatementTargets, known, placed
@@ -199,7 +199,7 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
         return all(existing.get(column.name) == column.delta_type for column in columns)
 
     if any(
-        not isinstance(step, AddColumn | FillColumns)
+        not isinstance(step, AddColumn | FillColumns | Describe)
         for change in decision.changes
         for step in change.steps
     ):

@@ -183,8 +183,14 @@ def _only_checks(steps: tuple[Step, ...]) -> bool:
 
 
 def _undescribed(there: TableLog | None, step: Describe) -> dict[str, str]:
-    known = {} if there is None else there.comments
-    return {name: text for name, text in step.comments if text != known.get(name, "")}
+    """A later step of the batch may have renamed or dropped a column, and describes it itself."""
+    if there is None:
+        return dict(step.comments)
+    return {
+        name: text
+        for name, text in step.comments
+        if (not name or name in there.columns) and text != there.comments.get(name, "")
+    }
 
 
 def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> bool:

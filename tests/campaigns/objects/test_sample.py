@@ -46,7 +46,7 @@ def test_k16_k25_a_store_that_fails_at_a_request_ends_a_run_that_the_next_one_go
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    "place", ["before_record", "between_merges", "before_cut", "before_cursor", "9", "38", "86"]
+    "place", ["before_record", "between_merges", "before_cut", "before_cursor", "9", "38", "70"]
 )
 def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_more(
     gateway: Gateway, tmp_path: Path, place: str
