@@ -33,6 +33,7 @@ from cdc_pipeline.run.decode.statements import StatementRules
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.ddl.sql_modes import bits_of
 from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
 from cdc_pipeline.schema.evolution.statement_context import (
@@ -73,7 +74,6 @@ Outcome = Literal[
     "not_reached",
 ]
 HARMFUL: Final = frozenset({"uncertain", "not_logged", "suspends", "stops", "not_reached"})
-_SQL_CHARS_MAX: Final = 1000
 _K = StatementKind
 
 
@@ -93,8 +93,9 @@ class RehearsedChange(FrozenModel):
 
 
 class RehearsedStatement(FrozenModel):
-    """`line`: where it begins; `policy`: that of the schema changes which decided, if one did;
-    `tables`: of the source; `suspends`: targets; `next_step`: what would be left to do.
+    """`sql`: without literals; `line`: where it begins; `policy`: that of the schema changes which
+    decided, if one did; `tables`: of the source; `suspends`: targets; `next_step`: what would be
+    left to do.
     """
 
     line: int
@@ -118,7 +119,9 @@ class Rehearsal(FrozenModel):
 
     @property
     def is_harmless(self) -> bool:
-        return all(statement.outcome not in HARMFUL for statement in self.statements)
+        return not self.warnings and all(
+            statement.outcome not in HARMFUL for statement in self.statements
+        )
 
 
 def rehearse(
@@ -162,15 +165,18 @@ def rehearse(
         for table in (() if placed is None else placed.last_ddl)
         if table[1] and targets.captured(*table)
     )
-    warnings = (
-        f"the log has DDL of {listed(unapplied)} that no run has applied, so that the outcome is "
-        f"uncertain: `cdc-pipeline run {config.name}` first",
-    )
+    warnings = []
+    if unapplied or (placed is None and since.order < end.order):
+        what = f"DDL of {listed(unapplied)}" if unapplied else "events"
+        warnings.append(
+            f"the log has {what} that no run has applied, so that the outcome is uncertain: "
+            f"`cdc-pipeline run {config.name}` first"
+        )
     return Rehearsal(
         source=config.name,
         position=str(end),
         statements=statements,
-        warnings=warnings if unapplied else (),
+        warnings=tuple(warnings),
     )
 
 
@@ -400,7 +406,7 @@ def _rehearsed(log: _Log, session: _Session, script: str) -> Iterator[RehearsedS
         told = partial(
             RehearsedStatement,
             line=line,
-            sql=sql[:_SQL_CHARS_MAX],
+            sql=published(statement),
             tables=tuple(table_name(*table) for table in statement.tables),
         )
         if stopped_at:

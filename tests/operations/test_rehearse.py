@@ -83,7 +83,9 @@ def test_what_is_rehearsed_is_what_then_happens(
     assert rehearsal.warnings == ()
     assert rehearsal.is_harmless
     script = [sql for _, sql in statements_of(SCRIPT)]
-    assert [made.sql for made in rehearsal.statements] == script
+    assert [made.line for made in rehearsal.statements] == [
+        line for line, _ in statements_of(SCRIPT)
+    ]
     assert {made.outcome for made in rehearsal.statements} == {
         "applied", "recorded", "ignored", "rows",
     }  # fmt: skip
@@ -161,6 +163,11 @@ def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database
         (13, "rows"),
         (14, "ignored"),
     ]
+
+
+def test_k26_what_is_shown_of_a_statement_has_no_secret(shop: MemoryShop) -> None:
+    rehearsal = rehearse(shop.config, "CREATE USER u IDENTIFIED BY 'canary'", cursors=shop.cursors)
+    assert "canary" not in rehearsal.model_dump_json()
 
 
 def test_ddl_that_no_run_has_applied_is_told(
