@@ -46,7 +46,6 @@ from cdc_pipeline.lake.records import (
 )
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.schema.evolution.steps import Describe
 from cdc_pipeline.text.server_messages import said_by
 
 SCHEMA: Final = pa.schema(
@@ -145,11 +144,7 @@ def publish_quarantine(
     for target in record.targets:
         for source in _sources(target):
             is_other = target.content is not None and target.content.renamed_from
-            gone[source] += target.rows_gone + bool(
-                target.replaces
-                or any(not isinstance(step, Describe) for step in target.schema_steps)
-                or is_other
-            )
+            gone[source] += target.rows_gone + bool(target.replaces or target.alters or is_other)
     return {
         table: QuarantineCount(rows=number, gone=gone[table])
         for table, number in sorted(rows.items())

@@ -23,7 +23,7 @@ from pydantic import (
 
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.cursor import CursorState, Place, ResumePlace
-from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
+from cdc_pipeline.schema.evolution.steps import DdlDecision, Describe, Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -257,6 +257,11 @@ class RecordedTarget(_HasSpec):
     def is_of_snapshot(self) -> bool:
         """If that fails, the target stays as it was, and continues."""
         return self.content is not None and not self.content.renamed_from
+
+    @property
+    def alters(self) -> bool:
+        """Whether its steps change columns or rows, and not comments alone."""
+        return any(not isinstance(step, Describe) for step in self.schema_steps)
 
     def with_spec(self, **changes: object) -> RecordedTarget:
         return self.model_copy(update={"spec": self.spec.model_copy(update=changes)})

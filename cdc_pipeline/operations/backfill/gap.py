@@ -134,10 +134,10 @@ def fill_gap(
 
 def _check_reached(start: Start, source: Source) -> None:
     """A search by time begins at the oldest journal, whatever was before it."""
-    oldest = source.journals()[0].journal
-    created_s = source.journal_created_s(oldest)
     if not isinstance(start, TimeConfig) or start.journal is not None:
         return
+    oldest = source.journals()[0].journal
+    created_s = source.journal_created_s(oldest)
     if start.time.timestamp() < created_s:
         raise SnapshotError(
             f"the log begins after the range does: the oldest journal, {oldest}, is younger",

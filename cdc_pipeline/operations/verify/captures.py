@@ -29,7 +29,6 @@ from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
-from cdc_pipeline.schema.evolution.steps import Describe
 
 _RECENT_S: Final = 60.0
 
@@ -67,7 +66,7 @@ class ChangeLog(RelayObserver):
         odd = {
             target.table
             for target in record.targets
-            if any(not isinstance(step, Describe) for step in target.schema_steps)
+            if target.alters
             or target.create
             or target.replaces
             or getattr(target, "content", None) is not None
