@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
 from cdc_pipeline.lake.long_operations import GAP_FILLED_NOTE, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.backfill.gap import fill_gap
+from cdc_pipeline.operations.backfill.gap import _Filling, fill_gap
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from tests.operations.backfill.conftest import ALL_COLUMNS, DATABASE, History
 from tests.support.captures import SPARK
@@ -129,3 +133,34 @@ def test_k18_a_gap_whose_batch_number_another_gap_got_is_filled(
     with pytest.raises(ConfigError, match="no changelog"):
         fill(4, gapped.model_copy(update={"targets": ()}))
     assert fill(4) == "nothing_new"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "seqs", "refusal"),
+    [
+        (1, [], ""),
+        (1, [(1, 4)], "already has changes of the range"),
+        (1, [(1, 9)], ""),
+        (2, [], ""),
+        (2, [(1, 4)], "may hold what was captured from another server"),
+        (2, [(1, 4), (2, 9)], "may hold what was captured from another server"),
+        (2, [(1, 4), (2, 2)], ""),
+        (2, [(1, 4), (2, 2), (2, 5)], "already has changes of the range"),
+    ],
+)
+def test_k18_a_range_that_an_earlier_server_may_have_told_is_refused(
+    epoch: int, seqs: list[tuple[int, int]], refusal: str
+) -> None:
+    """Rows by epoch and journal; the range is journals 3 to 6."""
+    rows = [seq_of_place(row_epoch, f"log.{journal:06}", 100) for row_epoch, journal in seqs]
+
+    def rows_within(_name: str, *, low: int, high: int) -> Any:
+        return SimpleNamespace(rows=sum(low <= seq <= high for seq in rows))
+
+    unused: Any = None
+    sink = SimpleNamespace(rows_within=rows_within)
+    batch: Any = SimpleNamespace(cursor=SimpleNamespace(epoch=epoch), sink=sink)
+    filling = _Filling(unused, unused, unused, batch)
+    expected = pytest.raises(SnapshotError, match=refusal) if refusal else nullcontext()
+    with expected:
+        filling._check_empty(ACCOUNT, Position("log.000003", 4), Position("log.000006", 4))

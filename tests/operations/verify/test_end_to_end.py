@@ -129,7 +129,7 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
         "CREATE TABLE parent (id INT PRIMARY KEY)",
         "CREATE TABLE child (p INT, n INT, PRIMARY KEY (p, n), FOREIGN KEY (p) REFERENCES parent "
         "(id) ON DELETE CASCADE)",
-        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price INT)",
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price INT, old INT)",
         "CREATE TABLE bag (a INT, b VARCHAR(5))",
     )
     item = {"tables": [f"{database}.item"]}
@@ -146,14 +146,15 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     mariadb_server.execute_all(
         "INSERT INTO parent VALUES (1),(2)",
         "INSERT INTO child VALUES (1,1),(1,2),(2,1)",
-        "INSERT INTO item VALUES (1,'a',1),(2,'b',2),(3,'c',3),(4,NULL,NULL)",
+        "INSERT INTO item VALUES (1,'a',1,10),(2,'b',2,20),(3,'c',3,30),(4,NULL,NULL,40)",
         "UPDATE item SET price = 9 WHERE id = 3",
+        "ALTER TABLE item DROP COLUMN old",
         "INSERT INTO bag VALUES (1,'x'),(1,'x'),(2,NULL),(3,'z')",
     )
     capture(config, cursors=lake.cursors)
     mariadb_server.execute("DELETE FROM parent WHERE id = 1")
     lake.unlogged(
-        "UPDATE item SET name = 'other' WHERE id = 2",
+        "UPDATE item SET name = 'other' WHERE id IN (2, 4)",
         "DELETE FROM item WHERE id = 3",
         "INSERT INTO item VALUES (50,'new',NULL)",
         "DELETE FROM bag WHERE b = 'x' LIMIT 1",
@@ -161,14 +162,14 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     )
     report = lake.verify(repair=True)
     told = {name.partition(".")[2]: table for name, table in report.tables.items()}
-    of_items = {"missing": [("50",)], "extra": [("3",)], "different": [("2",)]}
+    of_items = {"missing": [("50",)], "extra": [("3",)], "different": [("2",), ("4",)]}
     assert {name: keys(table.repaired_keys) for name, table in told.items()} == {
         "changes": {},
         "child": {"extra": [("1", "1"), ("1", "2")]},
         **dict.fromkeys(("item", "soft", "history"), of_items),
         "bag": {"missing": [("2", None), ("9", "n")], "extra": [("1", "x")]},
     }
-    assert told["item"].repaired == {"inserted": 1, "updated": 1, "deleted": 1}
+    assert told["item"].repaired == {"inserted": 1, "updated": 2, "deleted": 1}
     assert next(one.columns for one in told["item"].repaired_keys if one.kind == "different") == (
         "name",
     )
@@ -180,6 +181,11 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     rows = lake.source("item", columns)
     assert lake.lake("item", columns) == rows
     assert lake.lake("soft", columns, "NOT _cdc_deleted") == rows
+    kept = [(1, 10), (2, 20), (4, 40), (50, None)]
+    for table, live_rows in (
+        ("item", "true"), ("soft", "NOT _cdc_deleted"), ("history", "__END_AT IS NULL")
+    ):  # fmt: skip
+        assert lake.lake(table, ["id", "old"], live_rows) == kept, "of its own row, not another's"
     assert lake.lake("soft", columns, "_cdc_deleted") == [(3, "c", 9)]
     assert lake.lake("history", columns, "__END_AT IS NULL") == rows
     assert told["history"].intervals is not None

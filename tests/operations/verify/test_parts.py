@@ -191,17 +191,18 @@ def test_rows_without_a_key_come_and_go_as_often_as_they_differ_each_with_a_plac
 def test_columns_that_the_source_has_dropped_are_absent_from_a_repair() -> None:
     staged = _staged(
         sides("id", columns=("id", "v", "dropped")),
-        found(("different", 2, 20, 0)),
+        found(("different", 2, 20, 0), ("different", 3, 30, 0)),
         base=BASE,
         first=0,
         ts_us=5,
     )
     assert staged.partial
     assert [staged.table.column(f"p{at}").to_pylist() for at in range(3)] == [
-        [True],
-        [True],
-        [False],
+        [True] * 2,
+        [True] * 2,
+        [False] * 2,
     ]
+    assert staged.table.column("_seq").to_pylist() == [BASE + 1, BASE + 3]
 
 
 def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_never_is(
