@@ -23,6 +23,8 @@ from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
 from cdc_pipeline.errors import CdcError, DamagedJournalError
 
 _POST_HEADER_BYTES: Final = 13
+_FLAGS2: Final = 0
+_NO_FOREIGN_KEY_CHECKS: Final = 1 << 26
 _SQL_MODE: Final = 1
 _CHARSET: Final = 4
 _TIME_ZONE: Final = 5
@@ -30,7 +32,7 @@ _EXPLICIT_TIMESTAMP: Final = 16
 
 # Bytes of each status variable of fixed length.
 _FIXED: Final = {
-    0: 4,
+    _FLAGS2: 4,
     _SQL_MODE: 8,
     3: 4,
     _CHARSET: 6,
@@ -83,6 +85,7 @@ class Query:
         databases: those of all tables that the statement opened, through triggers, views and
             functions too (MySQL); None if they are not listed, or are too many.
         unknown_variable: code of the status variable that ended the scan; -1 if all are known.
+        foreign_key_checks: setting of the session; True if the event lacks it.
     """
 
     sql: str
@@ -98,6 +101,7 @@ class Query:
     server_charset: str = ""
     databases: frozenset[str] | None = None
     unknown_variable: int = -1
+    foreign_key_checks: bool = True
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
@@ -173,6 +177,8 @@ def parse(
         server_charset=server_charset,
         databases=None if is_mariadb else _databases(variables.get(_DATABASES, b"")),
         unknown_variable=unknown,
+        foreign_key_checks=not int.from_bytes(variables.get(_FLAGS2, b""), "little")
+        & _NO_FOREIGN_KEY_CHECKS,
     )
 
 

@@ -174,14 +174,15 @@ def check_retention(
         assert isinstance(source, LiveSource)
         log = RetainedLog(source)
         left_s = log.left_s(needed.position.journal, enough_s=headroom_min_s)
-    if left_s is None and log.keeps.needed_grant:
-        text = f"how long the source keeps its log is unknown: {log.keeps.needed_grant}"
+        keeps = log.keeps
+    if left_s is None and keeps.needed_grant:
+        text = f"how long the source keeps its log is unknown: {keeps.needed_grant}"
         return _result("retention", "", None, text)
     if left_s is None:
         text = f"{needed.name} needs {needed.position}; the source purges nothing by itself"
         return _result("retention", "", True, text)
     if log.has(needed.position.journal):
-        what = f"which the source may purge in {left_s / 3600:,.1f} hours ({log.keeps.setting})"
+        what = f"which the source may purge in {left_s / 3600:,.1f} hours ({keeps.setting})"
     else:
         what = f"but the source begins with {log.journals[0].journal if log.journals else 'none'}"
     text = f"{needed.name} needs {needed.position}, {what}"

@@ -44,6 +44,7 @@ from cdc_pipeline.run.decode.transaction_control import (
     TransactionControl,
 )
 from cdc_pipeline.schema.ddl.alter import ActionKind
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.statement_context import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.target import Target
@@ -57,6 +58,7 @@ Unit = Sequence[EventSlice]
 _DROPPED_CONSTRAINT_NOTE: Final = "dropped_constraint"
 _REPLACED_TABLE_NOTE: Final = "replaced_table"
 _DROPS_KEY: Final = re.compile(r"DROP\b(?!\s+CHECK\b)", re.IGNORECASE)
+_INDEXES: Final = (ActionKind.INDEX, ActionKind.DROP_PRIMARY_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +285,8 @@ def _ddl_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
     text says neither that it was a foreign key nor what that did to rows before; a shadow's copy
     may have left rows out, which is logged under its name alone.
     """
-    for decision in (one.decision for one in logged):
-        statement, ddl = decision.statement, decision.ddl
+    for one in logged:
+        decision, statement, ddl = one.decision, one.decision.statement, one.decision.ddl
         shadows = {change.name for change in decision.shadows if change.shadow is None}
         told = [
             (
@@ -296,6 +298,20 @@ def _ddl_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
             for action in (() if decision.ignored else statement.actions)
             if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text)
         ]
+        if (
+            not decision.ignored
+            and _drops_index(statement)
+            and not parse_query(one.piece.chunk, one.row).foreign_key_checks
+        ):
+            told.append(
+                (
+                    _DROPPED_CONSTRAINT_NOTE,
+                    statement.tables[0],
+                    "an index was dropped with foreign_key_checks=0, and with it the foreign keys "
+                    "that need it, if the table was copied: rows that their cascades changed "
+                    "before are as they were, if the server did not log them",
+                )
+            )
         told += [
             (
                 _REPLACED_TABLE_NOTE,
@@ -315,6 +331,16 @@ def _ddl_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
                 offset=ddl.offset,
                 table=table_name(*table),
             )
+
+
+def _drops_index(statement: Statement) -> bool:
+    """MariaDB; MySQL keeps an index that a foreign key needs."""
+    kind, actions = statement.kind, statement.actions
+    return statement.is_mariadb and (
+        kind is StatementKind.DROP_INDEX
+        or (kind is StatementKind.CREATE_INDEX and statement.or_replace)
+        or any(one.kind in _INDEXES and _DROPS_KEY.match(one.text) for one in actions)
+    )
 
 
 def _check_not_emptied(decision: Decision) -> None:

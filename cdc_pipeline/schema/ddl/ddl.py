@@ -238,7 +238,8 @@ def _create(tokens: TokenReader, database: str) -> Statement:
         is_unique |= word == "UNIQUE"
     if tokens.take("INDEX"):
         index = _index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX")
-        return replace(index, unique=unique_key(tokens, here)) if is_unique else index
+        unique = unique_key(tokens, here) if is_unique else None
+        return replace(index, unique=unique, or_replace=or_replace)
     tokens.index = here
     return _of_object(tokens, verb, temporary=temporary, or_replace=or_replace)
 

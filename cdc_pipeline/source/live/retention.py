@@ -10,7 +10,8 @@ Rules:
   server does (binlog_space_limit).
 - Amazon RDS and Aurora purge by hours of their own, NULL meaning as soon as they can; Azure reads 0
   so; Cloud SQL may keep as little as a day for point-in-time recovery, whatever the variables say,
-  and shows no setting: a journal that the last rotation left proves more.
+  and shows no setting: a journal that the last rotation left proves more, up to the variables,
+  which may have been lowered since.
 - What the account may not see is unknown, which no caller may take for never.
 - A journal's last write is taken from the beginning of the next one. The journal being written is
   kept for the whole expiry after its end: what is left is meant "at the earliest".
@@ -65,6 +66,7 @@ class JournalRetention:
 
     `setting` has what says so, with values; `variable` is what to set, in units of `unit_s`, at
     most `units_max`. `needed_grant`: the statement without which `expire_s` is unknown.
+    `provable_s`: the most that older journals can prove (no more than the variables say now).
     """
 
     expire_s: float | None
@@ -75,6 +77,7 @@ class JournalRetention:
     units_max: float = _NUMBER_MAX
     size_variable: str = ""
     needed_grant: str = ""
+    provable_s: float = 0.0
 
     def value_for(self, seconds: float) -> str:
         return f"{min(seconds / self.unit_s, self.units_max):.15g}"
@@ -135,7 +138,9 @@ def journal_retention(
     if service is AZURE and not expire_seconds:
         expire_s = 0.0
     unit_s, units_max = (_DAY_S if seconds is None else 1.0), _NUMBER_MAX
+    provable_s = 0.0
     if service is CLOUD_SQL:
+        provable_s = expire_s or _NUMBER_MAX
         expire_s = min(expire_s or _DAY_S, _DAY_S)
         settings[RECOVERY_DAYS] = "1 or more"
         variable, unit_s, units_max = RECOVERY_DAYS, _DAY_S, _RECOVERY_DAYS_MAX
@@ -149,6 +154,7 @@ def journal_retention(
         variable=variable,
         unit_s=unit_s,
         units_max=units_max,
+        provable_s=provable_s,
     )
 
 
@@ -179,14 +185,15 @@ class RetainedLog:
         self._source = source
         self.journals = source.server.journals()
         self._created_s = cache(source.journal_created_s)  # each needs a dump
-        self.keeps = self._with_proof(read_retention(source.server))
 
-    def _with_proof(self, keeps: JournalRetention) -> JournalRetention:
-        if keeps.variable != RECOVERY_DAYS or keeps.expire_s is None or len(self.journals) < 3:
+    @cached_property
+    def keeps(self) -> JournalRetention:
+        keeps = read_retention(self._source.server)
+        if not keeps.provable_s or keeps.expire_s is None or len(self.journals) < 3:
             return keeps
         first_end, last_begin = self.journals[1].journal, self.journals[-1].journal
-        kept_s = self._created_s(last_begin) - self._created_s(first_end)
-        return replace(keeps, expire_s=max(keeps.expire_s, kept_s))
+        proved_s = min(self._created_s(last_begin) - self._created_s(first_end), keeps.provable_s)
+        return replace(keeps, expire_s=max(keeps.expire_s, proved_s))
 
     def has(self, journal: str) -> bool:
         return any(info.journal == journal for info in self.journals)

@@ -143,6 +143,41 @@ def test_k13_f136_a_dropped_foreign_key_is_noted_with_what_it_may_have_done(
     assert len(shop.rows("kid", "id")) == (2 if server.flavor == "mariadb" else 1)
 
 
+@pytest.mark.mariadb
+@pytest.mark.parametrize(
+    ("drop", "is_noted"),
+    [
+        ("SET foreign_key_checks = 0; ALTER TABLE kid DROP INDEX k, ALGORITHM=COPY", True),
+        ("SET foreign_key_checks = 0, alter_algorithm = COPY; DROP INDEX k ON kid", True),
+        (
+            "SET foreign_key_checks = 0, alter_algorithm = COPY; "
+            "CREATE OR REPLACE INDEX k ON kid (id)",
+            True,
+        ),
+        ("SET foreign_key_checks = 0; ALTER TABLE kid ADD x INT, ALGORITHM=COPY", False),
+        ("ALTER TABLE kid DROP INDEX v", False),
+    ],
+)
+def test_k13_f141_a_foreign_key_that_goes_with_its_index_is_noted(
+    mariadb_server: Server, mariadb_database: str, tmp_path: Path, drop: str, is_noted: bool
+) -> None:
+    """MariaDB drops it in silence where foreign_key_checks=0 and the table is copied."""
+    shop = Shop(mariadb_server, mariadb_database, tmp_path)
+    shop.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE kid (id INT PRIMARY KEY, p INT, KEY k (p), KEY v (id, p), "
+        "CONSTRAINT c FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1), (2)", "INSERT INTO kid VALUES (1, 1), (2, 2)",
+    )  # fmt: skip
+    shop.run("DELETE FROM parent WHERE id = 1", *drop.split("; "))
+    shop.server.execute("SET foreign_key_checks = 1, alter_algorithm = DEFAULT")
+    ((_, created),) = shop.server.query("SHOW CREATE TABLE kid")
+    assert ("FOREIGN KEY" not in created) == is_noted
+    notes = shop.shop.last_cut().notes
+    assert [note.kind for note in notes] == ["dropped_constraint"] * is_noted
+    assert shop.suspended() == {}
+
+
 @pytest.mark.parametrize("made", ["LIKE kid", "(id INT PRIMARY KEY, p INT)"])
 def test_k13_f140_a_table_that_its_shadow_replaces_is_noted_as_one_whose_foreign_keys_went(
     server: Server, fresh_database: str, tmp_path: Path, made: str

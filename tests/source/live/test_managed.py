@@ -122,15 +122,34 @@ def _log(monkeypatch: pytest.MonkeyPatch, keeps: JournalRetention, *created_s: i
     return RetainedLog(cast("LiveSource", _LogOf(*created_s)))
 
 
-@pytest.mark.parametrize(("days", "kept_days"), [((0, 1, 5, 9), 8), ((0, 9, 9), 1), ((0, 9), 1)])
+@pytest.mark.parametrize(
+    ("variable_days", "days", "kept_days"),
+    [
+        (7, (0, 1, 5, 9), 7),
+        (2, (0, 1, 5, 9), 2),
+        (0, (0, 1, 5, 9), 8),  # never
+        (7, (0, 3, 9), 6),
+        (7, (0, 9, 9), 1),
+        (7, (0, 9), 1),
+    ],
+)
 def test_the_warning_of_cloud_sql_ends_when_its_log_is_old_enough(
-    monkeypatch: pytest.MonkeyPatch, days: tuple[int, ...], kept_days: int
+    monkeypatch: pytest.MonkeyPatch, variable_days: int, days: tuple[int, ...], kept_days: int
 ) -> None:
-    """The setting cannot be seen: what the last rotation left was kept."""
-    keeps = journal_retention({"binlog_expire_logs_seconds": "604800"}, CLOUD_SQL)
+    """The setting cannot be seen: what the last rotation left was kept. A variable lowered since
+    then lets the next rotation purge more."""
+    seconds = str(int(variable_days * DAY_S))
+    keeps = journal_retention({"binlog_expire_logs_seconds": seconds}, CLOUD_SQL)
     log = _log(monkeypatch, keeps, *(int(day * DAY_S) for day in days))
     assert log.keeps.expire_s == kept_days * DAY_S
     assert log.left_s("b.000001") == max(0, kept_days + days[1] - 10) * DAY_S
+
+
+def test_a_journal_that_is_gone_needs_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeps = journal_retention({"binlog_expire_logs_seconds": "604800"}, CLOUD_SQL)
+    log = _log(monkeypatch, keeps, 0, 1, 2)
+    monkeypatch.setattr(log, "_created_s", None)
+    assert log.left_s("b.000009") == 0.0
 
 
 def test_without_the_grant_a_limit_is_the_most_that_may_be_left(
