@@ -11,7 +11,7 @@ from cdc_pipeline.cli.common.settings import Settings, source_argument, with_jso
 from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
-    from cdc_pipeline.operations.rehearse import Rehearsal, RehearsedStatement
+    from cdc_pipeline.operations.rehearse.rehearse import Rehearsal, RehearsedStatement
 
 _WORDS = {
     "rows": "rows",
@@ -38,7 +38,7 @@ def command(settings: Settings, *, source: str, script: IO[str], database: str) 
     the run, or its outcome is uncertain; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.operations.rehearse import rehearse
+    from cdc_pipeline.operations.rehearse.rehearse import rehearse
 
     with open_source(settings, config) as access:
         rehearsal = rehearse(config, script.read(), cursors=access.cursors, database=database)

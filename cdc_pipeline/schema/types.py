@@ -60,6 +60,13 @@ def delta_type(column: Column) -> str:
     return column.type.delta(column)
 
 
+def features_of_type(delta_type: str) -> tuple[str, ...]:
+    """Of Delta, that it needs of readers."""
+    text = delta_type.lower()
+    features = {"timestampNtz": "timestamp_ntz", "variantType": "variant"}
+    return tuple(feature for feature, part in features.items() if part in text)
+
+
 def whole_range(column: Column) -> tuple[int, int] | None:
     """The smallest and largest value of an integer or BIT column; None of other types."""
     if column.type.change != "whole":

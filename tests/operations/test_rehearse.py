@@ -9,7 +9,8 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.operations.rehearse import rehearse, statements_of
+from cdc_pipeline.operations.rehearse.rehearse import rehearse
+from cdc_pipeline.operations.rehearse.script import statements_of
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.memory_shop import MemoryShop

@@ -14,13 +14,13 @@ from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
-    ALL_FEATURES,
     Decision,
     KnownTable,
     StatementContext,
     TableChange,
 )
 from cdc_pipeline.schema.evolution.steps import (
+    ALL_FEATURES,
     AddColumn,
     DropColumn,
     FillColumns,

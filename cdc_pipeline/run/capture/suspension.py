@@ -29,6 +29,7 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession, before_begin
 from cdc_pipeline.run.capture.summary import RunState, RunSummary
@@ -56,21 +57,38 @@ class Suspend:
 
 def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -> Suspend | None:
     """None if the failure stops the run. Targets stay at the last whole transaction."""
-    if not is_of_one_table(error, session.section.of_plan, targets):
+    return suspend_for(
+        error,
+        session.section.of_plan,
+        targets,
+        batch_number=session.stager.number,
+        at=session.resume_position(),
+        epoch=session.epoch,
+    )
+
+
+def suspend_for(
+    error: CdcError,
+    planned: Collection[str] | None,
+    targets: Targets,
+    *,
+    batch_number: int,
+    at: Position,
+    epoch: int,
+) -> Suspend | None:
+    """None if the failure stops the run. `planned`: the source tables of the run's plan; None if
+    it may suspend none.
+    """
+    if not _is_of_one_table(error, planned, targets):
         return None
     assert error.table is not None
-    new_suspension = suspension(
-        error, batch_number=session.stager.number, at=session.resume_position(), epoch=session.epoch
-    )
+    new_suspension = suspension(error, batch_number=batch_number, at=at, epoch=epoch)
     only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
     return Suspend(error.table, new_suspension, only)
 
 
-def is_of_one_table(error: CdcError, known: Collection[str] | None, targets: Targets) -> bool:
-    """Whether a failure suspends a table, or else stops the run. `known`: the source tables of the
-    run's plan; None if it may suspend none.
-    """
-    if known is None or not isinstance(error, _OF_ONE_TABLE):
+def _is_of_one_table(error: CdcError, planned: Collection[str] | None, targets: Targets) -> bool:
+    if planned is None or not isinstance(error, _OF_ONE_TABLE):
         return False
     if error.table is None or "." not in error.table:
         return False
@@ -80,7 +98,7 @@ def is_of_one_table(error: CdcError, known: Collection[str] | None, targets: Tar
     if isinstance(error, ContentUnknownError):
         # the log is whole and its gaps are known: the run continues even without tables
         return True
-    others = {name for name in known if not targets.is_suspended(*split_table_name(name))}
+    others = {name for name in planned if not targets.is_suspended(*split_table_name(name))}
     if isinstance(error, OverlapUndecidedError) and any(
         target.name not in error.targets for target in targets.following(database, table)
     ):

@@ -17,13 +17,12 @@ from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import Statement
 from cdc_pipeline.schema.evolution.changes import decide, is_isolated
 from cdc_pipeline.schema.evolution.statement_context import (
-    ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
     StatementContext,
 )
-from cdc_pipeline.schema.evolution.steps import AddColumn, Describe, FillColumns
+from cdc_pipeline.schema.evolution.steps import ALL_FEATURES, AddColumn, Describe, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.targets.decided import AsBefore, StatementTargets, known, placed

@@ -89,7 +89,7 @@ def resolve(
     end.
     """
     source_tables = source.tables()
-    captured = _captured(config, source_tables, cursor, cut)
+    captured = captured_tables(config, source_tables, cursor, cut)
     check_routes(config, captured, cut)
     check_masked_columns(config, source=source, tables=captured, cut=cut)
     # Before its first run, the contents of an archive are unknown. A first run that reads old
@@ -180,9 +180,10 @@ def _bounded(
     return log_end, f"{limit.text}, or at the latest at the end of the log", limit
 
 
-def _captured(
+def captured_tables(
     config: PipelineConfig, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
 ) -> list[str]:
+    """Of the source and of what is recorded."""
     tables = TableFilter(config)
     names = {*tables.exact_names, *(known or ())}
     for state in (cursor, None if cut is None else cut.cursor):

@@ -28,12 +28,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
 from cdc_pipeline.schema.evolution.statement_context import (
-    COLUMN_MAPPING,
     RELOAD,
-    TYPE_WIDENING,
     KnownTable,
 )
 from cdc_pipeline.schema.evolution.steps import (
+    COLUMN_MAPPING,
+    TYPE_WIDENING,
     AddColumn,
     CheckRows,
     Describe,

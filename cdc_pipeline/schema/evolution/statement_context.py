@@ -21,7 +21,7 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.steps import DdlDecision, Step
+from cdc_pipeline.schema.evolution.steps import ALL_FEATURES, DdlDecision, Step
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.source_table import Comments, SourceTable
 from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource
@@ -66,9 +66,6 @@ RELOAD: Final = (
 
 _DEFAULT_POLICY: Final = SchemaChangePolicy()
 _SHADOW_NAMES: Final = ShadowNames()
-COLUMN_MAPPING: Final = "columnMapping"
-TYPE_WIDENING: Final = "typeWidening"
-ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,44 +15,59 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.schema.types import TargetColumn, features_of_type
+
+# Features of Delta's protocol.
+COLUMN_MAPPING: Final = "columnMapping"
+TYPE_WIDENING: Final = "typeWidening"
+ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
 
 
-class AddColumn(FrozenModel):
+class _Step(FrozenModel):
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Of Delta, that it needs."""
+        return self.needs + features_of_type(getattr(self, "delta_type", ""))
+
+
+class AddColumn(_Step):
     kind: Literal["add_column"] = "add_column"
     name: str
     delta_type: str
 
 
-class DropColumn(FrozenModel):
-    """Needs column mapping."""
-
+class DropColumn(_Step):
+    needs = (COLUMN_MAPPING,)
     kind: Literal["drop_column"] = "drop_column"
     name: str
 
 
-class RenameColumn(FrozenModel):
-    """Needs column mapping; `new_name` is free at that moment."""
+class RenameColumn(_Step):
+    """`new_name` is free at that moment."""
 
+    needs = (COLUMN_MAPPING,)
     kind: Literal["rename_column"] = "rename_column"
     name: str
     new_name: str
 
 
-class WidenColumn(FrozenModel):
-    """`delta_type` holds every value that the column can have; needs type widening."""
+class WidenColumn(_Step):
+    """`delta_type` holds every value that the column can have."""
 
+    needs = (TYPE_WIDENING,)
     kind: Literal["widen_column"] = "widen_column"
     name: str
     delta_type: str
 
 
-class FillColumns(FrozenModel):
+class FillColumns(_Step):
     """One UPDATE of all rows: column -> its new value, cast to the type beside it.
 
     `defaults` names the columns added with it: their value is the one the server gave to existing
@@ -66,7 +81,7 @@ class FillColumns(FrozenModel):
     seq: str = ""
 
 
-class RemoveRows(FrozenModel):
+class RemoveRows(_Step):
     """All rows leave the source without row events; each mode records that in its own way.
 
     `seq` and `ts_us` are the statement's place in the order of changes and its commit time,
@@ -80,14 +95,14 @@ class RemoveRows(FrozenModel):
     transaction: str = ""
 
 
-class Describe(FrozenModel):
+class Describe(_Step):
     """Comments of columns, "" for the table's own; an empty one is removed."""
 
     kind: Literal["describe"] = "describe"
     comments: tuple[tuple[str, str], ...]
 
 
-class CheckRows(FrozenModel):
+class CheckRows(_Step):
     """No row may fail `condition`; otherwise the table needs a new snapshot, for `reason`."""
 
     kind: Literal["check_rows"] = "check_rows"

@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -113,15 +114,10 @@ def run_steps(
                 if MODES[target.spec.mode].rows_are_changes and not _is_changed_before(
                     session, path, step
                 ):
-                    _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
+                    _change(session, path, step, within=f"{BEFORE_COLUMN}.")
                 last = states[structure - 1][-1:]
-                _change(
-                    session,
-                    path,
-                    step,
-                    present,
-                    place=f" AFTER {quoted(last[0].name)}" if last else " FIRST",
-                )
+                place = f" AFTER {quoted(last[0].name)}" if last else " FIRST"
+                _change(session, path, step, place=place)
     if not structure and _only_checks(steps):
         session.sql(set_properties_sql(path, {_CHECKED_PROPERTY: str(record.batch_number)}))
 
@@ -202,30 +198,18 @@ def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> 
 
 
 def _change(
-    session: SparkSession,
-    path: Path,
-    step: Step,
-    present: list[TargetColumn],
-    *,
-    within: str = "",
-    place: str = "",
+    session: SparkSession, path: Path, step: Step, *, within: str = "", place: str = ""
 ) -> None:
     """Apply one step of structure to the columns, or to the fields `within` one (``name.``)."""
     table, name = table_at(path), f"{within}{quoted(getattr(step, 'name', ''))}"
+    _switch_on(session, path, step.features)
     if isinstance(step, AddColumn):
-        if "timestamp_ntz" in step.delta_type:
-            _allow_ntz(session, path, present)
         session.sql(f"ALTER TABLE {table} ADD COLUMNS ({name} {step.delta_type}{place})")
     elif isinstance(step, DropColumn):
-        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} DROP COLUMN {name}")
     elif isinstance(step, RenameColumn):
-        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} RENAME COLUMN {name} TO {quoted(step.new_name)}")
     elif isinstance(step, WidenColumn):
-        _switch_on(session, path, "typeWidening")
-        if step.delta_type == "timestamp_ntz":
-            _allow_ntz(session, path, present)
         session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.delta_type}")
 
 
@@ -252,19 +236,21 @@ def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
     return isinstance(step, DropColumn | RenameColumn) and step.name not in there
 
 
-def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
-    """The planner of the step has checked that the feature is permitted. The properties are read
-    again, since each statement may change them.
+def _switch_on(session: SparkSession, path: Path, features: Iterable[str]) -> None:
+    """The planner of the step has checked that they are permitted. The log is read again, since
+    each statement may change it.
     """
-    name, value = PROPERTIES[feature]
-    there = read_table_log(path)
-    if there is None or there.properties.get(name) != value:
-        session.sql(set_properties_sql(path, {name: value}))
-
-
-def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
-    if not any(column.delta_type == "timestamp_ntz" for column in present):
-        session.sql(set_properties_sql(path, dict([PROPERTIES["timestampNtz"]])))
+    for feature in PROPERTIES.keys() & features:
+        name, value = PROPERTIES[feature]
+        there = read_table_log(path)
+        # `supported` stands in the protocol alone
+        is_on = there is not None and (
+            feature in there.reader_features
+            if value == "supported"
+            else there.properties.get(name) == value
+        )
+        if not is_on:
+            session.sql(set_properties_sql(path, {name: value}))
 
 
 def _dml_sql(

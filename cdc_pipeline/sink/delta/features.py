@@ -22,6 +22,7 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import READER_FEATURES, READER_PRESETS, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
+from cdc_pipeline.schema.types import features_of_type
 
 _SETTING: Final = "sink.reader_features"
 
@@ -88,12 +89,6 @@ def allowed(config: SinkConfig) -> Allowed:
     presets = [READER_PRESETS[name] for name in config.reader_features if name in READER_PRESETS]
     named = {name for name in config.reader_features if name not in READER_PRESETS}
     return Allowed((frozenset.intersection(*presets) if presets else frozenset()) | named)
-
-
-def features_of_type(delta_type: str) -> tuple[str, ...]:
-    text = delta_type.lower()
-    features = ("timestampNtz",) if "timestamp_ntz" in text else ()
-    return (*features, "variantType") if "variant" in text else features
 
 
 def excluded(*features: str) -> tuple[str, ...]:

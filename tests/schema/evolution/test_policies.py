@@ -16,7 +16,6 @@ from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
-    ALL_FEATURES,
     Decision,
     KnownTable,
     RowPosition,
@@ -24,7 +23,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     StatementContext,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
+from cdc_pipeline.schema.evolution.steps import ALL_FEATURES, FillColumns, columns_after
 from cdc_pipeline.schema.source_table import SourceTable, created
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns

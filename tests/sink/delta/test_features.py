@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import READER_FEATURES, PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
+from cdc_pipeline.schema.types import features_of_type
 from cdc_pipeline.sink.delta.features import (
     Allowed,
     allowed,
     creation_properties,
     excluded,
     features_of_table,
-    features_of_type,
 )
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.targets import targets_at

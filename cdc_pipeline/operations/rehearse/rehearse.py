@@ -2,46 +2,38 @@
 
 Rules:
 - Each is decided by what a run decides with (`StatementRules.decide`, `decided`), and a failure
-  suspends or stops as in a run (`is_of_one_table`). Nothing is run at the server or written.
-- They come behind the end of the log, upon the tables of the last cut. DDL that the log has and no
-  run has applied makes that uncertain, and is told.
-- A session begins with the server's global settings; USE, SET sql_mode and SET sql_log_bin of the
-  text change them.
+  suspends or stops as in a run (`suspend_for`). Nothing is run at the server or written.
+- They come behind the end of the log, upon the tables of the last cut. An unfinished batch, or DDL
+  that the log has and no run has applied, makes that uncertain, and is told.
 - What a text does not show (CALL, EXECUTE, a function that a query calls) is uncertain, never
   harmless. Rows are not computed: a run checks those that a step depends on.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final, Literal
 
 from cdc_pipeline.binlog.events.query import Query
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ContentUnknownError
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.suspensions import cause_of, suspension
+from cdc_pipeline.lake.suspensions import cause_of
+from cdc_pipeline.operations.rehearse.script import Session, global_settings, statements_of
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.run.capture.suspension import is_of_one_table
+from cdc_pipeline.run.capture.suspension import suspend_for
 from cdc_pipeline.run.decode.schemas import Schemas, history_file
 from cdc_pipeline.run.decode.statements import StatementRules
+from cdc_pipeline.run.plan.planning import captured_tables
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.ddl.sql_modes import bits_of
 from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
-from cdc_pipeline.schema.evolution.statement_context import (
-    COLUMN_MAPPING,
-    TYPE_WIDENING,
-    Decision,
-    RowPosition,
-)
+from cdc_pipeline.schema.evolution.statement_context import Decision, RowPosition
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
@@ -55,10 +47,11 @@ from cdc_pipeline.schema.evolution.steps import (
 )
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.schema.history.history import SchemaHistory
-from cdc_pipeline.sink.delta.features import excluded, features_of_type
+from cdc_pipeline.schema.types import features_of_type
+from cdc_pipeline.sink.delta.features import excluded
 from cdc_pipeline.targets.decided import decided
 from cdc_pipeline.targets.targets import Targets, targets_at
-from cdc_pipeline.text.table_names import split_table_name, table_name
+from cdc_pipeline.text.table_names import table_name
 from cdc_pipeline.text.wording import count_of, listed
 
 # "not_reached": an earlier statement stops every run.
@@ -130,7 +123,8 @@ def rehearse(
     """`script`: as the servers' clients take it, with DELIMITER; `database`: its default one.
     Raises what would keep a run from starting.
     """
-    cut = build_sink(config).last_cut()
+    sink = build_sink(config)
+    cut, unfinished = sink.last_cut(), sink.pending_record()
     cursor = reconcile(cursors.read(), cut).cursor
     source = build_source(choose(config).config)
     try:
@@ -142,7 +136,7 @@ def rehearse(
         since = end if cursor is None else cursor.position
         placed = source.catalog(targets.keeps_history, since=since)
         programs = source.programs(since=since)
-        tables = source.tables() or ()
+        planned = captured_tables(config, source.tables(), cursor, cut)
     finally:
         source.close()
     history = SchemaHistory() if cursor is None else history_file(config).read().up_to(cursor.seq)
@@ -155,138 +149,27 @@ def rehearse(
         ask=lambda _captured: placed,
         ask_programs=lambda: programs,
     )
-    captured = {name for name in tables if targets.captured(*split_table_name(name))}
-    recorded = chain.from_iterable(target.spec.sources for target in targets.by_name.values())
-    log = _Log(config, identity, schemas, targets, end, epoch, {*captured, *recorded})
-    session = _Session(database=database, **_global_settings(config, identity))
+    log = _Log(config, identity, schemas, targets, end, epoch, planned)
+    session = Session(database=database, **global_settings(config, identity))
     statements = tuple(_rehearsed(log, session, script))
     unapplied = sorted(
         table_name(*table)
         for table in (() if placed is None else placed.last_ddl)
         if table[1] and targets.captured(*table)
     )
-    warnings = []
+    pending = []
+    if unfinished is not None:
+        pending.append(f"batch {unfinished.batch_number} is recorded but unfinished")
     if unapplied or (placed is None and since.order < end.order):
         what = f"DDL of {listed(unapplied)}" if unapplied else "events"
-        warnings.append(
-            f"the log has {what} that no run has applied, so that the outcome is uncertain: "
-            f"`cdc-pipeline run {config.name}` first"
-        )
+        pending.append(f"the log has {what} that no run has applied")
+    uncertain = f"so that the outcome is uncertain: `cdc-pipeline run {config.name}` first"
     return Rehearsal(
         source=config.name,
         position=str(end),
         statements=statements,
-        warnings=tuple(warnings),
+        warnings=tuple(f"{reason}, {uncertain}" for reason in pending),
     )
-
-
-# -- the script -----------------------------------------------------------------------------------
-
-# Longest first: what a text's delimiter cannot end.
-_PART: Final = re.compile(
-    r"""(?P<blank>\s+|\#[^\n]*|--(?=[\x00-\x20]|$)[^\n]*|/\*(?!M?!).*?\*/)
-    |(?P<quoted>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`|/\*.*?\*/|(?:['"`]|/\*).*)""",
-    re.VERBOSE | re.DOTALL,
-)
-_DELIMITER: Final = re.compile(r"DELIMITER[ \t]+(\S+)[^\n]*", re.IGNORECASE)
-
-
-def statements_of(script: str) -> Iterator[tuple[int, str]]:
-    """Each with the number of its first line, from 1, and without comments before it."""
-    delimiter, start, at = ";", -1, 0
-    while at < len(script):
-        blank_or_quoted = _PART.match(script, at)
-        if start < 0:
-            if blank_or_quoted is not None and blank_or_quoted.lastgroup == "blank":
-                at = blank_or_quoted.end()
-                continue
-            if (changed := _DELIMITER.match(script, at)) is not None:
-                delimiter, at = changed[1], changed.end()
-                continue
-        if script.startswith(delimiter, at):
-            if start >= 0:
-                yield script.count("\n", 0, start) + 1, script[start:at].rstrip()
-            start, at = -1, at + len(delimiter)
-            continue
-        start = at if start < 0 else start
-        at = at + 1 if blank_or_quoted is None else blank_or_quoted.end()
-    if start >= 0:
-        yield script.count("\n", 0, start) + 1, script[start:].rstrip()
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """Settings that the meaning of the next statement depends on; `sql_mode` None: not known."""
-
-    database: str
-    sql_mode: int | None = None
-    explicit_defaults_for_timestamp: bool | None = None
-    time_zone: str = ""
-    server_charset: str = ""
-    is_logged: bool = True
-
-    def query(self, sql: str) -> Query:
-        raw = sql.encode()
-        return Query(
-            sql,
-            self.database,
-            thread_id=0,
-            error_code=0,
-            sql_mode=self.sql_mode,
-            time_zone=self.time_zone,
-            explicit_defaults_for_timestamp=self.explicit_defaults_for_timestamp,
-            charset="utf8mb4",
-            raw=raw,
-            is_exact=True,
-            server_charset=self.server_charset,
-        )
-
-    def after(self, sql: str, *, is_mariadb: bool) -> _Session:
-        if used := _USE.match(sql):
-            name = used["quoted"] or used["plain"]
-            return replace(self, database=name.replace("``", "`"))
-        session = self
-        for setting in _SET.finditer(sql):
-            name, text = setting["name"].lower(), setting["text"]
-            value = setting["value"] if text is None else text
-            if name == "sql_log_bin":
-                session = replace(session, is_logged=value.upper() not in ("0", "OFF", "FALSE"))
-            elif text is None:  # an expression
-                session = replace(session, sql_mode=None)
-            else:
-                session = replace(session, sql_mode=bits_of(text, is_mariadb=is_mariadb))
-        return session
-
-
-_USE: Final = re.compile(r"USE\s*(?:`(?P<quoted>(?:[^`]|``)+)`|\b(?P<plain>\S+))", re.IGNORECASE)
-_SET: Final = re.compile(
-    r"(?<!GLOBAL)(?<!PERSIST)(?<!ONLY)[\s,.](?:@@)?(?P<name>sql_mode|sql_log_bin)\s*:?="
-    r"\s*(?:(['\"])(?P<text>.*?)\2|(?P<value>[^\s,;]+))",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-def _global_settings(config: PipelineConfig, identity: ServerIdentity) -> dict[str, Any]:
-    """Those of a session that sets none; none of an archive's server."""
-    if isinstance(config.source, ArchiveSourceConfig):
-        return {}
-    # late: an archive never needs pymysql
-    from cdc_pipeline.source.live.connection import ServerConnection
-
-    names = ("sql_mode", "explicit_defaults_for_timestamp", "time_zone", "character_set_server")
-    server = ServerConnection(config.source)
-    try:
-        values = server.variables(names)
-    finally:
-        server.close()
-    is_mariadb = identity.flavor == "mariadb"
-    explicit = values.get("explicit_defaults_for_timestamp")
-    return {
-        "sql_mode": bits_of(values["sql_mode"], is_mariadb=is_mariadb),
-        "explicit_defaults_for_timestamp": None if explicit is None else explicit == "ON",
-        "time_zone": values["time_zone"],
-        "server_charset": values["character_set_server"],
-    }
 
 
 # -- what a run would decide ----------------------------------------------------------------------
@@ -296,7 +179,7 @@ def _global_settings(config: PipelineConfig, identity: ServerIdentity) -> dict[s
 class _Log:
     """Of a server that runs the statements, as a run would have come to know its tables.
 
-    `known`: the source tables that a plan of the source knows.
+    `planned`: the source tables of a run's plan.
     """
 
     config: PipelineConfig
@@ -305,7 +188,7 @@ class _Log:
     targets: Targets
     end: Position
     epoch: int
-    known: Collection[str]
+    planned: Collection[str]
 
     @property
     def is_mariadb(self) -> bool:
@@ -353,9 +236,14 @@ class _Log:
                 decision, refused = None, [error]
             for refusal in refused:
                 errors.append(refusal)
-                if not is_of_one_table(refusal, self.known, targets):
+                suspend = suspend_for(
+                    refusal, self.planned, targets, batch_number=0, at=at, epoch=self.epoch
+                )
+                if suspend is None:
                     return None, errors
-                targets = self._suspended(targets, refusal)
+                targets, _ = targets.suspending(
+                    suspend.source, suspend.suspension, only=suspend.only
+                )
             self.targets = targets
             if decision is not None:
                 break
@@ -370,12 +258,6 @@ class _Log:
             )
         self.targets = _published(self.targets)
         return decision, errors
-
-    def _suspended(self, targets: Targets, error: CdcError) -> Targets:
-        held = suspension(error, batch_number=0, at=self.end, epoch=self.epoch)
-        only = error.targets if isinstance(error, ContentUnknownError) else None
-        assert error.table is not None
-        return targets.suspending(error.table, held, only=only)[0]
 
 
 def _published(targets: Targets) -> Targets:
@@ -393,7 +275,7 @@ def _published(targets: Targets) -> Targets:
     )
 
 
-def _rehearsed(log: _Log, session: _Session, script: str) -> Iterator[RehearsedStatement]:
+def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedStatement]:
     rules, stopped_at = log.rules(), 0
     for line, sql in statements_of(script):
         query = session.query(sql)
@@ -416,7 +298,7 @@ def _rehearsed(log: _Log, session: _Session, script: str) -> Iterator[RehearsedS
         elif not session.is_logged and log.concerns(statement):
             yield told(
                 outcome="not_logged",
-                reason="sql_log_bin is off: the lake never learns of it",
+                reason="sql_log_bin is off, or not known: the lake never learns of it",
                 next_step="take new snapshots of the captured tables that it changes",
             )
         elif kind is _K.DML:
@@ -483,7 +365,7 @@ def _changes(decision: Decision, before: Targets) -> Iterator[RehearsedChange]:
             words.append(f"goes on as {table_name(*change.new_name)}")
         if change.replaces or change.empties:
             words.append("becomes an empty table")
-        features = {feature for step in change.steps for feature in _features(step)}
+        features = {feature for step in change.steps for feature in step.features}
         yield _change(change.known.name or table_name(*change.table), words, features)
 
 
@@ -514,12 +396,3 @@ def _words(step: Step) -> str:
             return f"sets comments of {listed([name or 'the table' for name, _ in step.comments])}"
         case CheckRows():
             return f"looks for rows for which {step.reason}; with one, a snapshot is needed"
-
-
-def _features(step: Step) -> Iterator[str]:
-    if isinstance(step, DropColumn | RenameColumn):
-        yield COLUMN_MAPPING
-    elif isinstance(step, WidenColumn):
-        yield TYPE_WIDENING
-    if isinstance(step, AddColumn | WidenColumn):
-        yield from features_of_type(step.delta_type)
