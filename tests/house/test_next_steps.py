@@ -38,7 +38,7 @@ TRIED: Final[dict[str, str]] = {
         "run/capture/test_boundaries.py::test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_"
         "end_says_so_and_both_ways_out_work"
     ),
-    "operations/rehearse.py::rehearse": (
+    "operations/rehearse/rehearse.py::rehearse": (
         "operations/test_rehearse.py::test_ddl_that_no_run_has_applied_is_told"
     ),
     "operations/cursor/cursor_change.py::_check_unmoved": (

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.operations.rehearse.rehearse import rehearse
-from cdc_pipeline.operations.rehearse.script import statements_of
+from cdc_pipeline.operations.rehearse.script import Session, statements_of
+from tests.conftest import temporary_database
+from tests.schema.ddl.generated_statements import Maker
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.memory_shop import MemoryShop
@@ -128,7 +134,30 @@ def test_what_would_suspend_a_table_does(
     for name in made.suspends:
         held = shop.cursors.cursor.suspended[name]
         assert held.next_step == made.next_step
-        assert made.reason == re.sub(r" \(binlog\.\d+ at \d+\)", "", held.what)
+        assert made.reason == _cause(held.what)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SET/**/sql_log_bin=(0)", {"is_logged": False}),
+        ("SET @@session . sql_log_bin := OFF", {"is_logged": False}),
+        ("SET sql_log_bin = @saved", {"is_logged": False}),
+        ("SET GLOBAL  sql_mode = 'ANSI_QUOTES', sql_mode = ''", {}),
+        ("SET @@GLOBAL.sql_mode = '', sql_mode = ANSI_QUOTES", {"sql_mode": 4}),
+        ("SET GLOBAL max_connections = 5, SESSION `sql_mode` = 'ANSI_QUOTES'", {"sql_mode": 4}),
+        ("SET sql_mode = 'ANSI'", {"sql_mode": None}),
+        ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", {"sql_mode": None}),
+        ("SET sql_mode = 4, time_zone = '+02:00'", {"sql_mode": 4, "time_zone": "+02:00"}),
+        ("SET @sql_mode = 'ANSI_QUOTES', @x = (1, sql_log_bin = 0)", {}),
+        ("SET NAMES utf8mb4", {}),
+        ("USE `a``b`", {"database": "a`b"}),
+        ("use my-db;", {"database": "my-db"}),
+    ],
+)
+def test_a_session_is_what_its_statements_set(sql: str, expected: dict[str, object]) -> None:
+    session = Session("d", sql_mode=0, time_zone="SYSTEM")
+    assert session.after(sql, is_mariadb=False) == replace(session, **expected)
 
 
 def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database: str) -> None:
@@ -202,3 +231,58 @@ DROP TABLE x"""
     ]
     assert list(statements_of("SELECT 'open; ")) == [(1, "SELECT 'open;")]
     assert list(statements_of(" ; -- nothing")) == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 40), pytest.param(2, 1_000, marks=pytest.mark.whole)]
+)
+def test_generated_migrations_do_what_was_rehearsed(
+    shop: MemoryShop, server: Server, fresh_database: str, seed: int, count: int
+) -> None:
+    with temporary_database(server) as tried:
+        taken = [
+            sql
+            for generated in Maker(seed).statements(count)
+            if generated.name
+            for sql in _taken(server, tried, *generated.statements)
+        ]
+    rehearsal = rehearse(
+        shop.config, ";\n".join(taken), cursors=shop.cursors, database=fresh_database
+    )
+    assert len(rehearsal.statements) == len(taken)
+
+    before = shop.last_cut().batch_number
+    server.execute(f"USE `{fresh_database}`")
+    server.execute_all(*taken)
+    with suppress(TargetSuspendedError):
+        shop.run()
+    numbers = range(before + 1, shop.last_cut().batch_number + 1)
+    decided = [ddl for number in numbers for ddl in read_cut(shop.paths, number).ddl]
+    assert [
+        (ddl.decision, ddl.reason, ddl.policy) for ddl in decided if ddl.decision != "ignored"
+    ] == [
+        (made.outcome, made.reason, made.policy)
+        for made in rehearsal.statements
+        if made.outcome in ("applied", "recorded")
+    ]
+    cursor = shop.cursors.cursor
+    assert cursor is not None
+    assert {name: _cause(held.what) for name, held in cursor.suspended.items()} == {
+        name: made.reason for made in rehearsal.statements for name in made.suspends
+    }
+
+
+def _cause(what: str) -> str:
+    """Without its place."""
+    return re.sub(r" \(binlog\.\d+ at \d+\)", "", what)
+
+
+def _taken(server: Server, database: str, *statements: str) -> list[str]:
+    """Those that the server takes."""
+    taken = []
+    for sql in statements:
+        with suppress(pymysql.MySQLError):
+            server.execute(f"USE `{database}`")
+            server.execute(sql)
+            taken.append(sql)
+    return taken
