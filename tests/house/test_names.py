@@ -26,6 +26,7 @@ _READERS = {
 # Calls without it, and why they need none.
 _NEED_NONE = {
     ("config/target_config.py", "TablePattern.parse"),  # checked, not compared
+    ("operations/rehearse/script.py", "SqlModes.from_bits"),  # settings of a session
     ("schema/catalog.py", "SqlModes"),  # of a column's type
     ("schema/ddl/tokens.py", "SqlModes"),  # nothing is known
     ("schema/evolution/statement_context.py", "ShadowNames"),  # before a pipeline's own
