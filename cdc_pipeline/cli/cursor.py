@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.operations.cursor.cursor_change import CursorChange
     from cdc_pipeline.operations.cursor.cursor_view import CursorView
-    from cdc_pipeline.operations.runs import OperationRun
     from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
+    from cdc_pipeline.run.observer import OperationRun
 
 
 @click.group("cursor", cls=CommandGroup)

@@ -32,7 +32,7 @@ from cdc_pipeline.text.wording import count_of
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
     from cdc_pipeline.operations.quarantine_replay import SettleResult
-    from cdc_pipeline.operations.runs import OperationRun
+    from cdc_pipeline.run.observer import OperationRun
 
 
 @click.group("quarantine", cls=CommandGroup)

@@ -27,7 +27,7 @@ from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.reset import ResetReport
-    from cdc_pipeline.operations.runs import OperationRun
+    from cdc_pipeline.run.observer import OperationRun
 
 
 @click.command("reset")

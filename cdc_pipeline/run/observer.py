@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypedDict
 
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
 
 
@@ -65,3 +67,11 @@ for _name in (
     *("operation_began", "step", "operation_progressed"),
 ):
     setattr(RelayObserver, _name, _relay(_name))
+
+
+class OperationRun(TypedDict):
+    """What every long operation takes."""
+
+    cursors: CursorStore
+    observer: RunObserver
+    run_id: str

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, this_process
 from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
 from cdc_pipeline.orchestration.translator import run_tags
+from cdc_pipeline.run.capture.capture import capture
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.project import Project, follow_server
@@ -114,12 +114,7 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
     loaded, config = load_source(project.jobs, "shop"), load_config(project.jobs / "shop.yaml")
     access = DagsterAccess(loaded, config, disk_instance)
     access.operate("snapshot", lambda run: take_snapshot(config, **run))
-    access.operate(
-        "verify",
-        lambda run: DirectRuns(config, run["cursors"], run["run_id"]).capture(
-            "end_of_log", run["observer"]
-        ),
-    )
+    access.operate("verify", lambda run: capture(config, bound="end_of_log", **run))
     definitions = build_definitions(project.jobs)
     assets = definitions.resolve_implicit_global_asset_job_def()
     snapshot_key, cursor_key = dg.AssetKey(["shop", "snapshot"]), dg.AssetKey(["shop", "cursor"])

@@ -25,10 +25,9 @@ from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.operations.runs import OperationRun
     from cdc_pipeline.orchestration.translator import RunKind
     from cdc_pipeline.position.cursor import CursorStore, StoredCursor
-    from cdc_pipeline.run.observer import RunObserver
+    from cdc_pipeline.run.observer import OperationRun, RunObserver
     from cdc_pipeline.run.report import CaptureReport
 
 

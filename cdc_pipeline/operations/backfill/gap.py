@@ -36,7 +36,6 @@ from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
 from cdc_pipeline.operations.backfill.rebuild import with_archive
-from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.side_lake import only_tables
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore, ResumePlace
@@ -91,7 +90,7 @@ def fill_gap(
     everything else; nothing was appended, or the next run of the source finishes it.
     """
     observer = observer or RunObserver()
-    main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)
+    main = MainLake(config, cursors, observer, run_id)
     (table,) = checked_tables(config, [table])
     config = with_archive(config, archive)
     config = config.model_copy(update={"tables": only_tables(config, [table])})

@@ -55,7 +55,6 @@ from cdc_pipeline.operations.backfill.lake import (
     checked_tables,
     parallel_without_archive,
 )
-from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.side_lake import SideLake
 from cdc_pipeline.operations.snapshot.finish import Finish
 from cdc_pipeline.operations.snapshot.main import MainLake
@@ -118,7 +117,7 @@ def rebuild(
     CdcError: everything else; the same call resumes where this one stopped.
     """
     observer = observer or RunObserver()
-    main = MainLake(config, runs=DirectRuns(config, cursors, run_id), observer=observer)
+    main = MainLake(config, cursors, observer, run_id)
     directory = archive if archive is not None else getattr(config.source, "directory", None)
     if parallel is not None and directory is None:
         raise parallel_without_archive()

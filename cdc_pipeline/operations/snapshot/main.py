@@ -24,9 +24,9 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import suspension
-from cdc_pipeline.operations.runs import Runs
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import Publisher
@@ -40,13 +40,14 @@ T = TypeVar("T")
 @dataclass
 class MainLake:
     config: PipelineConfig
-    runs: Runs
+    cursors: CursorStore
     observer: RunObserver
+    run_id: str = ""
     lock_wait_s: float | None = None  # None: of the configuration
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """The source's cursor and the last cut, without the lock."""
-        cursor = self.runs.cursor()  # before the cut: a run that is under way writes it after
+        cursor = self.cursors.read()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
@@ -82,7 +83,15 @@ class MainLake:
         # Suspended tables are read now, or are not this operation's concern: the source goes on
         # without them (K4). So it does without tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
-            self.wait_for_lock(lambda: self.runs.capture(bound, observer or self.observer))
+            self.wait_for_lock(
+                lambda: capture(
+                    self.config,
+                    cursors=self.cursors,
+                    bound=bound,
+                    observer=observer or self.observer,
+                    run_id=self.run_id,
+                )
+            )
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
         """Once the source's lock is free; LockError after `lock_wait_s`."""
@@ -114,14 +123,14 @@ class MainLake:
         if not mine:
             return False
         self.observer.step(f"setting {', '.join(sorted(mine))} aside: {error.what}")
-        self.runs.change(lambda cursors, run_id: self._suspend(mine, error, cursors, run_id))
+        self._suspend(mine, error)
         return True
 
-    def _suspend(self, names: set[str], error: CdcError, cursors: CursorStore, run_id: str) -> None:
+    def _suspend(self, names: set[str], error: CdcError) -> None:
         sink = build_sink(self.config)
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
-            publisher = Publisher(sink, cursors, self.observer, run_id)
+            publisher = Publisher(sink, self.cursors, self.observer, self.run_id)
             recovered = recover(publisher, leaves=lambda state: state.table in names)
             cut, cursor = recovered.cut, recovered.reconciled.cursor
             assert cut is not None
@@ -142,15 +151,12 @@ class MainLake:
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         """Raises UnfinishedBatchError if there is a recorded batch to finish first."""
-        return self.runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
-
-    def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:
         with admin_batch(
             build_sink(self.config),
-            cursors=cursors,
+            cursors=self.cursors,
             doing="run this command again",
             observer=self.observer,
-            run_id=run_id,
+            run_id=self.run_id,
             wait_s=self._wait_s,
             on_waiting=self.waiting,
         ) as batch:

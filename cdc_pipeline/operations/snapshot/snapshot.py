@@ -34,7 +34,6 @@ from cdc_pipeline.lake.long_operations import (
     operations_lock,
 )
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.snapshot.begin import SnapshotBegin, Started
 from cdc_pipeline.operations.snapshot.chunks import SnapshotChunks
 from cdc_pipeline.operations.snapshot.finish import Finish, Swapped
@@ -68,7 +67,6 @@ def take_snapshot(
     restart: bool = False,
     observer: RunObserver | None = None,
     run_id: str = "",
-    runs: Runs | None = None,
 ) -> SnapshotReport:
     """Take snapshots, or resume snapshots that were killed.
 
@@ -94,8 +92,8 @@ def take_snapshot(
     observer = observer or RunObserver()
     with SnapshotSource(config) as source:
         config = config.comparing(source.live.identity.names)
-        main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
-        return _Snapshot(main, source, run_id).run(tables, restart=restart)
+        main = MainLake(config, cursors, observer, run_id)
+        return _Snapshot(main, source).run(tables, restart=restart)
 
 
 @dataclass
@@ -114,7 +112,6 @@ class _Done:
 class _Snapshot:
     main: MainLake
     source: SnapshotSource
-    run_id: str
     _done: _Done = field(default_factory=_Done)
 
     def run(self, tables: Sequence[str] | None, *, restart: bool) -> SnapshotReport:
@@ -295,7 +292,7 @@ class _Snapshot:
         return ""
 
     def _side(self, folder: OperationFolder, state: Operation) -> SnapshotLake:
-        return SnapshotLake(self.main.config, folder, state, run_id=self.run_id)
+        return SnapshotLake(self.main.config, folder, state, run_id=self.main.run_id)
 
     def _fill(self, side: SnapshotLake, started: Started | None) -> None:
         chunks = SnapshotChunks(side, self.main, self.source)

@@ -133,7 +133,8 @@ class Captures:
         return self.run()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        return self._main.wait_for_lock(lambda: self._main.runs.change(work))
+        main = self._main
+        return main.wait_for_lock(lambda: work(main.cursors, main.run_id))
 
     def source_state(self) -> SourceState:
         """LakeStateError: nothing was captured yet, or cursor and lake contradict each other."""

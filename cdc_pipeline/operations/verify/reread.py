@@ -38,7 +38,6 @@ from cdc_pipeline.lake.long_operations import (
     new_operation_id,
 )
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.runs import DirectRuns, Runs
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
@@ -93,26 +92,19 @@ def repair(
             "only a running server can provide its rows", setting="source.kind", expected="live"
         )
     started_s = time.monotonic()
-    reread = _Reread(
-        config,
-        table,
-        runs=DirectRuns(config, cursors, run_id),
-        observer=observer or RunObserver(),
-    )
-    report = reread.run(where, restart=restart)
+    main = MainLake(config, cursors, observer or RunObserver(), run_id)
+    report = _Reread(main, table).run(where, restart=restart)
     return report.model_copy(update={"seconds": time.monotonic() - started_s})
 
 
 class _Reread:
-    def __init__(
-        self, config: PipelineConfig, table: str, *, runs: Runs, observer: RunObserver
-    ) -> None:
-        self._config = config
+    def __init__(self, main: MainLake, table: str) -> None:
+        self._config = main.config
         self._table = table
-        self._observer = observer
-        self._sink = build_sink(config)
-        self._main = MainLake(config, runs, observer)
-        self._captures = Captures(self._main)
+        self._observer = main.observer
+        self._sink = build_sink(main.config)
+        self._main = main
+        self._captures = Captures(main)
 
     def run(self, where: str, *, restart: bool) -> RepairReport:
         self._observer.step("capturing the source")

@@ -32,7 +32,6 @@ from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
-from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.external_writes import (
@@ -113,8 +112,8 @@ def verify(
             next_step="repair the table without --sample",
         )
     sink = build_sink(config)
-    runs = DirectRuns(config, cursors, run_id)
-    captures = Captures(MainLake(config, runs, observer or RunObserver(), _LOCK_WAIT_S))
+    main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
+    captures = Captures(main)
     with verify_lock(sink.paths) as scratch:
         context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
         tables = _Verification(context).tables()

@@ -28,7 +28,6 @@ from pydantic import Field
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.operations.runs import OperationRun
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
@@ -45,7 +44,7 @@ from cdc_pipeline.orchestration.translator import (
     origin_text,
 )
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 

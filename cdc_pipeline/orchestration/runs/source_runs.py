@@ -20,14 +20,13 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.operations.runs import OperationRun
 from cdc_pipeline.orchestration.assets.snapshot_asset import SnapshotRecorder
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, stopped
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
-from cdc_pipeline.run.observer import RelayObserver, RunObserver
+from cdc_pipeline.run.observer import OperationRun, RelayObserver, RunObserver
 
 T = TypeVar("T")
 # Changes of a moment wait for their turn in the source's pool, as a capture does.

@@ -17,7 +17,6 @@ from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import KeylessTableError, SnapshotError
 from cdc_pipeline.lake.long_operations import Operation, OperationFolder, new_operation_id
-from cdc_pipeline.operations.runs import DirectRuns
 from cdc_pipeline.operations.snapshot.begin import SnapshotBegin
 from cdc_pipeline.operations.snapshot.chunks import SnapshotChunks
 from cdc_pipeline.operations.snapshot.main import MainLake
@@ -66,8 +65,7 @@ def project(
 
 
 def main_of(config: PipelineConfig) -> MainLake:
-    cursors = MemoryCursorStore()
-    return MainLake(config, runs=DirectRuns(config, cursors, ""), observer=RunObserver())
+    return MainLake(config, MemoryCursorStore(), RunObserver())
 
 
 def begin_of(config: PipelineConfig, source: SnapshotSource) -> SnapshotBegin:

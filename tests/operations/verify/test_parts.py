@@ -21,7 +21,7 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.long_operations import OperationFolder
 from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedContent, RecordedTarget
-from cdc_pipeline.operations.runs import DirectRuns
+from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
 from cdc_pipeline.operations.verify.read import (
@@ -214,9 +214,7 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
     }
     more = {"tables": {"include": ["d.*"]}, "sink": {"lake_path": tmp_path / "lake"}}
     config = PipelineConfig.model_validate({**document, **more})
-    reread = _Reread(
-        config, "d.t", runs=DirectRuns(config, MemoryCursorStore()), observer=RunObserver()
-    )
+    reread = _Reread(MainLake(config, MemoryCursorStore(), RunObserver()), "d.t")
     rows = SelectedRows(
         schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())})
     )
