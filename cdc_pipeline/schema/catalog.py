@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables.server_columns import with_server_columns
-from cdc_pipeline.schema.ddl.options import server_charset
+from cdc_pipeline.schema.ddl.options import server_charset, table_comment
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import are_known, in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
@@ -95,7 +95,8 @@ def catalog(
         )
         charset = str(facts["collation"] or "").split("_", 1)[0]
         found_tables[table] = schema, server_charset(charset)
-        comments[table] = comments_of({**texts[table], "": _text(facts, "table_comment")})
+        text = table_comment(_text(facts, "table_comment"), str(facts["engine"]))
+        comments[table] = comments_of({**texts[table], "": text})
         generated[table] = tuple(
             _generated(row, known) for row in computed.get(table, ()) if not _period(row)
         )

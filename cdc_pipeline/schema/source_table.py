@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.tables.server_columns import with_server_columns
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.create import CreatedTable, hash_key_count
-from cdc_pipeline.schema.ddl.options import NamedCharset
+from cdc_pipeline.schema.ddl.options import NamedCharset, table_comment
 from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.types import are_known
@@ -162,9 +162,12 @@ def comments_after(
     }
     texts |= {changes.name_after(old): new.comment for old, new in changes.changed.items()}
     texts |= {definition.name: definition.comment for definition in changes.added}
+    engine = ""
     for action in actions:
+        engine = action.name if action.kind is _A.ENGINE else engine
         if action.kind is _A.OPTION and action.name == "COMMENT":
             texts[""] = action.value
+    texts[""] = table_comment(texts.get("", ""), engine)
     return comments_of(texts)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.alter import ActionKind, UniqueKey, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
-from cdc_pipeline.schema.ddl.options import NamedCharset, take_option
+from cdc_pipeline.schema.ddl.options import NamedCharset, table_comment, take_option
 from cdc_pipeline.schema.ddl.tokens import TokenReader
 
 # What every engine's index holds of a key: InnoDB's with the old row formats.
@@ -136,7 +136,7 @@ def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str] | None
     """The charset that they name, whether they give system versioning, and the comment; None if
     unreadable.
     """
-    charset, is_versioned, comment = NamedCharset(), False, ""
+    charset, is_versioned, texts = NamedCharset(), False, {"COMMENT": "", "ENGINE": ""}
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")
         if tokens.take("START", "TRANSACTION"):  # MySQL: rows of its SELECT follow
@@ -148,5 +148,5 @@ def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str] | None
         if option is None:
             return None
         charset = charset.then(option.charset or NamedCharset())
-        comment = option.value if option.name == "COMMENT" else comment
-    return charset, is_versioned, comment
+        texts["ENGINE" if option.name == "TYPE" else option.name] = option.value
+    return charset, is_versioned, table_comment(texts["COMMENT"], texts["ENGINE"])

@@ -6,6 +6,8 @@ Rules:
 - `CHARACTER SET DEFAULT` is the charset of what is above: a table's is its database's. A collation
   without a charset of its own (DEFAULT, MariaDB's ``uca1400_ai_ci``) changes none.
 - What is no option of this table is None: the statement is not read with certainty.
+- Engines for tables of other servers keep their account in the table's COMMENT (SPIDER, FEDERATED),
+  also after the table was altered to another engine: such a text is no comment (K26).
 
 Source: MySQL 9.7 manual, 15.1.14 (CREATE DATABASE), 15.1.24 (CREATE TABLE), 15.1.11 (ALTER TABLE);
 MariaDB 10.11, the same statements, and "engine-defined options".
@@ -13,6 +15,7 @@ MariaDB 10.11, the same statements, and "engine-defined options".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +74,13 @@ _KEY_WORDS: Final = (
     ("ENFORCED",),
     ("NOT", "ENFORCED"),
 )
+_REMOTE_ENGINES: Final = frozenset({"SPIDER", "FEDERATED", "FEDERATEDX", "CONNECT"})
+# Spider's `host "db", port "3306"`; the ALTER of a table does not name its engine.
+_PARAMETER: Final = r"""\s*\w+\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\s\d+)\s*"""
+_CONNECTION: Final = re.compile(
+    rf"(?:{_PARAMETER},)+(?:{_PARAMETER})?|\s*(?:password|passwd|pwd)\s*[\"'].*|.*\w://[^/\s]*@.*",
+    re.DOTALL | re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,11 @@ class Option:
 def server_charset(name: str) -> str:
     name = name.lower()
     return "utf8mb3" if name == "utf8" else name
+
+
+def table_comment(text: str, engine: str = "") -> str:
+    """ "" if it may tell how to connect to another server."""
+    return "" if engine.upper() in _REMOTE_ENGINES or _CONNECTION.fullmatch(text) else text
 
 
 def take_charset(tokens: TokenReader) -> NamedCharset | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.schema.catalog import catalog
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, StatementContext, decide
@@ -142,3 +143,47 @@ def test_a_shadow_whose_statement_is_kept_without_texts_clears_none() -> None:
     )
     assert step == {}
     assert after == dict(known.source.comments)
+
+
+SPIDER = 'wrapper "mysql", host "10.0.0.1", port 3306, user "u", password "geheim"'
+REMOTE = (
+    (SPIDER, "SPIDER"),
+    (SPIDER, ""),
+    (" pwd 'geheim'", ""),
+    ("mysql://u:geheim@db/shop/t", ""),
+    ("of the shop, geheim", "federated"),
+)
+PLAIN = (
+    "of the shop",
+    'the "orders" of 2024',
+    "see https://wiki/a@b",
+    "a, b 'c'",
+    "v 2, x",
+    "passwords",
+)
+
+
+@pytest.mark.parametrize(("text", "engine"), [*REMOTE, *((text, "InnoDB") for text in PLAIN)])
+def test_k26_what_leads_to_another_server_is_no_comment(text: str, engine: str) -> None:
+    """It may hold a password."""
+    literal = "'" + text.replace("'", "''") + "'"
+    expected = text if text in PLAIN else ""
+    options = f"ENGINE={engine}" if engine else ""
+    create = f"CREATE TABLE t (id INT PRIMARY KEY) COMMENT={literal} {options}"
+    assert dict(known_of(create).source.comments).get("", "") == expected
+    alter = f"ALTER TABLE t COMMENT={literal}{engine and ', '}{options}"
+    assert told(known_of(), alter)[1].get("", "") == expected
+    row = {"table_schema": "d", "table_name": "t"}
+    column = {
+        "column_name": "id", "column_type": "int", "data_type": "int", "extra": "",
+        "is_nullable": "NO", "expression": "", "column_comment": "", "character_set_name": None,
+    }  # fmt: skip
+    facts = {"engine": engine or None, "table_type": "BASE TABLE", "collation": "utf8mb4_bin"}
+    found = catalog(
+        columns=[row | column],
+        keys=[],
+        tables=[row | facts | {"table_comment": text}],
+        databases={},
+        is_mariadb=True,
+    )
+    assert dict(found.comments["d", "t"]).get("", "") == expected
