@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from cdc_pipeline.schema.ddl.options import table_comment
 from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import (
     UNKNOWN_MODES,
@@ -102,8 +103,8 @@ class _Sizes:
 
 
 def needed_later(statement: Statement, masked: Collection[str]) -> str:
-    """An ALTER TABLE as it is kept until it is executed: with defaults and labels, without other
-    strings.
+    """An ALTER TABLE as it is kept until it is executed: of its strings with defaults, labels and
+    comments alone.
 
     If it names a `masked` column, its defaults go as well; it cannot be executed then, but
     neither could it be with them: a default of a masked column is never filled in.
@@ -124,12 +125,13 @@ def needed_later(statement: Statement, masked: Collection[str]) -> str:
         elif token.key == ")":
             in_labels = False
         is_default = last == "DEFAULT"
-        is_name = (before if last == "=" else last) in _NAMED
+        word = before if last == "=" else last
+        is_kept = word in _NAMED or (word == "COMMENT" and bool(table_comment(token.text)))
         # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default after it.
         if not (is_default and (token.key.startswith("_") or token.key in ("-", "+", "("))):
             before, last = last, token.key
         if is_default and not keeps_defaults and token.kind in (*_OPAQUE, TokenKind.NUMBER):
             return "?"
-        return "''" if token.kind in _OPAQUE and not (in_labels or is_default or is_name) else None
+        return "''" if token.kind in _OPAQUE and not (in_labels or is_default or is_kept) else None
 
     return "".join(respelled(statement.sql, tokens, spelling))

@@ -150,10 +150,7 @@ class _Alter:
                 self._column_changes(),
                 self._changes.key,
                 comments=comments_after(
-                    self._known.source.comments,
-                    self._statement.actions,
-                    # a shadow's statement is kept without them
-                    replace(self._changes, changed={}, added=[]) if self._shadow else self._changes,
+                    self._known.source.comments, self._statement.actions, self._changes
                 ),
                 features=context.features,
                 seq=str(context.place.seq),

@@ -201,18 +201,20 @@ class _Difference:
         return Difference(known, steps, tuple(self._reasons))
 
     def _comments(self, source: RecordedSource) -> tuple[Describe, ...]:
-        """A column that is new, or has another's name, has no comment of its own yet."""
+        """A new column has no comment yet; one that is renamed keeps its own."""
         known, others = self._known, self._known.others
         before = described((known.source, *others), known.shape)
-        moved = {
-            step.new_name if isinstance(step, RenameColumn) else step.name
-            for step in (*self._first, *self._adds, *self._last)
-            if isinstance(step, AddColumn | RenameColumn)
-        }
+        names_before: dict[str, str] = {}
+        for step in (*self._first, *self._adds, *self._last):
+            if isinstance(step, AddColumn):
+                names_before[step.name] = ""
+            elif isinstance(step, RenameColumn):
+                names_before[step.new_name] = names_before.pop(step.name, step.name)
         changed = tuple(
             (name, text)
             for name, text in described((source, *others), known.shape).items()
-            if text != before.get(name, "") or (name in moved and (text or known.source.comments))
+            if text != before.get(names_before.get(name) or name, "")
+            or (text and name in names_before)
         )
         if changed:
             self._reasons.append("sets comments")

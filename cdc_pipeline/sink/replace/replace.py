@@ -42,6 +42,7 @@ from cdc_pipeline.errors import StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.commit import (
@@ -123,6 +124,7 @@ class Replacing(NamedTuple):
     Attributes:
         old: the target's table as it is; None if there is none, and `version` is -1.
         retention: properties of the lake's configuration, which override those of both tables.
+        told: comments that the target had from its source.
     """
 
     path: Path
@@ -132,6 +134,7 @@ class Replacing(NamedTuple):
     old: TableState | None
     version: int
     retention: Mapping[str, str]
+    told: Mapping[str, str]
 
     @property
     def keeps_anything(self) -> bool:
@@ -148,6 +151,7 @@ class Replacing(NamedTuple):
             table=self.target.table,
             app_id=self.target.app_id,
             extra=self.retention,
+            told=self.told,
         )
 
 
@@ -172,9 +176,11 @@ def replacing(
     side = SideTable(folder, target, app_ids={target.content.app_id, *meanwhile})
     old = None if there is None else readable_state(path, there.version)
     retention = {name: properties[name] for name in _RETENTION if name in properties}
-    return Replacing(
-        path, record, target, side, old, -1 if there is None else there.version, retention
-    )
+    cut = last_cut(paths)
+    before = None if cut is None else cut.tables.get(target.table)
+    told = {} if before is None else before.spec.comments
+    version = -1 if there is None else there.version
+    return Replacing(path, record, target, side, old, version, retention, told)
 
 
 def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool:

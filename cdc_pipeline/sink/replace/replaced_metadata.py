@@ -3,7 +3,8 @@ form of Delta's log.
 
 Rules:
 - Columns, their order, partitions, properties and comments are the side table's; what the target's
-  owner has added (comments and a description where the source has none, further properties) stays.
+  owner has added (comments and a description where the source has none, further properties) stays;
+  what its source gave before goes.
 - Our properties are the source, the target's name and its new application id.
 - A table with column mapping keeps it. Files that were written without it hold columns under their
   own names: these become the physical names, under ids that no column of the table ever had.
@@ -44,9 +45,10 @@ def replaced_metadata(
     table: str,
     app_id: str,
     extra: Mapping[str, str],
+    told: Mapping[str, str],
 ) -> dict[str, Any]:
     """The metadata of a target after the commit; the properties `extra` override those of both
-    tables.
+    tables; `told` are comments that the old table had from its source ("": its own).
     """
     schema = json.loads(side["schemaString"])
     kept = {} if old is None else old.get("configuration", {})
@@ -64,10 +66,11 @@ def replaced_metadata(
         metadata |= {
             name: old[name]
             for name in ("id", "name", "description", "createdTime")
-            if old.get(name) is not None and not (name == "description" and side.get(name))
+            if old.get(name) is not None
+            and not (name == "description" and (side.get(name) or old[name] == told.get("")))
         }
         before = json.loads(old["schemaString"])
-        _keep_comments(schema, comments_of(old))
+        _keep_comments(schema, dict(comments_of(old).items() - told.items()))
         mapped = _mode(side.get("configuration", {})) != "none"
         if mapped or _mode(kept) != "none":
             ids = [_id_max(kept), _id_max(configuration), *_ids(before), *_ids(schema)]

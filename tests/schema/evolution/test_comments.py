@@ -120,29 +120,28 @@ def test_tables_of_one_target_must_agree() -> None:
     assert told(shared, "ALTER TABLE t MODIFY a INT COMMENT 'z'")[0] == {"a": ""}
 
 
-def test_a_shadow_whose_statement_is_kept_without_texts_clears_none() -> None:
+def test_what_a_shadow_was_told_is_taken_with_it() -> None:
     known = known_of()
-    shadow = (
-        decided(
-            "ALTER TABLE _t_gho MODIFY a BIGINT COMMENT 'secret'",
-            known,
-            shadow=lambda *_: Shadow(of="d.t"),
-            shadowed=lambda name: "t" if name == "_t_gho" else "",
-        )
-        .shadows[0]
-        .shadow
-    )
+    names = {"shadowed": lambda name: "t" if name == "_t_gho" else ""}
+    alter = f"ALTER TABLE _t_gho MODIFY a BIGINT COMMENT 'z', MODIFY c INT, COMMENT='{SPIDER}'"
+    shadow = decided(alter, known, shadow=lambda *_: Shadow(of="d.t"), **names).shadows[0].shadow
     assert shadow is not None
-    assert "secret" not in shadow.model_dump_json()
-    swap = "RENAME TABLE t TO _t_del, _t_gho TO t"
+    assert "geheim" not in shadow.model_dump_json()
     step, after = told(
         known,
-        swap,
+        "RENAME TABLE t TO _t_del, _t_gho TO t",
         shadow=lambda _database, name: shadow if name == "_t_gho" else None,
-        shadowed=lambda name: "t" if name == "_t_gho" else "",
+        **names,
     )
+    assert step == {"": "", "a": "z", "c": ""}
+    assert after == {"a": "z"}
+
+
+def test_an_owners_comment_goes_with_a_column_that_is_renamed() -> None:
+    """The source gives it none."""
+    step, after = told(known_of(), "ALTER TABLE t RENAME COLUMN b TO q")
     assert step == {}
-    assert after == dict(known.source.comments)
+    assert after == {"": "T", "a": "A", "c": "C"}
 
 
 SPIDER = 'wrapper "mysql", host "10.0.0.1", port 3306, user "u", password "geheim"'

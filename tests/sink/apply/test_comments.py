@@ -135,9 +135,13 @@ def test_what_the_source_says_goes_before_what_was_added_to_the_table() -> None:
         schema = json.dumps({"type": "struct", "fields": fields})
         return {"schemaString": schema, "configuration": {}, "description": description}
 
-    old = metadata("an owner's", a="an owner's", b="an owner's", c="")
+    old = metadata("an owner's", a="an owner's", b="an owner's", c="", d="the old source's")
     for description in ("the source's", None):
-        new = metadata(description, a="the source's", b="", c="the source's")
-        made = replaced_metadata(new, old, source="s", table="t", app_id="x", extra={})
+        new = metadata(description, a="the source's", b="", c="the source's", d="")
+        told = {"": "the old source's", "d": "the old source's"}
+        more: dict[str, Any] = {"source": "s", "table": "t", "app_id": "x", "extra": {}}
+        made = replaced_metadata(new, old, told=told, **more)
         assert made["description"] == (description or "an owner's")
         assert comments_in(made) == {"a": "the source's", "b": "an owner's", "c": "the source's"}
+        was_told = old | {"description": "the old source's"}
+        assert replaced_metadata(new, was_told, told=told, **more).get("description") == description
