@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.run.bounds import bound_of
     from cdc_pipeline.run.observer import RunObserver
     from cdc_pipeline.run.report import CaptureReport
+    from cdc_pipeline.sink.read.changes import Changes
     from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
     from cdc_pipeline.sink.read.lake import Lake
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
@@ -41,6 +42,7 @@ __all__ = [
     "build_definitions",
     "capture",
     "cdc_assets",
+    "changes",
     "cuts",
     "load_config",
     "open_lake",
@@ -91,22 +93,22 @@ def capture(
 ) -> CaptureReport:
     """Capture a source once, from its cursor to the bound, and bring the lake's tables up to it.
 
-    Needs no Dagster: call it from any scheduler, one call of a source at a time. To repeat a call
-    that failed is safe: it continues from the last cut.
+    Needs no Dagster: call it from any scheduler, once at a time for a source. To repeat a failed
+    call is safe: it continues from the last cut.
 
     Args:
         config: a pipeline, or its YAML file.
         cursors: where the cursor is kept; in the lake by default.
         bound: where to stop, ``"end_of_log"`` or of `bound_of`; the configuration's by default.
-        tables: only catch these up, if they are suspended; the cursor does not move.
+        tables: only catch these up, if suspended; the cursor does not move.
         observer: receives the progress.
         run_id: of the scheduler's run, kept in the lake's records.
 
     Raises:
         ConfigError: mistakes in the file.
         LockError: another capture of this source is running.
-        TargetSuspendedError: some tables are suspended; everything else is done.
-        CdcError: everything else; the error says what to do. What came before it is in the lake.
+        TargetSuspendedError: some tables are suspended; all else is done.
+        CdcError: all else; it says what to do. What came before is in the lake.
     """
     from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
     from cdc_pipeline.run.capture.capture import capture as run
@@ -161,31 +163,24 @@ def read(
     allow_suspended: bool = False,
     spark: SparkSession | None = None,
 ) -> pa.RecordBatchReader | DataFrame:
-    """Return a table of a lake as of one cut: all tables that are read as of the same cut are at
-    one source transaction. Arrow's reader opens each file when its rows are wanted, without a JVM.
+    """Return a table as of a cut: all tables of one cut are at one source transaction. Arrow's
+    reader opens each file when its rows are wanted, without a JVM.
 
     Args:
-        lake: its folder or address, or what `open_lake` returned. The keys of
-            a store come from there, from `sink.lake_path` of a configuration, or from the
-            environment.
+        lake: its folder or address, or `open_lake`'s.
         table: its name in the lake, ``schema.table``.
-        as_of: the newest cut by default. A cut or its number; a GTID set (text or set): the first
-            cut that contains it; a time with its zone (datetime, or text such as
-            ``2026-01-31T08:00:00+00:00``): the last cut before anything that was committed after
-            it.
+        as_of: a cut or its number, a GTID set, or a time with its zone; the newest cut by default.
         columns: all by default.
-        filters: as of `pyarrow.parquet`: ``[("id", ">=", 10)]``. Files whose statistics exclude
-            them are not opened.
-        source: the pipeline that the table belongs to; by default the table's own properties tell.
-        allow_suspended: read a table that is suspended in the cut where it stands, instead of
-            refusing it.
-        spark: a session with Delta, for a frame of Spark's instead.
+        filters: as of `pyarrow.parquet`: ``[("id", ">=", 10)]``; files that they exclude stay
+            closed.
+        source: the pipeline; by default the table's own.
+        allow_suspended: read a suspended table where it stands.
+        spark: a session with Delta, for a frame of Spark's.
 
     Raises:
-        CutNotFoundError: no such cut; says which range there is.
-        TableNotInCutError: the cut has no such table, it is suspended there, or its version was
-            removed.
-        SparkNeededError: the table has something that only Spark reads.
+        CutNotFoundError: no such cut; with the range that there is.
+        TableNotInCutError: the cut lacks the table, or it is suspended, or its version was removed.
+        SparkNeededError: only Spark reads the table.
         ConfigError: columns or filters do not fit the table.
         LakeStateError: a cut, the table's log or a file is damaged.
     """
@@ -202,13 +197,50 @@ def read(
     )
 
 
+def changes(
+    lake: str | Path | Lake,
+    tables: str | Sequence[str] | None,
+    from_cut: AsOf,
+    to_cut: AsOf = None,
+    *,
+    net: bool = True,
+    source: str | None = None,
+    allow_suspended: bool = False,
+) -> Changes:
+    """Return the row changes of tables between two cuts: `read(table)` gives those of one, from the
+    files that differ, without a JVM. The next ones begin after its `to_cut`.
+
+    Args:
+        lake: as of `read`.
+        tables: names in the lake; None for all of the source.
+        from_cut: they begin after it (as ``as_of`` of `read`); None: every row is an insert.
+        to_cut: they end with it; the newest by default.
+        net: False for every change, of changelogs alone.
+        source, allow_suspended: as of `read`.
+
+    Raises:
+        CutsNotComparableError: mode, key or a type has changed.
+        ConfigError: `net` does not fit the mode.
+        SinkError: as of `read`; if a version was removed, with the oldest cut to go on from.
+    """
+    from cdc_pipeline.sink.read.lake import open_lake as opened
+
+    return opened(lake).changes(
+        tables,
+        from_cut,
+        to_cut,
+        net=net,
+        source=source,
+        allow_suspended=allow_suspended,
+    )
+
+
 def open_lake(path: str | Path, storage_options: Mapping[str, str] | None = None) -> Lake:
-    """Return a lake to read: its place and the keys of its store, nothing of the database.
+    """Return a lake to read: its place and the keys of its store.
 
     Args:
         path: its folder or address.
-        storage_options: as of deltalake and Polars (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``,
-            ...); what is not given comes from the environment.
+        storage_options: as of deltalake and Polars; the rest comes from the environment.
 
     Raises:
         CutNotFoundError: the text cannot be a lake.

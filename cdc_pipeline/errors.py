@@ -733,6 +733,15 @@ class TableNotInCutError(SinkError):
     """
 
 
+class CutsNotComparableError(SinkError):
+    """A table's changes between two cuts cannot be told.
+
+    Cause: Its mode, key or columns are others, a key has several rows, or the changes are too many.
+
+    Fix: Read it whole as of the newer cut, and go on from there.
+    """
+
+
 class SparkNeededError(SinkError):
     """A table has something that only Spark reads.
 

@@ -102,7 +102,7 @@ def build_definitions(
     Args:
         translator: keys, groups and metadata; `CdcTranslator` by default.
         resource: captures the pipelines, and may have variables of their YAML.
-        observer_factory: makes one more observer for each run.
+        observer_factory: makes another observer of each run.
         capture: runs a capture; the pipeline's own by default.
         take_snapshot: takes snapshots; the pipeline's own by default.
         row_counter: counts a table's rows without a JVM; the sink's own by default.
@@ -110,7 +110,7 @@ def build_definitions(
 
     Raises:
         ConfigError: the directory is missing.
-        CdcError: inside `only_source`, if that source is wrong; otherwise its stand-in definitions
+        CdcError: inside `only_source`, if that source is wrong; else its stand-in definitions
             show the error.
     """
     translator = translator or CdcTranslator()

@@ -151,7 +151,7 @@ class CdcTranslator:
         self, config: PipelineConfig, table: str | None
     ) -> dg.FreshnessPolicy | None:
         """Return when an asset counts as late. One with a policy has a materialization of each run
-        that it follows, changed or not (`observations.py`)."""
+        that it follows, changed or not."""
         freshness = config.dagster.of_table(table).freshness
         if freshness is None:
             return None
@@ -189,8 +189,8 @@ class CdcTranslator:
         return {}
 
     def code_version(self, config: PipelineConfig, table: str | None) -> str | None:  # noqa: ARG002
-        """Return the version of what makes an asset, which its page shows: of this package, and of
-        the file's rules of targets."""
+        """Return the version that an asset's page shows: of this package, and of the file's
+        rules."""
         rules = config.model_dump_json(include={"tables", "targets", "schema_changes"})
         mode = f"{config.sink.mode} {sorted(config.sink.properties.items())}"
         return f"{__version__}-{hashlib.sha256(f'{rules} {mode}'.encode()).hexdigest()[:8]}"
@@ -226,8 +226,8 @@ class CdcTranslator:
     def table_spec(
         self, config: PipelineConfig, table: str, cut: Cut | None, *, sources: Sequence[str] = ()
     ) -> dg.AssetSpec:
-        """Return the spec of the Delta table, with its columns once a cut has recorded them.
-        `sources` are its source tables; by default the one of the same name."""
+        """Return the spec of the Delta table, with the columns of the last cut. `sources`: by
+        default the table of the same name."""
         path = self.table_path(config, table)
         of_table = cut.tables.get(table) if cut is not None else None
         mode = of_table.spec.mode if of_table is not None else config.sink.mode
@@ -296,8 +296,8 @@ class CdcTranslator:
     def column_metadata(
         self, config: PipelineConfig, cut: Cut, table: str, at_source: SourceColumns
     ) -> Metadata:
-        """Return the columns of a table after the batch of `cut`, and the columns of source tables
-        that each one comes from. `at_source` is what the server says of those."""
+        """Return the columns of a table after the batch of `cut`, with the source's columns that
+        each comes from. `at_source`: what the server says of these."""
         of_table = cut.tables[table]
         spec = of_table.spec
         if not spec.columns:
@@ -326,8 +326,8 @@ class CdcTranslator:
     def cursor_event_metadata(
         self, cursor: CursorState, cut: Cut | None, given: dict[str, object]
     ) -> Metadata:
-        """Return the metadata of the cursor's event, to which the recorder adds the entry `cursor`:
-        the next run reads it."""
+        """Return the metadata of the cursor's event, besides the entry `cursor` that the next run
+        reads."""
         return cursor_event_metadata(cursor, cut=cut, given=given)
 
 

@@ -14,8 +14,8 @@ from tools.pages.markdown import as_markdown, code, made_from
 INTRO: Final = """\
 # Python
 
-What a program imports from `cdc_pipeline`. The package is typed (`py.typed`), and importing it
-loads neither Dagster nor Spark. A capture by any scheduler:
+What a program imports from `cdc_pipeline`, which is typed and loads neither Dagster nor Spark. By
+any scheduler:
 
 ```python
 import cdc_pipeline
@@ -26,12 +26,20 @@ for cut in cdc_pipeline.cuts("lake", "sales", limit=3):
     print(cut.number, cut.published_at, cut.row_changes)
 ```
 
-Errors are `CdcError` of `cdc_pipeline.errors` ([errors](errors.md)): `retryable` says whether the
-same call can succeed if it is made again.
+Errors are `CdcError` of `cdc_pipeline.errors` ([errors](errors.md)); `retryable`: the same call may
+succeed.
 """
 # Titles -> public names. Those of Dagster need the extra `dagster`.
 SECTIONS: Final = {
-    "Without Dagster": ("capture", "load_config", "bound_of", "cuts", "open_lake", "read"),
+    "Without Dagster": (
+        "capture",
+        "load_config",
+        "bound_of",
+        "changes",
+        "cuts",
+        "open_lake",
+        "read",
+    ),
     "With Dagster": (
         "build_definitions",
         "cdc_assets",

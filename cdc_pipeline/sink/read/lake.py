@@ -5,13 +5,13 @@ Nothing here needs a JVM, except reading with a session that the caller gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
-from cdc_pipeline.errors import ConfigError, LakeStateError, SparkNeededError
+from cdc_pipeline.errors import ConfigError, SparkNeededError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.read.cuts import (
     AsOf,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cdc_pipeline.sink.delta.replay import TableState
+    from cdc_pipeline.sink.read.changes import Changes
     from cdc_pipeline.sink.read.read import SparkSession
     from cdc_pipeline.sink.read.rows import Filters
 
@@ -106,6 +107,38 @@ class Lake:
 
         return old_frame(spark, paths.table(table), version)
 
+    def changes(
+        self,
+        tables: str | Sequence[str] | None,
+        from_cut: AsOf,
+        to_cut: AsOf = None,
+        *,
+        net: bool = True,
+        source: str | None = None,
+        allow_suspended: bool = False,
+    ) -> Changes:
+        """Return what `cdc_pipeline.changes` does."""
+        from cdc_pipeline.sink.read.changes import changes_between
+
+        tables = [tables] if isinstance(tables, str) else tables
+        if source is None:
+            source = source_of(self.path, tables[0]) if tables else self._only_source()
+        paths = paths_of(self.path, source)
+        return changes_between(
+            paths, tables, from_cut, to_cut, net=net, allow_suspended=allow_suspended
+        )
+
+    def _only_source(self) -> str:
+        sources = self.sources()
+        if len(sources) != 1:
+            raise ConfigError(
+                "the lake does not have one source alone",
+                setting="source",
+                expected=f"one of {', '.join(sources) or 'none: nothing was captured'}",
+                next_step="give source=",
+            )
+        return sources[0]
+
     def table_uri(self, table: str) -> str:
         """Return a table's folder or address, for other readers of Delta."""
         return paths_of(self.path, "_").table(table).as_posix()
@@ -174,7 +207,7 @@ def _reader(
 ) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    from cdc_pipeline.sink.read.rows import open_rows
+    from cdc_pipeline.sink.read.rows import open_rows, reader_of
 
     try:
         rows = open_rows(path, state, columns=columns, filters=filters)
@@ -189,18 +222,4 @@ def _reader(
             got=str(error),
             next_step="correct columns or filters",
         ) from None
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            for part in rows.batches():
-                yield from part.to_batches()
-        except (OSError, pa.ArrowException) as error:
-            raise LakeStateError(
-                "a data file of the table cannot be read",
-                table=table,
-                got=f"{type(error).__name__}: {error}",
-                next_step="restore it from a backup of the lake, or take a new snapshot of the "
-                "table",
-            ) from None
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+    return reader_of(table, rows.schema, rows.batches())

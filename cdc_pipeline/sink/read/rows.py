@@ -14,8 +14,8 @@ Value Serialization", "Per-file Statistics".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -27,13 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
-from cdc_pipeline.errors import SparkNeededError
+from cdc_pipeline.errors import LakeStateError, SparkNeededError
 from cdc_pipeline.lake.parquet import may_pass
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
-from cdc_pipeline.sink.delta.replay import TableState, table_state
+from cdc_pipeline.sink.delta.replay import TableState, file_name, table_state
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
 SMALL_ROWS: Final = 500_000
@@ -71,6 +72,8 @@ class TableRows:
     filters: Filters | None
     _table_schema: pa.Schema
     _adds: tuple[dict[str, Any], ...]
+    # By the path of a file: the descriptor of the vector whose rows alone are read.
+    _marked: Mapping[str, dict[str, Any] | None] | None = None
 
     def batches(self, batch_rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
         """A few rows at a time, each file opened when its rows are wanted. Raises LakeStateError: a
@@ -80,7 +83,10 @@ class TableRows:
         names = {*self.schema.names, *_columns_of(self.filters)}
         needed = pa.schema([field for field in self._table_schema if field.name in names])
         for add in self._adds:
-            for rows in _rows_of(self.path, add, needed, batch_rows):
+            chosen = self._chosen(add)
+            if chosen is not None and not len(chosen):
+                continue
+            for rows in _rows_of(self.path, add, needed, batch_rows, chosen):
                 passed = rows if expression is None else rows.filter(expression)
                 yield passed.select(self.schema.names)
 
@@ -89,6 +95,26 @@ class TableRows:
         counts = [read_statistics(add.get("stats")).get("numRecords") for add in self._adds]
         rows = None if None in counts else sum(count for count in counts if count is not None)
         return rows, sum(add["size"] for add in self._adds)
+
+    def besides(self, other: TableState | None, read_as: pa.Schema) -> TableRows:
+        """Those that another version of the table lacks, by files and marks: files of both are read
+        for the rows alone that only the other marks. The columns are those of `read_as`.
+        """
+        rows = replace(self, schema=read_as, _table_schema=read_as)
+        if other is None:
+            return rows
+        names = set(other.names)
+        return replace(
+            rows,
+            _adds=tuple(add for add in self._adds if file_name(add) not in names),
+            _marked={add["path"]: add.get("deletionVector") for add in other.adds.values()},
+        )
+
+    def _chosen(self, add: dict[str, Any]) -> NDArray[np.int64] | None:
+        if self._marked is None or add["path"] not in self._marked:
+            return None
+        theirs = _marks(self.path, self._marked[add["path"]])
+        return np.setdiff1d(theirs, _marks(self.path, add.get("deletionVector")))
 
 
 def open_rows(
@@ -104,7 +130,7 @@ def open_rows(
     """
     if refusal := _unknown_protocol(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
-    schema = _schema_of(state)
+    schema = schema_of(state)
     if refusal := _unknown_columns(state, schema) or _unknown_files(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     for name in _columns_of(filters):
@@ -141,6 +167,25 @@ def small_rows(
     except (OSError, pa.ArrowException):
         return None
     return pa.concat_tables(parts)
+
+
+def reader_of(table: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> pa.RecordBatchReader:
+    """Of the rows of a table. Reading raises LakeStateError: a data file is damaged."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for part in parts:
+                yield from part.to_batches()
+        except (OSError, pa.ArrowException) as error:
+            raise LakeStateError(
+                "a data file of the table cannot be read",
+                table=table,
+                got=f"{type(error).__name__}: {error}",
+                next_step="restore it from a backup of the lake, or take a new snapshot of the "
+                "table",
+            ) from None
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 # -- what is read here ----------------------------------------------------------------------------
@@ -183,7 +228,8 @@ def _unknown_files(state: TableState) -> str:
     return ""
 
 
-def _schema_of(state: TableState) -> pa.Schema:
+def schema_of(state: TableState) -> pa.Schema:
+    """Fields have the names that files use, if they are others, in their metadata."""
     from deltalake import Schema
 
     return pa.schema(Schema.from_json(state.metadata["schemaString"]).to_arrow())
@@ -194,9 +240,13 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     return [*fields, *(child for field in fields for child in _children(field.type))]
 
 
-def _physical(field: pa.Field) -> str:
+def physical(field: pa.Field) -> str:
     name: bytes = (field.metadata or {}).get(_PHYSICAL, field.name.encode())
     return name.decode()
+
+
+def with_physical(field: pa.Field, name: str) -> pa.Field:
+    return field.with_metadata({_PHYSICAL: name.encode()})
 
 
 # -- filters --------------------------------------------------------------------------------------
@@ -225,7 +275,7 @@ def _bounds(add: dict[str, Any], fields: Sequence[pa.Field]) -> pc.Expression:
     """What statistics and partition say of every row of a file."""
     statistics, known = read_statistics(add.get("stats")), [pc.scalar(True)]
     for field in fields:
-        name = _physical(field)
+        name = physical(field)
         if not (pt.is_integer(field.type) or pt.is_string(field.type)):
             continue
         if name in add["partitionValues"]:
@@ -247,19 +297,24 @@ def _bounds(add: dict[str, Any], fields: Sequence[pa.Field]) -> pc.Expression:
 
 
 def _rows_of(
-    path: Path, add: dict[str, Any], schema: pa.Schema, batch_rows: int
+    path: Path,
+    add: dict[str, Any],
+    schema: pa.Schema,
+    batch_rows: int,
+    chosen: NDArray[np.int64] | None,
 ) -> Iterator[pa.Table]:
-    file, vector = path / unquote(add["path"]), add.get("deletionVector")
+    """The rows of a file that its vector does not mark, or those `chosen`."""
+    file = path / unquote(add["path"])
     storage = storage_of(file)
     content = (
         pa.BufferReader(storage.read(file))
         if add["size"] <= _WHOLE_FILE_BYTES
         else storage.arrow_source(file)
     )
-    deleted = None if vector is None else rows_of_vector(path, vector)
+    listed_rows = _marks(path, add.get("deletionVector")) if chosen is None else chosen
     partition, begin = add["partitionValues"], 0
     with pq.ParquetFile(content, coerce_int96_timestamp_unit="us") as opened:
-        stored_names = [_physical(field) for field in schema]
+        stored_names = [physical(field) for field in schema]
         present = opened.schema_arrow.names
         listed = [name for name in stored_names if name in present]
         # One at least, which tells how many rows there are.
@@ -272,13 +327,17 @@ def _rows_of(
                 for name, field in zip(stored_names, schema, strict=True)
             ]
             rows = pa.table(arrays, schema=schema)
-            if deleted is not None:
-                low, high = np.searchsorted(deleted, [begin, begin + count])
-                kept = np.ones(count, np.bool_)
-                kept[deleted[low:high] - begin] = False
+            if chosen is not None or len(listed_rows):
+                low, high = np.searchsorted(listed_rows, [begin, begin + count])
+                kept = np.full(count, chosen is None)
+                kept[listed_rows[low:high] - begin] = chosen is not None
                 rows = rows.filter(pa.array(kept))
             begin += count
             yield rows
+
+
+def _marks(path: Path, vector: Mapping[str, Any] | None) -> NDArray[np.int64]:
+    return np.zeros(0, np.int64) if vector is None else rows_of_vector(path, vector)
 
 
 def _partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:

@@ -4,8 +4,7 @@ Rules:
 - None instead of a side means that Spark must compare: `read/rows.py` does not read the table, rows
   pass expressions of Spark's SQL (filters, computed columns), a changelog spans DDL that changed
   its layout or defaults, its images lack columns, or another program changed one of our own.
-- Values are numbered by what `exact` calls equal (`rescue.py`): floats by their text, so that -0.0
-  is not 0.0; maps without their order; all else by value; NULL equals NULL.
+- Rows are equal as `read/row_numbers.py` numbers them, which is as `exact` has it (`rescue.py`).
 """
 
 from __future__ import annotations
@@ -35,16 +34,14 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.modes.rescue import RESCUED
 from cdc_pipeline.sink.modes.shape import needs_shaping
+from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
 from cdc_pipeline.sink.read.rows import small_rows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _NAMES: Final = pa.list_(pa.string())
 _RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
-_NESTED_ROWS: Final = 10_000  # of which Python has the values at once
 _OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: _NAMES}
 
-
-Numbers = NDArray[np.int64]
 KeyUse = Literal["changed", "unread", "wanted"]
 
 
@@ -93,11 +90,7 @@ def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
         return None
     if mode.rows_are_changes:
         return _rows_left(sides, rows)
-    rows = _of_shard(sides, rows)
-    if mode.marks_deleted_rows:
-        rows = _where(rows, pc.invert(rows.column(DELETED_COLUMN)))
-    if mode.keeps_versions:
-        rows = _where(rows, pc.is_null(rows.column(END_COLUMN)))
+    rows = live_rows(_of_shard(sides, rows), mode)
     values = {at: _column(rows, spec.columns[at].name) for at in sides.positions}
     return _side(sides, values, len(rows), seq=rows.column(SEQ_COLUMN))
 
@@ -319,34 +312,8 @@ def _identities(
     """Numbers of each table's rows, equal where the values at `positions` (the key) are equal."""
     positions = sides.key_positions if positions is None else positions
     rows = pa.concat_tables([table.select([f"c{at}" for at in positions]) for table in tables])
-    numbers = _combined(rows, [sides.type_of(at) for at in positions])
+    numbers = number_rows(rows, [sides.type_of(at) for at in positions])
     return np.split(numbers, np.cumsum([len(table) for table in tables])[:-1])
-
-
-def _combined(rows: pa.Table, delta_types: Sequence[str]) -> Numbers:
-    combined = np.zeros(len(rows), np.int64)
-    for column, delta_type in zip(rows.columns, delta_types, strict=True):
-        numbers = combined * (len(rows) + 1) + _numbers(column, delta_type)
-        combined = np.unique(numbers, return_inverse=True)[1]
-    return combined
-
-
-def _numbers(column: pa.ChunkedArray, delta_type: str) -> Numbers:
-    if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
-        column = column.cast(_NAMES if pa.types.is_list(column.type) else pa.string())
-    if pa.types.is_nested(column.type):
-        parts = (column.slice(at, _NESTED_ROWS) for at in range(0, len(column), _NESTED_ROWS))
-        column = pa.chunked_array(map(_texts, parts), pa.string())
-    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
-    numbers: Numbers = encoded.indices.to_numpy().astype(np.int64)
-    return numbers
-
-
-def _texts(nested: pa.ChunkedArray) -> pa.Array:
-    values = nested.to_pylist()
-    if pa.types.is_map(nested.type):
-        values = [None if entries is None else sorted(entries) for entries in values]
-    return pa.array([None if value is None else repr(value) for value in values], pa.string())
 
 
 def history_intervals(rows: pa.Table, key: Sequence[str]) -> dict[str, int]:
@@ -357,7 +324,7 @@ def history_intervals(rows: pa.Table, key: Sequence[str]) -> dict[str, int]:
     start, end = (
         pc.fill_null(pc.index_in(column, value_set=places), -1).to_numpy() for column in both
     )
-    keys = _combined(rows.select(list(key)), [""] * len(key))
+    keys = number_rows(rows.select(list(key)), [""] * len(key))
     # Of two that begin at the same place the current one comes last.
     order = np.lexsort((np.where(end < 0, len(places), end), start, keys))
     keys, start, end = keys[order], start[order], end[order]

@@ -1,0 +1,354 @@
+"""What changed in a table between two of its versions, row by row, in Arrow.
+
+Rules:
+- Only files are read that one version has and the other has not, and the rows of files of both that
+  one of them marks.
+- A change is net: a row with equal values in both versions is none, whichever files hold it (a
+  compaction has no changes), however often it changed in between. A key has one change at most.
+- Rows are those of the source that the mode shows: no deleted rows, no ended versions, no columns
+  of the mode. Of a changelog every change is given, as it has them, or none.
+- Before and after have the columns of the newer version. Each is the older one with its place in
+  the files (so that a rename changes no row), else it was NULL. After a snapshot names tell, and
+  all files are read.
+- What has no certain answer is an error, never fewer changes: another mode or key, a type that
+  cannot hold the older values, two rows of a key, a column whose name was dropped and added again
+  (no file says so).
+- At most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies in
+  files of the temporary folder that only their owner can read, by a hash of the key, and is
+  compared one of `_PARTS` at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.config.modes import MODES, key_label
+from cdc_pipeline.errors import CutsNotComparableError
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import is_lossless
+from cdc_pipeline.sink.delta.replay import TableState
+from cdc_pipeline.sink.modes.mode_columns import (
+    ABSENT_COLUMN,
+    BEFORE_ABSENT_COLUMN,
+    BEFORE_COLUMN,
+    OP_COLUMN,
+    ORDINAL_COLUMN,
+    SEQ_COLUMN,
+    TRANSACTION_COLUMN,
+    TS_COLUMN,
+)
+from cdc_pipeline.sink.modes.rescue import RESCUED
+from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
+from cdc_pipeline.sink.read.rows import (
+    TableRows,
+    open_rows,
+    physical,
+    reader_of,
+    schema_of,
+    with_physical,
+)
+
+_HELD_BYTES_MAX: Final = 1 << 30
+_PARTS: Final = 64
+_SIGN: Final = "_cdc_sign"  # -1: a row of the older version, 1: of the newer
+# Odd: of a byte's place in its text, and one that spreads the sums of these.
+_FACTORS: Final = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15))
+_OF_CHANGE: Final = {  # what a changelog says of a change, by its column there
+    SEQ_COLUMN: pa.field("seq", SEQ_TYPE),
+    TRANSACTION_COLUMN: pa.field("transaction", pa.string()),
+    TS_COLUMN: pa.field("committed_at", pa.timestamp("us", "UTC")),
+    ABSENT_COLUMN: pa.field("absent", pa.list_(pa.string())),
+    BEFORE_ABSENT_COLUMN: pa.field("before_absent", pa.list_(pa.string())),
+}
+_IDENTITY: Final = (SEQ_COLUMN, OP_COLUMN, ORDINAL_COLUMN)  # of a change: DDL may fill its values
+
+
+class TableVersion(NamedTuple):
+    """`app_id`: a snapshot gives the table another one."""
+
+    app_id: str
+    spec: TargetSpec
+    state: TableState
+
+
+def table_changes(
+    table: str, path: Path, old: TableVersion | None, new: TableVersion
+) -> TableChanges:
+    """Reads no data file. `old`: None if all rows are new. Raises CutsNotComparableError, and as
+    `open_rows`.
+    """
+    spec, key = new.spec, _key_of(table, new.spec)
+    rows = open_rows(path, new.state)
+    if old is None:
+        return TableChanges(table, spec, key, {}, None, rows)
+    if old.spec.mode != spec.mode:
+        raise not_comparable(table, f"the mode was {old.spec.mode} and is {spec.mode}")
+    fields = _older_fields(table, old, new)
+    renamed = {was.name: name for name, was in fields.items() if was.name != name}
+    key_before = tuple(renamed.get(name, name) for name in _key_of(table, old.spec))
+    if key_before != key:
+        was, now = (key_label(spec.mode, names) for names in (key_before, key))
+        raise not_comparable(table, f"the key was {was} and is {now}")
+    types = {column.name: column.delta_type for column in old.spec.columns}
+    for column in spec.columns:
+        was_field = fields.get(column.name)
+        before = None if was_field is None else types.get(was_field.name)
+        if before is not None and not is_lossless(before, column.delta_type):
+            raise not_comparable(
+                table, f"column {column.name} was {before} and is {column.delta_type}"
+            )
+    schema, older_rows = schema_of(new.state), open_rows(path, old.state)
+    read_as = pa.schema(
+        with_physical(field, physical(fields[field.name]) if field.name in fields else "")
+        for field in schema
+    )
+    is_same = old.app_id == new.app_id
+    only_old = older_rows.besides(new.state if is_same else None, read_as)
+    only_new = rows.besides(old.state if is_same else None, schema)
+    return TableChanges(table, spec, key, renamed, only_old, only_new)
+
+
+def not_comparable(table: str, what: str) -> CutsNotComparableError:
+    return CutsNotComparableError(
+        f"the changes between the two cuts cannot be told: {what}",
+        table=table,
+        next_step="read the table whole as of the newer cut, and take its changes from there on",
+    )
+
+
+def _key_of(table: str, spec: TargetSpec) -> tuple[str, ...]:
+    """Of a changelog that of its source tables, if they have the same."""
+    if MODES[spec.mode].has_key:
+        return spec.key
+    names = {column.name for column in spec.columns}
+    keys = {of.key_in_target for of in spec.sources_of(table).values()}
+    key = keys.pop() if len(keys) == 1 else ()
+    return key if names.issuperset(key) else ()
+
+
+def _older_fields(table: str, old: TableVersion, new: TableVersion) -> dict[str, pa.Field]:
+    """The older version's columns by the newer one's names."""
+    before, after = schema_of(old.state), schema_of(new.state)
+    by_name = {field.name: field for field in before}
+    if old.app_id != new.app_id:
+        return {field.name: by_name[field.name] for field in after if field.name in by_name}
+    by_place = {physical(field): field for field in before}
+    places = {physical(field) for field in after}
+    for field in after:
+        named = by_name.get(field.name, field)
+        if physical(named) not in places and physical(field) not in by_place:
+            raise not_comparable(table, f"column {field.name} was dropped and added again")
+    return {field.name: by_place[physical(field)] for field in after if physical(field) in by_place}
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """`old`, `new`: the rows of each version that the other one lacks, by files and marks; `key`:
+    () if rows have none; `renamed`: newer names of columns, by older ones.
+    """
+
+    table: str
+    spec: TargetSpec
+    key: tuple[str, ...]
+    renamed: Mapping[str, str]
+    old: TableRows | None
+    new: TableRows
+
+    def read(self) -> pa.RecordBatchReader:
+        """See `Changes.read`."""
+        if MODES[self.spec.mode].rows_are_changes:
+            return reader_of(self.table, self._schema(), self._each())
+        names = self._columns.names
+        signed = (part.select([*names, _SIGN]) for part in self._parts())
+        compared = _in_parts(signed, self.key or names, self.table)
+        return reader_of(self.table, self._schema(), map(self._net, compared))
+
+    @property
+    def _columns(self) -> pa.Schema:
+        names = {column.name for column in self.spec.columns} | {RESCUED.name}
+        fields = [field for field in self.new.schema if field.name in names]
+        return pa.schema([pa.field(field.name, field.type) for field in fields])
+
+    def _schema(self) -> pa.Schema:
+        columns = self._columns
+        fields = [pa.field("operation", pa.string())]
+        if self.key:
+            fields.append(pa.field("key", pa.struct([columns.field(name) for name in self.key])))
+        fields += [pa.field(name, pa.struct(list(columns))) for name in ("before", "after")]
+        if MODES[self.spec.mode].rows_are_changes:
+            fields += _OF_CHANGE.values()
+        elif not self.key:
+            fields.append(pa.field("count", pa.int64()))
+        return pa.schema(fields)
+
+    def _parts(self) -> Iterator[pa.Table]:
+        """Rows of both versions, with their sign."""
+        for sign, side in ((-1, self.old), (1, self.new)):
+            for part in () if side is None else side.batches():
+                rows = live_rows(part, MODES[self.spec.mode])
+                yield rows.append_column(_SIGN, pa.array(np.full(len(rows), sign, np.int8)))
+
+    def _numbers(self, rows: pa.Table, names: Sequence[str]) -> Numbers:
+        types = {column.name: column.delta_type for column in (*self.spec.columns, RESCUED)}
+        return number_rows(rows.select(list(names)), [types.get(name, "") for name in names])
+
+    def _net(self, rows: pa.Table) -> pa.Table:
+        """Of all rows that there are of some keys."""
+        gone, come, counts = _uneven(rows, self._numbers(rows, self._columns.names))
+        before = np.concatenate([gone, np.full(len(come), -1)])
+        after = np.concatenate([np.full(len(gone), -1), come])
+        if self.key:
+            keys = self._numbers(rows.take(pa.array(np.maximum(before, after))), self.key)
+            size = int(keys.max(initial=-1)) + 1
+            before, after = np.full(size, -1), np.full(size, -1)
+            before[keys[: len(gone)]], after[keys[len(gone) :]] = gone, come
+            if (before >= 0).sum() + (after >= 0).sum() < counts.sum():
+                raise not_comparable(self.table, "a key has several rows (verify the table)")
+        kinds = np.select([after < 0, before < 0], ["delete", "insert"], "update")
+        columns: dict[str, Any] = {"operation": pa.array(kinds, pa.string())}
+        for name, at in (("before", before), ("after", after)):
+            taken = rows.select(self._columns.names).take(pa.array(at, mask=at < 0))
+            columns[name] = _struct(taken, at < 0)
+        return self._changes(columns | {"count": pa.array(counts)})
+
+    def _each(self) -> Iterator[pa.Table]:
+        """Of a changelog, the changes that the newer version has more, in its order."""
+        held, held_bytes = [self.new.schema.empty_table()], 0
+        for rows in _in_parts(self._parts(), _IDENTITY[:1], self.table):
+            gone, come, counts = _uneven(rows, self._numbers(rows, _IDENTITY))
+            if len(gone) or counts.sum() > len(come):
+                raise not_comparable(
+                    self.table, "the changelog has lost changes, or has some twice"
+                )
+            held.append(rows.drop_columns([_SIGN]).take(pa.array(come)))
+            held_bytes += held[-1].nbytes
+            _check_held(held_bytes, self.table)
+        added = pa.concat_tables(held)
+        added = added.take(pc.sort_indices(added, sort_keys=[(SEQ_COLUMN, "ascending")]))
+        kinds = added.column(OP_COLUMN).combine_chunks()
+        no_row = pc.is_in(kinds, value_set=pa.array(["delete", "truncate"])).to_numpy(False)
+        before = added.column(BEFORE_COLUMN).combine_chunks()
+        fields = {before.type.field(at).name for at in range(before.type.num_fields)}
+        images = [
+            pc.struct_field(before, [field.name]).cast(field.type)
+            if field.name in fields
+            else pa.nulls(len(added), field.type)
+            for field in self._columns
+        ]
+        columns = {field.name: added.column(name) for name, field in _OF_CHANGE.items()}
+        columns["operation"] = kinds
+        columns["before"] = _struct(
+            pa.table(images, schema=self._columns), before.is_null().to_numpy(False)
+        )
+        columns["after"] = _struct(added.select(self._columns.names), no_row)
+        yield self._changes(columns)
+
+    def _changes(self, columns: dict[str, Any]) -> pa.Table:
+        """The key is that of the newer row, if there is one."""
+        row = pc.if_else(columns["after"].is_valid(), columns["after"], columns["before"])
+        if self.key:
+            key = [pc.struct_field(row, [name]) for name in self.key]
+            columns["key"] = _struct(pa.table(key, list(self.key)))
+        schema = self._schema()
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _struct(rows: pa.Table, is_null: NDArray[np.bool_] | None = None) -> pa.StructArray:
+    fields = [pa.field(field.name, field.type) for field in rows.schema]
+    columns = [column.combine_chunks() for column in rows.columns]
+    mask = None if is_null is None else pa.array(is_null)
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+
+def _uneven(rows: pa.Table, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """One row each of those that the older side has more, and the newer; how many more."""
+    more = np.bincount(numbers, rows.column(_SIGN).to_numpy()).astype(np.int64)
+    rows_at = np.empty(len(more), np.int64)
+    rows_at[numbers] = np.arange(len(rows))
+    gone, come = np.flatnonzero(more < 0), np.flatnonzero(more > 0)
+    return rows_at[gone], rows_at[come], np.abs(more[np.concatenate([gone, come])])
+
+
+# -- more rows than memory -------------------------------------------------------------------------
+
+
+def _in_parts(parts: Iterator[pa.Table], by: Sequence[str], table: str) -> Iterator[pa.Table]:
+    """All rows, those with equal values in the columns `by` in one table; mostly there is one."""
+    held, held_bytes = [], 0
+    for part in parts:
+        held.append(part)
+        held_bytes += part.nbytes
+        if held_bytes > _HELD_BYTES_MAX:
+            break
+    else:
+        if held:
+            yield pa.concat_tables(held)
+        return
+    with TemporaryDirectory(prefix="cdc-changes-") as folder:
+        files = [Path(folder, str(number)) for number in range(_PARTS)]
+        sizes = np.zeros(_PARTS, np.int64)
+        with ExitStack() as opened:
+            writers = [
+                opened.enter_context(pa.ipc.new_stream(str(file), held[0].schema)) for file in files
+            ]
+            for part in chain(held, parts):
+                hashes = _hashes(part, by)
+                for number in np.unique(hashes):
+                    rows = part.filter(pa.array(hashes == number))
+                    sizes[number] += rows.nbytes
+                    _check_held(int(sizes[number]), table)
+                    writers[number].write_table(rows)
+            held.clear()
+        for file in files:
+            with pa.ipc.open_stream(str(file)) as written:
+                yield written.read_all()
+
+
+def _hashes(rows: pa.Table, by: Sequence[str]) -> NDArray[np.uint64]:
+    """A number below `_PARTS` for each row, of the columns whose equal values have equal texts."""
+    columns = [rows.column(name).combine_chunks() for name in by]
+    texts = [
+        _text_bytes(column)
+        for column in columns
+        if not (pt.is_nested(column.type) or pt.is_floating(column.type))
+    ]
+    if not texts or not len(rows):
+        return np.zeros(len(rows), np.uint64)
+    joined = pc.binary_join_element_wise(*texts, pa.scalar(b"\0", pa.large_binary()))
+    offsets = np.frombuffer(joined.buffers()[1], np.int64)[: len(rows) + 1]
+    content = np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]].astype(np.uint64)
+    lengths = np.diff(offsets)
+    powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTORS[0]))
+    places = np.arange(len(content)) - np.repeat(offsets[:-1], lengths)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(content * powers[places])])
+    mixed = (sums[offsets[1:]] - sums[offsets[:-1]]) * _FACTORS[1]
+    parts: NDArray[np.uint64] = (mixed >> np.uint64(32)) % np.uint64(_PARTS)
+    return parts
+
+
+def _text_bytes(values: pa.Array) -> pa.Array:
+    if pt.is_temporal(values.type):
+        values = values.cast(pa.int32() if pt.is_date32(values.type) else pa.int64())
+    if not pt.is_binary(values.type):
+        values = values.cast(pa.string())
+    return values.cast(pa.large_binary()).fill_null(b"")
+
+
+def _check_held(held_bytes: int, table: str) -> None:
+    if held_bytes > _HELD_BYTES_MAX:
+        raise not_comparable(
+            table, f"they take more than {_PARTS} times {_HELD_BYTES_MAX >> 20} MiB"
+        )

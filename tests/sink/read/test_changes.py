@@ -1,0 +1,316 @@
+"""Changes between cuts: what comparing the whole tables at both cuts shows, from the files that
+differ. No JVM but for what only Spark writes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import cdc_pipeline
+from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.errors import (
+    ConfigError,
+    CutNotFoundError,
+    CutsNotComparableError,
+    TableNotInCutError,
+)
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    DropColumn,
+    RenameColumn,
+    WidenColumn,
+    columns_after,
+)
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read import table_changes
+from cdc_pipeline.sink.spark.sql import table_at
+from tests.support.sink_values import (
+    AddedColumn,
+    Change,
+    applied,
+    column,
+    cursor_at,
+    decoded,
+    delete,
+    head_of,
+    insert,
+    interval_of,
+    record_added_columns,
+    table_schema,
+    target_of,
+    update,
+)
+
+SCHEMA = table_schema(
+    "shop.orders",
+    [
+        column("id", Kind.INT32),
+        column("code", Kind.TEXT),
+        column("total", Kind.INT64),
+        column("weight", Kind.DOUBLE),
+    ],
+    "id",
+    "code",
+)
+Row = dict[str, Any]
+
+
+def random_row(choose: random.Random) -> Row:
+    return {
+        "id": choose.randint(1, 9),
+        "code": choose.choice(["a", "b", "ü" * 20]),
+        "total": choose.choice([None, 1, 2, 1 << 40]),
+        "weight": choose.choice([None, 0.0, -0.0, 1.5]),
+    }
+
+
+def random_changes(choose: random.Random, rows: dict[Any, Row], count: int) -> list[Change]:
+    """`rows` by key, which they change; some change nothing in the end."""
+    changes: list[Change] = []
+    for _ in range(count):
+        after = random_row(choose)
+        key = (after["id"], after["code"])
+        if key in rows:
+            before = rows.pop(key)
+            if choose.random() < 0.4:
+                changes.append(delete(**before))
+                continue
+            changes.append(update(before, after))
+        else:
+            changes.append(insert(**after))
+        rows[key] = after
+    return changes
+
+
+def as_text(row: Row | None) -> str:
+    return repr(row)
+
+
+def net_by_hand(old: Sequence[Row], new: Sequence[Row], key: Sequence[str]) -> Counter[str]:
+    """Of full tables; without a key each operation with its count."""
+    if not key:
+        before, after = (Counter(map(repr, rows)) for rows in (old, new))
+        gone, come = before - after, after - before
+        return Counter({f"delete {row}": count for row, count in gone.items()}) + Counter(
+            {f"insert {row}": count for row, count in come.items()}
+        )
+    of_key = [{tuple(row[name] for name in key): row for row in rows} for rows in (old, new)]
+    found: Counter[str] = Counter()
+    for at in of_key[0].keys() | of_key[1].keys():
+        was, now = of_key[0].get(at), of_key[1].get(at)
+        if repr(was) != repr(now):
+            operation = "insert" if was is None else "delete" if now is None else "update"
+            found[f"{operation} {at} {was} {now}"] += 1
+    return found
+
+
+def told(rows: pa.Table) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows.to_pylist():
+        if "key" in row:
+            key = tuple(row["key"].values())
+            found[f"{row['operation']} {key} {row['before']} {row['after']}"] += 1
+        else:
+            found[f"{row['operation']} {row['after'] or row['before']}"] += row["count"]
+    return found
+
+
+def composed(parts: Sequence[pa.Table]) -> Counter[str]:
+    """The net of changes that follow each other."""
+    first: dict[Any, Row | None] = {}
+    last: dict[Any, Row | None] = {}
+    for row in (row for part in parts for row in part.to_pylist()):
+        key = tuple(row["key"].values())
+        first.setdefault(key, row["before"])
+        last[key] = row["after"]
+    old = [row for row in first.values() if row is not None]
+    new = [row for row in last.values() if row is not None]
+    return net_by_hand(old, new, tuple(SCHEMA.key_names))
+
+
+def read_rows(sink: DeltaSink, cut: int | None, columns: Sequence[str] | None = None) -> list[Row]:
+    if cut is None:
+        return []
+    names = list(columns or SCHEMA.column_names)
+    lake = sink.paths.lake
+    rows: list[Row] = (
+        cdc_pipeline.read(lake, "shop.orders", as_of=cut, columns=names).read_all().to_pylist()
+    )
+    return rows
+
+
+def changes_of(sink: DeltaSink, old: int | None, new: int, **options: Any) -> pa.Table:
+    changes = cdc_pipeline.changes(sink.paths.lake, "shop.orders", old, new, **options)
+    assert (changes.from_cut, changes.to_cut) == (old, new)
+    return changes.read("shop.orders").read_all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_k3_net_changes_of_a_mirror_are_those_of_its_whole_tables(
+    no_spark: DeltaSink, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, rows = random.Random(seed), dict[Any, Row]()
+    with no_spark.lock():
+        for number in range(1, 6):
+            changes = random_changes(choose, rows, choose.choice((1, 5, 20)))
+            applied(no_spark, number, (SCHEMA, changes, 100 * number))
+    if seed % 2:  # as if there were more than memory holds
+        monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 600)
+    cuts: list[int | None] = [None, 1, 2, 3, 4, 5]
+    full = {cut: read_rows(no_spark, cut) for cut in cuts}
+    for at, old in enumerate(cuts):
+        for new in cuts[max(at, 1) :]:
+            assert new is not None
+            expected = net_by_hand(full[old], full[new], ("id", "code"))
+            assert told(changes_of(no_spark, old, new)) == expected, (old, new)
+            middle = choose.randint(old or 1, new)
+            parts = [changes_of(no_spark, old, middle), changes_of(no_spark, middle, new)]
+            assert composed(parts) == expected, (old, middle, new)
+    assert sum(told(changes_of(no_spark, 1, 5)).values()) > 3
+
+
+LIVE = {
+    "mirror": lambda _: True,
+    "soft_delete": lambda row: not row["_cdc_deleted"],
+    "history": lambda row: row["__END_AT"] is None,
+}
+KEYLESS = table_schema("shop.orders", SCHEMA.columns)
+SPARK_MARKS = [pytest.mark.spark, pytest.mark.whole]
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"),
+    [
+        pytest.param("soft_delete", ("id", "code"), marks=SPARK_MARKS),
+        pytest.param("history", ("id", "code"), marks=SPARK_MARKS),
+        pytest.param("mirror", (), marks=SPARK_MARKS),
+    ],
+)
+def test_k3_net_changes_in_each_mode(sink: DeltaSink, mode: str, key: tuple[str, ...]) -> None:
+    """With a compaction in between; what two parts have together is what the whole has."""
+    choose, rows = random.Random(mode), dict[Any, Row]()
+    schema, full = SCHEMA if key else KEYLESS, dict[int | None, list[Row]]({None: []})
+    for number in range(1, 5):
+        applied(sink, number, (schema, random_changes(choose, rows, 12), 100 * number), mode=mode)
+        if number == 2:
+            table = table_at(sink.paths.table("shop.orders"))
+            sink.spark.session().sql(f"OPTIMIZE {table}").collect()
+        everything = cdc_pipeline.read(sink.paths.lake, "shop.orders").read_all().to_pylist()
+        full[number] = [
+            {name: row[name] for name in schema.column_names}
+            for row in everything
+            if LIVE[mode](row)
+        ]
+    for old, new in ((None, 4), (1, 2), (2, 3), (1, 4), (3, 3)):
+        rows_told = changes_of(sink, old, new)
+        assert told(rows_told) == net_by_hand(full[old], full[new], key), (mode, old, new)
+    changes = cdc_pipeline.changes(sink.paths.lake, None, 1)
+    frame = changes.read("shop.orders", spark=sink.spark.session())
+    assert told(frame.toArrow()) == net_by_hand(full[1], full[4], key)
+
+
+def log_changes(sink: DeltaSink, number: int, changes: list[Change]) -> None:
+    target = target_of(SCHEMA).with_spec(mode="changelog")
+    batch = sink.begin(number)
+    if number == 1:
+        batch.create(target)
+    rows = decoded(SCHEMA, changes, first_place=100 * number)
+    batch.add(rows, target, transactions=pa.array([f"gtid:{number}"] * len(changes)))
+    head = head_of(interval=interval_of(number), cursor_after=cursor_at(number))
+    sink.finish(batch.record(head))
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+def test_every_change_of_a_changelog(sink: DeltaSink) -> None:
+    choose, rows = random.Random(7), dict[Any, Row]()
+    batches = [random_changes(choose, rows, 8) for _ in range(3)]
+    for number, changes in enumerate(batches, 1):
+        log_changes(sink, number, changes)
+    table = table_at(sink.paths.table("shop.orders"))
+    sink.spark.session().sql(f"OPTIMIZE {table}").collect()
+    log_changes(sink, 4, [insert(id=77, code="a", total=None, weight=None)])
+    told_rows = changes_of(sink, 1, 3, net=False).to_pylist()
+    assert [(row["before"], row["after"]) for row in told_rows] == [
+        (before, after) for changes in batches[1:] for _, before, after in changes
+    ]
+    assert [row["seq"] for row in told_rows] == sorted(row["seq"] for row in told_rows)
+    (last,) = changes_of(sink, 3, 4, net=False).to_pylist()
+    assert (last["operation"], last["key"]) == ("insert", {"id": 77, "code": "a"})
+    with pytest.raises(ConfigError, match="no net changes"):
+        cdc_pipeline.changes(sink.paths.lake, "shop.orders", 1)
+    assert cdc_pipeline.changes(sink.paths.lake, None, 1).tables == ()
+
+
+WIDE = table_schema("shop.orders", [*SCHEMA.columns, column("note", Kind.TEXT)], "id", "code")
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+def test_k13_changes_over_ddl_are_in_the_newer_columns(sink: DeltaSink) -> None:
+    """Added with a value for old rows, renamed, widened, dropped and added again."""
+    first = {"id": 1, "code": "a", "total": 5, "weight": 1.5}
+    applied(sink, 1, (SCHEMA, [insert(**first), insert(**first | {"id": 2})], 100))
+    sink.finish(record_added_columns(sink, 2, WIDE, AddedColumn("note", "string", "'x'")))
+    (one, _) = changes_of(sink, 1, 2).to_pylist()
+    assert one["before"] == one["after"] | {"note": None}
+    assert one["after"]["note"] == "x"
+    columns = target_of(WIDE).spec.columns
+    for number, step in enumerate(
+        (
+            RenameColumn(name="note", new_name="remark"),
+            WidenColumn(name="id", delta_type="bigint"),
+            DropColumn(name="remark"),
+            AddColumn(name="remark", delta_type="string"),
+            RenameColumn(name="code", new_name="kind"),
+        ),
+        3,
+    ):
+        key = ("id", "kind" if number == 7 else "code")
+        target = target_of(SCHEMA).with_spec(columns=columns_after(columns, step), key=key)
+        batch = sink.begin(number)
+        batch.change(target, columns, (step,))
+        head = head_of(interval=interval_of(number), cursor_after=cursor_at(number))
+        sink.finish(batch.record(head))
+        columns = columns_after(columns, step)
+    changes = cdc_pipeline.changes(sink.paths.lake, "shop.orders", 2, 4)
+    assert changes.renamed("shop.orders") == {"note": "remark"}
+    assert changes.read("shop.orders").read_all().num_rows == 0
+    with pytest.raises(CutsNotComparableError, match="remark was dropped and added again"):
+        changes_of(sink, 4, 6)
+    assert cdc_pipeline.changes(sink.paths.lake, "shop.orders", 6).renamed("shop.orders") == {
+        "code": "kind"
+    }
+    assert changes_of(sink, 5, 7).num_rows == 0
+    everything = changes_of(sink, None, 7)
+    assert everything.column("after").to_pylist() == read_rows(
+        sink, 7, ["id", "kind", "total", "weight", "remark"]
+    )
+
+
+def test_k15_what_cannot_be_compared_is_refused(no_spark: DeltaSink) -> None:
+    lake = no_spark.paths.lake
+    other = table_schema("shop.orders", SCHEMA.columns, "id")
+    first, second = ({"id": n, "code": "a", "total": n, "weight": None} for n in (1, 2))
+    with no_spark.lock():
+        applied(no_spark, 1, (SCHEMA, [insert(**first)], 100))
+        applied(no_spark, 2, (SCHEMA, [insert(**second)], 200))
+        applied(no_spark, 3, (SCHEMA, [delete(**first)], 300))
+        applied(no_spark, 4, (other, [insert(**first)], 400))
+    with pytest.raises(CutNotFoundError, match="from an older cut"):
+        cdc_pipeline.changes(lake, "shop.orders", 2, 1)
+    with pytest.raises(CutsNotComparableError, match="the key was id, code and is id"):
+        cdc_pipeline.changes(lake, "shop.orders", 3)
+    with pytest.raises(ConfigError, match="only a changelog"):
+        cdc_pipeline.changes(lake, "shop.orders", 1, 2, net=False)
+    gone = no_spark.paths.table("shop.orders")
+    oldest_file = min(gone.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
+    oldest_file.rename(gone / "kept")
+    with pytest.raises(TableNotInCutError, match="was removed") as refused:
+        cdc_pipeline.changes(lake, "shop.orders", 1, 4)
+    assert "begin after is 3" in str(refused.value.next_step)
