@@ -15,7 +15,7 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.jobs import maintenance_job, run_retention
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
-from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
@@ -77,6 +77,29 @@ def test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay(
     run = execute_capture(loaded, instance=instance)
     assert (run.succeeded, capture.starts) == (True, [CUTS[2].cursor])
     assert _delete(instance) == 1, "that run found nothing new"
+
+
+def test_the_run_of_each_partition_s_newest_materialization_stays(
+    project: Project, disk_instance: dg.DagsterInstance
+) -> None:
+    """A day that was filled is not shown as missing."""
+
+    def log(*partitions: str) -> str:
+        @dg.op(name="logs")
+        def logs(context) -> None:  # type: ignore[no-untyped-def]  # Dagster reads annotations
+            for partition in partitions:
+                context.log_event(dg.AssetMaterialization(key, partition=partition))
+
+        job = dg.GraphDefinition(name="days", node_defs=[logs]).to_job(tags={SOURCE_TAG: "shop"})
+        return job.execute_in_process(instance=disk_instance).run_id
+
+    for key in (CdcTranslator().backfill_key("shop"), CdcTranslator().snapshot_key("shop")):
+        first, again, last = log("a", "b"), log("a"), log("c")
+        repeated = log("c")
+        assert _delete(disk_instance) == 1
+        assert {first, again, repeated} <= set(disk_instance.get_run_ids())
+        assert last not in disk_instance.get_run_ids()
+        assert disk_instance.get_materialized_partitions(key) == {"a", "b", "c"}
 
 
 def test_nothing_of_a_deleted_run_stays_on_the_disk(

@@ -52,7 +52,18 @@ def delete_old_runs(
 def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
     run_ids = {entry.run_id for entry in cursors_of(instance, source, translator).history(1)}
     newest = instance.get_latest_materialization_events(instance.get_asset_keys())
-    return run_ids | {event.run_id for event in newest.values() if event is not None}
+    run_ids |= {event.run_id for event in newest.values() if event is not None}
+    for key in (translator.snapshot_key(source), translator.backfill_key(source)):
+        by_partition = instance.event_log_storage.get_latest_storage_id_by_partition(
+            key, dg.DagsterEventType.ASSET_MATERIALIZATION
+        )
+        if by_partition:
+            of_partitions = dg.AssetRecordsFilter(key, storage_ids=[*by_partition.values()])
+            records = instance.fetch_materializations(
+                of_partitions, limit=len(by_partition)
+            ).records
+            run_ids |= {record.run_id for record in records}
+    return run_ids
 
 
 def _remove_file_of(instance: dg.DagsterInstance, run_id: str) -> None:
