@@ -262,9 +262,11 @@ class OperationFolder:
                 storage_of(path).remove(path)
 
     def remove(self) -> None:
-        """Remove the whole side lake; safe to be killed in between."""
+        """Remove the whole side lake; safe to be killed in between. A kind that is remembered when
+        it is over is never marked so.
+        """
         state = self.read()
-        if state is not None and not state.is_over:
+        if state is not None and not state.is_over and state.kind not in _IS_REMEMBERED:
             self.change(state.model_copy(update={"is_over": True}))
         self.forget()
 

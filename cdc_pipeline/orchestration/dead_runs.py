@@ -2,7 +2,8 @@
 
 Rules:
 - A run has the tags of its source and kind, whoever started it: a job's own, or those that its step
-  adds. A run that also selects a project's other assets has none: it is not ours to delete.
+  adds. A run that also selects a project's other assets, or checks of its own, has none: it is not
+  ours to delete.
 - A run names its process in a tag: host, boot, process id and start time. That identifies it
   uniquely, even if the operating system reuses the process id.
 - A run loses its slot only if it is finished, deleted, or its process ran on this host since this
@@ -35,10 +36,10 @@ def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
     """*Materialize*, checks of a page, automation and backfills start runs without tags."""
     run, layer = context.run, context.job_def.asset_layer
     steps = [step.assets_def for step in layer.data]
-    keys = {key for step in steps for key in step.keys} | {
-        check.asset_key for step in steps for check in step.check_keys
-    }
-    is_ours = all(layer.get(key).tags.get(SOURCE_TAG) == source for key in keys)
+    # A step of checks alone may check our assets and be the project's.
+    owners = [layer.get(key).tags.get(SOURCE_TAG) for step in steps for key in step.keys]
+    owners += [step.node_def.tags.get(SOURCE_TAG) for step in steps if not step.keys]
+    is_ours = all(owner == source for owner in owners)
     tags = {PROCESS_TAG: this_process()} | (run_tags(source, kind) if is_ours else {})
     context.instance.add_run_tags(
         run.run_id, {name: tag for name, tag in tags.items() if run.tags.get(name) != tag}

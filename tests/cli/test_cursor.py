@@ -224,7 +224,10 @@ def test_k3_rebuild_of_a_lost_cursor_writes_that_of_the_last_cut(
     assert entry["metadata"]["notes"][0]["kind"] == "cursor_rebuilt"
     run = instance.get_run_by_id(done["run_id"])
     assert run is not None
-    assert (run.job_name, run.status) == ("shop_cursor_rebuild", dg.DagsterRunStatus.SUCCESS)
+    assert (run.job_name, run.status) == (
+        "shop_cursor_rebuild_command",
+        dg.DagsterRunStatus.SUCCESS,
+    )
     again = _json("cursor", "rebuild", "shop")
     assert again["changed"] is False
     assert "nothing to do" in _run("cursor", "rebuild", "shop").stdout
@@ -469,7 +472,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     assert "1 transaction (" in " ".join(back["consequences"])
     run = instance.get_run_by_id(back["run_id"])
     assert run is not None
-    assert (run.job_name, run.status) == ("shop_cursor_set", dg.DagsterRunStatus.SUCCESS)
+    assert (run.job_name, run.status) == ("shop_cursor_set_command", dg.DagsterRunStatus.SUCCESS)
     (first,) = _cuts(on_server)
     assert (first.kind, first.batch_number, first.cursor.offset) == ("cursor_set", 1, offset)
     (note,) = first.notes

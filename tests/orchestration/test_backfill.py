@@ -80,6 +80,7 @@ def test_k18_days_of_a_changelog_are_partitions_that_are_filled_once(
             )
 
         done, again, refused = backfill(-2, -1), backfill(-2, -1), backfill(-3, -3)
+        assert backfill(-1, -1).success, "a part of what was filled"
     assert done.success
     assert again.success
     rows = lake_rows(memory, project.lake, "d", "visits_changelog", ["id", "_cdc_op"])

@@ -123,20 +123,23 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
     )
     assets.execute_in_process(instance=disk_instance, asset_selection=[cursor_key])
     checks = dg.AssetSelection.checks(dg.AssetCheckKey(cursor_key, "lag"))
-    checked = dg.define_asset_job("theirs", selection=checks)
-    dg.Definitions.merge(definitions, dg.Definitions(jobs=[checked])).resolve_job_def(
-        "theirs"
-    ).execute_in_process(instance=disk_instance)
+    own = dg.asset_check(asset=cursor_key, name="own")(lambda: dg.AssetCheckResult(passed=True))
+    both = checks | dg.AssetSelection.checks(dg.AssetCheckKey(cursor_key, "own"))
+    jobs = [dg.define_asset_job("theirs", checks), dg.define_asset_job("with_own_check", both)]
+    merged = dg.Definitions.merge(definitions, dg.Definitions(jobs=jobs, asset_checks=[own]))
+    for job in ("theirs", "with_own_check"):
+        merged.resolve_job_def(job).execute_in_process(instance=disk_instance)
     runs = [
         (run.job_name.strip("_"), run.tags.get("cdc/source"), run.tags.get("cdc/kind"))
         for run in reversed(disk_instance.get_runs())
     ]
     assert runs == [
-        ("shop_snapshot", "shop", "snapshot"),
-        ("shop_verify", "shop", "verify"),
+        ("shop_snapshot_command", "shop", "snapshot"),
+        ("shop_verify_command", "shop", "verify"),
         ("ASSET_JOB", "shop", "snapshot"),
         ("ASSET_JOB", "shop", "capture"),
         ("theirs", "shop", "verify"),
+        ("with_own_check", None, None),
     ]
     host, boot, pid, _ = this_process().split("/")
     killed = disk_instance.create_run_for_job(

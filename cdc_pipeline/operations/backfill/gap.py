@@ -6,7 +6,8 @@ Rules:
 - It is one recorded batch under the source's lock, and the cursor does not move. Its rows have the
   seq of their place in the log, and a note records them.
 - The number of its batch is in the operation's progress before the batch is recorded. The range
-  is filled once the cut of that number has its note. The same range again is nothing new.
+  is filled once the cut of that number has its note. The same range again, or a part of it, is
+  nothing new.
 - A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
   columns have no place.
 """
@@ -116,7 +117,9 @@ def fill_gap(
                 config,
                 "gap",
                 lambda: new,
-                matches=new.gives_up if restart else new.is_same,
+                matches=new.gives_up
+                if restart
+                else lambda other: new.is_same(other) or _contains(other, new),
                 restart=restart,
                 on_waiting=main.waiting,
             ) as (folder, state),
@@ -129,6 +132,15 @@ def fill_gap(
             )
     finally:
         source.close()
+
+
+def _contains(filled: Operation, new: Operation) -> bool:
+    if not filled.is_over or filled.end is None or new.end is None:
+        return False
+    starts, ends = filled.cursor.position.order, filled.end.order
+    return (filled.sources, filled.cursor.epoch) == (new.sources, new.cursor.epoch) and (
+        starts <= new.cursor.position.order and new.end.order <= ends
+    )
 
 
 def _check_reached(start: Start, source: Source) -> None:

@@ -7,12 +7,13 @@ Rules:
 - A mirror or history has no such partitions: old rows never enter one. A rebuild or a snapshot
   replaces them as a whole.
 - A partition is materialized once its range is appended, or has no change of the table. What is
-  refused fails the run; tables and ranges before it stay done.
+  refused fails the run; tables and ranges before it stay done. A day that is materialized is asked
+  for by itself: the range that it was filled in is remembered, whatever is selected with it now.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def _run(step: OperationStep, asked: dict[str, Any]) -> None:
     from cdc_pipeline.operations.backfill.gap import fill_gap
 
     context, archive = step.context, asked.get("archive")
-    for table, first, last in _ranges(context.partition_keys):
+    materialized = context.instance.get_materialized_partitions(step.key)
+    for table, first, last in _ranges(context.partition_keys, materialized):
         context.log.info(f"appends the changes of {table} from {first} to {last}")
         start, end = (datetime.combine(day, time(), UTC) for day in (first, last + _DAY))
         report = fill_gap(
@@ -116,20 +118,24 @@ def _run(step: OperationStep, asked: dict[str, Any]) -> None:
             )
 
 
-def _ranges(keys: list[str]) -> Iterator[tuple[str, date, date]]:
+def _ranges(keys: list[str], materialized: Collection[str]) -> Iterator[tuple[str, date, date]]:
     """Table, first and last day of each range of days that follow each other."""
     days = sorted(
         (
             plain_name(key.keys_by_dimension["table"]),
             date.fromisoformat(key.keys_by_dimension["utc_day"]),
+            key in materialized,
         )
         for key in keys
         if isinstance(key, dg.MultiPartitionKey)
     )
     ranges: list[tuple[str, date, date]] = []
-    for table, day in days:
-        if ranges and ranges[-1][0] == table and ranges[-1][2] + _DAY == day:
+    was_filled = False
+    for table, day, is_filled in days:
+        follows = bool(ranges) and ranges[-1][0] == table and ranges[-1][2] + _DAY == day
+        if follows and not was_filled and not is_filled:
             ranges[-1] = (table, ranges[-1][1], day)
         else:
             ranges.append((table, day, day))
+        was_filled = is_filled
     yield from ranges

@@ -28,7 +28,7 @@ from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
@@ -111,6 +111,7 @@ def _table_checks(
         name=f"verify_{pipeline.name}",
         description=f"Compares tables of {pipeline.name} with the source and "
         "checks their contents.",
+        tags={SOURCE_TAG: pipeline.name},
         **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -232,6 +233,7 @@ def _cursor_checks(
         name=f"check_cursor_of_{pipeline.name}",
         description=f"Checks how {pipeline.name} follows its source: gaps, lag, and what the "
         "source may purge.",
+        tags={SOURCE_TAG: pipeline.name},
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:

@@ -3,9 +3,9 @@
 
 Rules:
 - All that an operation captures and changes is in its run, as in one that a page of Dagster starts.
-- Its job is built for one execution and is in no definitions, so nobody can start it from Dagster's
-  pages by accident. A long one holds no slot of the source's pool: captures continue meanwhile, and
-  the lake's lock protects both (K16: one writer at a time).
+- Its job is built for one execution and has a name that no definitions have, so nobody can start it
+  again from Dagster's pages by accident. A long one holds no slot of the source's pool: captures
+  continue meanwhile, and the lake's lock protects both (K16: one writer at a time).
 """
 
 # No postponed annotations: Dagster refuses a step's own as text.
@@ -60,7 +60,7 @@ class DagsterAccess:
         observer: RunObserver | None = None,
         on_waiting: Callable[[list[str]], None] | None = None,
     ) -> T:
-        """In one run of the job ``<source>_<kind>``; raises what `work` does."""
+        """In one run of the job ``<source>_<kind>_command``; raises what `work` does."""
         loaded, config, name = self.loaded, self.config, self.loaded.source
         pool = pool_name(name) if kind in _IN_POOL else None
         results: list[T] = []
@@ -94,7 +94,7 @@ class DagsterAccess:
                 raise
 
         @dg.job(
-            name=f"{name}_{kind}",
+            name=f"{name}_{kind}_command",
             description=f"The command {kind.replace('_', ' ')} of {name}, from a terminal.",
             executor_def=dg.in_process_executor,
             tags=run_tags(name, kind),

@@ -14,7 +14,7 @@ import pytest
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
-from cdc_pipeline.lake.long_operations import GAP_FILLED_NOTE, operations_of
+from cdc_pipeline.lake.long_operations import GAP_FILLED_NOTE, OperationFolder, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.backfill.gap import _Filling, fill_gap
@@ -124,6 +124,9 @@ def test_k18_a_gap_whose_batch_number_another_gap_got_is_filled(
     (another,) = operations_of(gapped, None)
     assert another.operation_id != left.operation_id
     assert [fill(5), fill(4), fill(4)] == ["applied", "applied", "nothing_new"]
+    begin, end = (PositionConfig(journal=history.journals[at]) for at in (4, 6))
+    with pytest.raises(SnapshotError, match="already has changes"):  # of two fillings
+        fill_gap(gapped, table=ACCOUNT, cursors=cursors, start=begin, end=end)
     rows, expected = (
         lake_rows(memory, one.sink.lake_path, DATABASE, "account_changelog", ["id", "_cdc_seq"])
         for one in (gapped, whole)
@@ -164,3 +167,33 @@ def test_k18_a_range_that_an_earlier_server_may_have_told_is_refused(
     expected = pytest.raises(SnapshotError, match=refusal) if refusal else nullcontext()
     with expected:
         filling._check_empty(ACCOUNT, Position("log.000003", 4), Position("log.000006", 4))
+
+
+def test_k18_a_part_of_a_filled_range_is_nothing_new(
+    history: History,
+    config: Callable[[str, int], PipelineConfig],
+    memory: MemoryLake,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And a range that was given up is not filled, if the process dies while it is removed."""
+    gapped, cursors = config("gapped", 6), MemoryCursorStore()
+    capture(gapped, cursors=cursors)
+
+    def fill(begin: int, end: int, **how: Any) -> str:
+        places = [PositionConfig(journal=history.journals[at]) for at in (begin, end)]
+        return fill_gap(
+            gapped, table=ACCOUNT, cursors=cursors, start=places[0], end=places[1], **how
+        ).outcome
+
+    with killed_at("before_record"):
+        fill(4, 6)
+    with monkeypatch.context() as patch:
+        patch.setattr(OperationFolder, "forget", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            fill(4, 5, restart=True)
+    assert fill(4, 6) == "applied"
+    assert [fill(4, 5), fill(5, 6)] == ["nothing_new"] * 2
+
+
+def _killed(_folder: OperationFolder) -> None:
+    raise KeyboardInterrupt
