@@ -39,13 +39,7 @@ from cdc_pipeline.position.cursor import (
     parse_cursor,
 )
 from cdc_pipeline.sink.delta.failures import VersionTakenError
-from cdc_pipeline.sink.delta.log import (
-    LOG_FOLDER,
-    commit_file,
-    last_checkpoint,
-    may_be_table,
-    read_commit_lines,
-)
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, last_checkpoint, read_commit_lines
 from cdc_pipeline.sink.delta.plain_commit import put_commit
 from cdc_pipeline.sink.delta.replay import log_files, read_actions
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
@@ -228,7 +222,8 @@ class DeltaCursorStore:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            if not may_be_table(self.path):
+            # In an object store the library asks itself.
+            if not is_object(self.path) and log_files(self.path / LOG_FOLDER)[0] < 0:
                 return None
             table = DeltaTable(str(self.path), storage_options=self._options)
             metadata = table.metadata()

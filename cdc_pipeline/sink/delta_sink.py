@@ -28,9 +28,10 @@ from cdc_pipeline.sink.apply.merge import applied_log, apply_target
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
+from cdc_pipeline.sink.delta.log import LOG_FOLDER
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.replay import data_files, log_files
+from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import (

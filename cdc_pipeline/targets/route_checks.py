@@ -21,7 +21,8 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.log import LOG_FOLDER
+from cdc_pipeline.sink.delta.table_log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.targets.masks import mask_of
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.targets.shape import recorded_shape, shape_table

@@ -18,7 +18,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import StatementContext
-from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.targets.decided import decided, known
 from cdc_pipeline.targets.targets import Targets, targets_at

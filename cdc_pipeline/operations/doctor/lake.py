@@ -13,7 +13,7 @@ from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.local import jars_of
 from cdc_pipeline.operations.plan_text import operation_line
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
 from cdc_pipeline.text.wording import duration, listed, size

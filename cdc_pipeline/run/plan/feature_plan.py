@@ -30,7 +30,7 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.engine import engine_of
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.route_checks import (
     Columns,

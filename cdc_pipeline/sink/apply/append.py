@@ -39,8 +39,8 @@ from cdc_pipeline.sink.apply.mirror_rows import (
     mirror_files,
     staged_pieces,
 )
-from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
+from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout, operation, reduced_sql

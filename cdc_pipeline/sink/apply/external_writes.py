@@ -24,14 +24,8 @@ from cdc_pipeline.errors import LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.sink.delta import table_checks
-from cdc_pipeline.sink.delta.log import (
-    TableLog,
-    is_maintenance,
-    is_of_batch,
-    newest_change,
-    read_commit,
-    read_table_log,
-)
+from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, newest_change, read_commit
+from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import old_commits_readable
 from cdc_pipeline.sink.spark.sql import table_at

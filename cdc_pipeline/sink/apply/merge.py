@@ -37,8 +37,9 @@ from cdc_pipeline.sink.delta.commit import (
 )
 from cdc_pipeline.sink.delta.engine import PLAIN, SPARK
 from cdc_pipeline.sink.delta.failures import failure_of
-from cdc_pipeline.sink.delta.log import TableLog, check_owner, newest_change, read_table_log
+from cdc_pipeline.sink.delta.log import newest_change
 from cdc_pipeline.sink.delta.plain_commit import write_due_checkpoint
+from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.retention import new_properties
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark

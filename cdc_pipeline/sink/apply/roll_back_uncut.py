@@ -24,13 +24,8 @@ from cdc_pipeline.errors import ConcurrentWriterError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.sink.delta.log import (
-    TableLog,
-    check_owner,
-    is_of_batch,
-    read_commit,
-    read_table_log,
-)
+from cdc_pipeline.sink.delta.log import is_of_batch, read_commit
+from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.power_cut import set_back
 
 

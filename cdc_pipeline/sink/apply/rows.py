@@ -24,8 +24,9 @@ from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.upsert import add_located, add_upserted
 from cdc_pipeline.sink.delta.commit import MERGE_STEP, run_once, transaction_version
 from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, codec_of, engine_of
-from cdc_pipeline.sink.delta.log import TableLog, commit_note
+from cdc_pipeline.sink.delta.log import commit_note
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
+from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.sink_mode import StagedFiles

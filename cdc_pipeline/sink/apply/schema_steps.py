@@ -39,7 +39,7 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH, run_once, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
-from cdc_pipeline.sink.delta.log import TableLog, read_table_log
+from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.spark.sql import quoted, set_properties_sql, table_at, text_literal

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.lake.records import BatchRecord
-from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta.table_log import TableLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,8 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.delta.data_file import CODEC, CODECS, plain_type
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
-from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
+from cdc_pipeline.sink.delta.table_log import TableLog
 
 PLAIN: Final = "plain"
 SPARK: Final = "spark"

@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.data_file import json_text, plain_type
 from cdc_pipeline.sink.delta.deletion_vectors import (
@@ -56,16 +57,13 @@ from cdc_pipeline.sink.delta.deletion_vectors import (
     write_vectors,
 )
 from cdc_pipeline.sink.delta.failures import VersionTakenError
-from cdc_pipeline.sink.delta.log import (
-    LAST_CHECKPOINT,
-    LOG_FOLDER,
-    TableLog,
-    commit_file,
-    last_checkpoint,
-    open_delta,
-)
+from cdc_pipeline.sink.delta.log import LAST_CHECKPOINT, LOG_FOLDER, commit_file, last_checkpoint
 from cdc_pipeline.sink.delta.log_copy import log_on_disk, log_tail, note_commit
 from cdc_pipeline.sink.delta.replay import DataFile
+from cdc_pipeline.sink.delta.table_log import TableLog
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _log = logging.getLogger(__name__)
 
@@ -236,7 +234,7 @@ def _write_due_checkpoint(path: Path, there: TableLog) -> None:
         # What Hadoop has kept as checksum of the note would not fit the new note.
         (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
     with log_on_disk(path, version=there.version, is_new=False) as folder:
-        open_delta(folder, version=there.version).create_checkpoint()
+        _open_delta(folder, version=there.version).create_checkpoint()
         if folder != path:
             names = [f"{there.version:020d}.checkpoint.parquet"]
             if there.version // interval > before // interval:
@@ -244,6 +242,13 @@ def _write_due_checkpoint(path: Path, there: TableLog) -> None:
             for name in names:
                 content = (folder / LOG_FOLDER / name).read_bytes()
                 (path / LOG_FOLDER / name).write_bytes(content)
+
+
+def _open_delta(path: Path, *, version: int) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    options = delta_options(path) if is_object(path) else None
+    return DeltaTable(str(path), version=version, storage_options=options)
 
 
 _JSON_NAMES: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}

@@ -14,11 +14,8 @@ Writers".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 _FEATURES: Final = frozenset(
     {
@@ -98,36 +95,41 @@ def commit_refusal(
     return f"the table has the property {', '.join(refused)}" if refused else ""
 
 
-def rows_refusal(table: DeltaTable) -> str:
-    """Why Spark must write a table's rows and commit them; "" if it need not."""
-    protocol, metadata = table.protocol(), table.metadata()
-    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+def rows_refusal(
+    metadata: Mapping[str, Any], protocol: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]
+) -> str:
+    """Why Spark must write a table's rows and commit them; "" if it need not. Actions of the log;
+    `fields` of the schema.
+    """
+    features = {*protocol.get("writerFeatures", ()), *protocol.get("readerFeatures", ())}
     refusal = commit_refusal(
         features,
-        metadata.configuration,
-        versions=(protocol.min_reader_version, protocol.min_writer_version),
+        metadata.get("configuration", {}),
+        versions=(protocol["minReaderVersion"], protocol["minWriterVersion"]),
     )
     if refusal:
         return refusal
-    if metadata.partition_columns:
+    if metadata.get("partitionColumns"):
         return "the table has partitions"
     if features & _FEATURES_OF_SPARKS_FILES:
         return "the table is clustered"
-    for field in table.schema().fields:
-        if not field.nullable:
-            return f"column {field.name} is NOT NULL"
-        refused = sorted(set(field.metadata or {}) - _COLUMN_METADATA)
+    for field in fields:
+        if not field["nullable"]:
+            return f"column {field['name']} is NOT NULL"
+        refused = sorted(set(field.get("metadata", {})) - _COLUMN_METADATA)
         if refused:
-            return f"column {field.name} has {', '.join(refused)}"
+            return f"column {field['name']} has {', '.join(refused)}"
     return ""
 
 
-def mapped_columns(table: DeltaTable) -> dict[str, MappedColumn]:
+def mapped_columns(
+    properties: Mapping[str, str], fields: Sequence[Mapping[str, Any]]
+) -> dict[str, MappedColumn]:
     """Of a table with column mapping by name; none of another."""
-    if table.metadata().configuration.get(_MAPPING) != "name":
+    if properties.get(_MAPPING) != "name":
         return {}
     return {
-        field.name: MappedColumn(str(field.metadata[_PHYSICAL]), int(field.metadata[_ID]))
-        for field in table.schema().fields
-        if _PHYSICAL in (field.metadata or {})
+        field["name"]: MappedColumn(str(field["metadata"][_PHYSICAL]), int(field["metadata"][_ID]))
+        for field in fields
+        if _PHYSICAL in field.get("metadata", {})
     }

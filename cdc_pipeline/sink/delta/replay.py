@@ -80,14 +80,13 @@ _ADD_FIELDS: Final = (
     "defaultRowCommitVersion",
     "clusteringProvider",
 )
-_CHECKPOINT_COLUMNS: Final = (
+_COLUMNS_OF_TABLE: Final = ("metaData", "protocol", "domainMetadata", "txn.appId", "txn.version")
+_COLUMNS_OF_FILES: Final = (
     *(f"add.{name}" for name in _ADD_FIELDS),
     "add.stats_parsed.numRecords",
-    "metaData",
-    "protocol",
-    "domainMetadata",
     "sidecar.path",
 )
+_LINES_OF_FILES: Final = ('{"add":', '{"remove":')
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +118,7 @@ class TableState:
     metadata: dict[str, Any] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    transactions: dict[str, int] = field(default_factory=dict)  # by application id
     _added: dict[str, dict[str, Any]] = field(default_factory=dict)  # by `file_name`
     _checkpointed: list[tuple[pa.Array, pa.StructArray]] = field(default_factory=list)  # so, too
 
@@ -180,6 +180,8 @@ class TableState:
                 self.metadata = action["metaData"]
             elif "protocol" in action:
                 self.protocol = action["protocol"]
+            elif "txn" in action:
+                self.transactions[action["txn"]["appId"]] = action["txn"]["version"]
             elif "domainMetadata" in action:
                 domain = action["domainMetadata"]
                 self.domains.pop(domain["domain"], None)
@@ -206,18 +208,28 @@ def table_state(
     is_new: bool = True,
 ) -> TableState | None:
     """A version's state, by default now, with the active files of these `names` only, if given
-    (without their folders, as the disk has them). None if it cannot be determined (there is no such
-    version, or the log's retention has removed what is needed), or if there are more than
-    `files_max` files. For `is_new` see `log_copy`. Raises LakeStateError: a file of the log is
-    damaged.
+    (without their folders, as the disk has them); for () what the log has of files is not read.
+    None if it cannot be determined (there is no such version, or the log's retention has removed
+    what is needed), or if there are more than `files_max` files. For `is_new` see `log_copy`.
+    Raises LakeStateError: a file of the log is damaged.
     """
     with log_on_disk(path, version=version, is_new=is_new) as folder:
-        return _replay(folder, version, names=names, files_max=files_max)
+        try:
+            return _replay(folder, version, names=names, files_max=files_max)
+        except LakeStateError as error:
+            error.what = error.what.replace(str(folder), str(path))  # of a copy
+            raise
 
 
-def readable_state(path: Path, version: int | None = None) -> TableState:
+def readable_state(
+    path: Path,
+    version: int | None = None,
+    *,
+    names: Collection[str] | None = None,
+    is_new: bool = True,
+) -> TableState:
     """As `table_state`. Raises LakeStateError, too, if its log does not reach back."""
-    state = table_state(path, version)
+    state = table_state(path, version, names=names, is_new=is_new)
     if state is None:
         raise LakeStateError(
             f"the log of the Delta table in {path} does not reach back to a checkpoint",
@@ -264,7 +276,7 @@ def _replay(
     state = TableState(version)
     pending, gone = list(checkpoints.get(start, ())), set[str]()
     while pending:
-        for adds, others in _checkpointed(pending.pop()):
+        for adds, others in _checkpointed(pending.pop(), has_files=names != ()):
             # The name of a sidecar alone, or a path or address that ends with it.
             pending += [
                 path / LOG_FOLDER / "_sidecars" / action["sidecar"]["path"].rpartition("/")[2]
@@ -281,6 +293,10 @@ def _replay(
         lines = read_commit_lines(path, number)
         if lines is None:
             return None
+        if not lines:
+            raise damaged_log(commit_file(path, number), ValueError("it is empty"))
+        if names == ():
+            lines = [line for line in lines if not line.startswith(_LINES_OF_FILES)]
         actions = read_actions(lines, commit_file(path, number))
         gone |= state._apply(a for a in actions if _is_wanted(a.get("add"), names))
         if files_max is not None and len(state._added) > files_max:
@@ -404,7 +420,9 @@ def _base_name(path: str) -> str:
     return unquote(path).rpartition("/")[2]
 
 
-def _checkpointed(file: Path) -> Iterator[tuple[pa.StructArray | None, list[dict[str, Any]]]]:
+def _checkpointed(
+    file: Path, *, has_files: bool
+) -> Iterator[tuple[pa.StructArray | None, list[dict[str, Any]]]]:
     """Its ``add`` actions, if they are in Arrow, and all others."""
     try:
         if file.suffix == ".json":
@@ -412,7 +430,8 @@ def _checkpointed(file: Path) -> Iterator[tuple[pa.StructArray | None, list[dict
             yield None, list(read_actions(lines, file))
             return
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
-            for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=list(_CHECKPOINT_COLUMNS)):
+            names = [*_COLUMNS_OF_TABLE, *(_COLUMNS_OF_FILES if has_files else ())]
+            for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=names):
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 adds = columns.pop("add", None)
                 others = [

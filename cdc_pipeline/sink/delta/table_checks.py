@@ -54,14 +54,12 @@ from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
-    TableLog,
-    check_owner,
     commit_file,
     is_maintenance,
     is_of_batch,
     read_commit,
-    read_table_log,
 )
+from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 
 _REQUESTS_AT_A_TIME: Final = 16
 

@@ -32,15 +32,10 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
-from cdc_pipeline.sink.delta.log import (
-    LOG_FOLDER,
-    TableLog,
-    commit_file,
-    is_maintenance,
-    read_commit,
-)
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, is_maintenance, read_commit
 from cdc_pipeline.sink.delta.replay import complete_checkpoints
 from cdc_pipeline.sink.delta.table_checks import TableCheckCache
+from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 
 _READERS: Final = 16  # each reads a table's log: a round trip on an object store

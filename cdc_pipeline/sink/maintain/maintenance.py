@@ -48,14 +48,10 @@ from cdc_pipeline.lake.storage.lock import wait_for_lock, writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.delta.commit import COMMIT_NOTE
 from cdc_pipeline.sink.delta.failures import TRIES, is_conflict, reading_failed
-from cdc_pipeline.sink.delta.log import (
-    LOG_FOLDER,
-    maintenance_note,
-    read_commit_lines,
-    read_table_log,
-)
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, maintenance_note, read_commit_lines
 from cdc_pipeline.sink.delta.replay import log_files, readable_state
 from cdc_pipeline.sink.delta.table_checks import log_of_cut
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.durable.retention import differing_properties

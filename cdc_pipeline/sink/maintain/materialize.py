@@ -27,7 +27,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
 from cdc_pipeline.lake.table_facts import put_cut
-from cdc_pipeline.sink.delta.log import (
+from cdc_pipeline.sink.delta.table_log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,

@@ -38,7 +38,7 @@ from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_pipeline.sink.delta.log import TableLog
+    from cdc_pipeline.sink.delta.table_log import TableLog
 
 RESCUED_COLUMN: Final = "_cdc_rescued"
 RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta.log import (
+from cdc_pipeline.sink.delta.log import clear_interrupted_create
+from cdc_pipeline.sink.delta.plain_commit import can_create, create_plain
+from cdc_pipeline.sink.delta.table_log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     check_owner,
-    clear_interrupted_create,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.plain_commit import can_create, create_plain
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql

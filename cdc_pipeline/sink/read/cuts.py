@@ -36,7 +36,7 @@ from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
 from cdc_pipeline.lake.suspensions import way_out
-from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.table_log import SOURCE_PROPERTY, read_table_log
 
 if TYPE_CHECKING:
     from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet

@@ -54,17 +54,19 @@ from cdc_pipeline.sink.delta.commit import (
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
     FEATURE_OPERATION,
-    SOURCE_PROPERTY,
-    TABLE_PROPERTY,
-    TableLog,
-    check_owner,
     clear_interrupted_create,
     maintenance_note,
-    read_table_log,
 )
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
 from cdc_pipeline.sink.delta.replay import TableState, files_of, readable_state
+from cdc_pipeline.sink.delta.table_log import (
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    TableLog,
+    check_owner,
+    read_table_log,
+)
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.replaced import ReplacedRows

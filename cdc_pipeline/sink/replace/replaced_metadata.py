@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
+from cdc_pipeline.sink.delta.table_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
 
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"

@@ -31,15 +31,12 @@ from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink import delta_sink
 from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_version
-from cdc_pipeline.sink.delta.log import (
+from cdc_pipeline.sink.delta.log import LAST_CHECKPOINT, LOG_FOLDER, commit_file, commit_note
+from cdc_pipeline.sink.delta.table_log import (
     APP_ID_PROPERTY,
-    LAST_CHECKPOINT,
-    LOG_FOLDER,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
-    commit_file,
-    commit_note,
     read_table_log,
 )
 from cdc_pipeline.sink.durable.retention import new_properties

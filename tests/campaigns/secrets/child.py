@@ -55,8 +55,8 @@ def _constrain(step: dict[str, Any]) -> int:
         commit_file,
         json_lines,
         maintenance_note,
-        read_table_log,
     )
+    from cdc_pipeline.sink.delta.table_log import read_table_log
     from cdc_pipeline.sink.spark.session import SparkProvider
 
     provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))

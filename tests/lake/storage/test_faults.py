@@ -18,7 +18,7 @@ from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, Kind
 from tests.support.object_store import Store
 from tests.support.waits import DEADLINE_S

@@ -10,8 +10,8 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.lake.storage.object_storage import storage_for
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.sink.delta import log_copy
-from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta.replay import row_count
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.campaigns.objects.faulty_store import FaultyStore
 from tests.support.object_store import Store

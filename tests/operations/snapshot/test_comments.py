@@ -9,7 +9,7 @@ import pytest
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.conftest import temporary_database
 from tests.operations.snapshot.test_snapshot import project
 from tests.servers import Server

@@ -13,7 +13,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 

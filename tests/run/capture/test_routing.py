@@ -25,7 +25,7 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.modes.shape import check_expressions
 from tests.servers import Server
 from tests.support.captures import here, live

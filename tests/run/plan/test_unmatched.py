@@ -17,7 +17,7 @@ from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, TargetS
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.plan.unmatched import nothing_matched, unmatched
-from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY
+from cdc_pipeline.sink.delta.table_log import SOURCE_PROPERTY
 from tests.servers import Server
 from tests.support.captures import live
 from tests.support.fake_capture import cursor

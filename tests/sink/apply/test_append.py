@@ -19,9 +19,10 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.apply import upsert as upserting
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes, bitmap_rows
-from cdc_pipeline.sink.delta.log import read_commit, read_table_log
+from cdc_pipeline.sink.delta.log import read_commit
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.delta.replay import table_state
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at, text_literal

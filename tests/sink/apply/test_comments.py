@@ -17,7 +17,7 @@ from cdc_pipeline.schema.evolution.steps import AddColumn, Describe
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.apply.merge import applied_log
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.lake import Lake
 from cdc_pipeline.sink.replace.replaced_metadata import comments_of as comments_in

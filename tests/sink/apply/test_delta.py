@@ -18,7 +18,7 @@ from cdc_pipeline.errors import LakeStateError, TargetRefusedError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.sink.apply.merge import transaction_version
 from cdc_pipeline.sink.apply.schema_steps import run_steps
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows

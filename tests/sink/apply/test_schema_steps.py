@@ -27,7 +27,7 @@ from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.apply.merge import applied_log
 from cdc_pipeline.sink.apply.schema_steps import run_steps
 from cdc_pipeline.sink.delta.commit import transaction_version
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.captures import SPARK
 from tests.support.sink_values import (

@@ -23,8 +23,8 @@ from cdc_pipeline.sink.delta.data_file import (
     read_statistics,
     write_data_files,
 )
-from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta.replay import table_state
+from cdc_pipeline.sink.delta.table_log import read_table_log
 
 MARKS = {"delta.enableDeletionVectors": "true"}
 FEW = {**MARKS, "delta.dataSkippingNumIndexedCols": "1"}

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta.log import (
-    clear_interrupted_create,
-    is_interrupted_create,
-    read_table_log,
-)
+from cdc_pipeline.sink.delta.log import clear_interrupted_create, is_interrupted_create
+from cdc_pipeline.sink.delta.table_log import read_table_log
 
 COMMIT = "00000000000000000000.json"
 

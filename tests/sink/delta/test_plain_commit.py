@@ -20,8 +20,9 @@ from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink.delta import plain_commit
 from cdc_pipeline.sink.delta.deletion_vectors import rows_of_vector, vector_path
 from cdc_pipeline.sink.delta.failures import VersionTakenError
-from cdc_pipeline.sink.delta.log import TableLog, last_checkpoint, read_commit, read_table_log
+from cdc_pipeline.sink.delta.log import last_checkpoint, read_commit
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
+from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at, text_literal
@@ -311,20 +312,20 @@ def test_a_checkpoint_that_failed_is_written_later(
     """The commit counts, the next one writes it; if none can be written, Spark is asked."""
     sink = no_spark
     path = sink.paths.table(TABLE)
-    write = plain_commit.open_delta
+    write = plain_commit._open_delta
 
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with sink.lock():
-        monkeypatch.setattr(plain_commit, "open_delta", fails)
+        monkeypatch.setattr(plain_commit, "_open_delta", fails)
         for number in range(1, 11):
             applied(sink, number, (ORDERS, [insert(**row(number))], 10 * number))
         assert last_checkpoint(path) == -1
-        monkeypatch.setattr(plain_commit, "open_delta", write)
+        monkeypatch.setattr(plain_commit, "_open_delta", write)
         applied(sink, 11, (ORDERS, [insert(**row(11))], 110))
         assert last_checkpoint(path) == 11
-        monkeypatch.setattr(plain_commit, "open_delta", fails)
+        monkeypatch.setattr(plain_commit, "_open_delta", fails)
         for number in range(12, 43):
             applied(sink, number, (ORDERS, [insert(**row(number))], 10 * number))
         record = record_batch(sink, 43, (ORDERS, [insert(**row(43))], 430))

@@ -15,14 +15,14 @@ from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH, transaction_version
-from cdc_pipeline.sink.delta.log import (
+from cdc_pipeline.sink.delta.table_checks import TableCheckCache, check_target, failing_targets
+from cdc_pipeline.sink.delta.table_log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
     read_table_log,
 )
-from cdc_pipeline.sink.delta.table_checks import TableCheckCache, check_target, failing_targets
 from tests.support.sink_values import cursor_at, interval_of
 
 NAME, APP_ID = "shop.orders", "cdc_pipeline/shop/shop.orders/1"

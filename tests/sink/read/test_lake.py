@@ -22,7 +22,7 @@ from cdc_pipeline.errors import (
     TableNotInCutError,
 )
 from cdc_pipeline.sink.delta.failures import again_on_conflict
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_RETENTION
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain

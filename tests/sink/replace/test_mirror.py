@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
-from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.replace import replace as replacing

@@ -1,0 +1,111 @@
+"""The state of a Delta table from its log, without a JVM (K3), and who owns it (K16: one writer per
+target).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, is_interrupted_create
+from cdc_pipeline.sink.delta.plain_table import MappedColumn, mapped_columns, rows_refusal
+from cdc_pipeline.sink.delta.replay import log_files, readable_state
+
+SOURCE_PROPERTY: Final = "cdc.source"
+TABLE_PROPERTY: Final = "cdc.table"
+APP_ID_PROPERTY: Final = "cdc.app_id"
+
+_DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The latest state of one Delta table.
+
+    Attributes:
+        app_id: the pipeline's transaction application id, from the table's properties; "" in a
+            table that the pipeline did not create.
+        transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
+        columns: column name -> Delta type as DDL text, "" for nested types.
+        comments: of columns, "" for the table's own; without empty ones.
+        needs_spark: why only Spark may change its rows (`plain_table`); "" if we may.
+        mapped: by column name, if the table has column mapping.
+        engine: by which a batch was just applied (`TableVersion`).
+    """
+
+    version: int
+    app_id: str
+    transaction_version: int
+    columns: dict[str, str]
+    properties: dict[str, str]
+    comments: Mapping[str, str] = field(default_factory=dict)
+    reader_features: tuple[str, ...] = ()
+    needs_spark: str = ""
+    mapped: Mapping[str, MappedColumn] = field(default_factory=dict)
+    engine: str = ""
+
+    def physical(self, column: str) -> str:
+        """The name under which data files and statistics hold a column."""
+        return self.mapped[column].name if column in self.mapped else column
+
+
+def read_table_log(
+    path: Path, *, version: int | None = None, is_new: bool = True
+) -> TableLog | None:
+    """At `version` or now; None if there is no table, or only the beginning of one
+    (`is_interrupted_create`). For `is_new` see `log_copy`. Raises LakeStateError: its log cannot be
+    read; LakeUnreachableError: its object store does not answer.
+    """
+    try:
+        state = readable_state(path, version, names=(), is_new=is_new)
+    except LakeStateError:
+        if log_files(path / LOG_FOLDER)[0] < 0 or is_interrupted_create(path):
+            return None
+        raise
+    metadata, protocol = state.metadata, state.protocol
+    properties = dict(metadata.get("configuration", {}))
+    app_id = properties.get(APP_ID_PROPERTY, "")
+    fields = json.loads(metadata["schemaString"])["fields"]
+    comments = {one["name"]: one.get("metadata", {}).get("comment") for one in fields}
+    comments[""] = metadata.get("description")
+    return TableLog(
+        version=state.version,
+        app_id=app_id,
+        transaction_version=state.transactions.get(app_id, -1) if app_id else -1,
+        columns={one["name"]: _ddl_type(one["type"]) for one in fields},
+        properties=properties,
+        comments={name: text for name, text in comments.items() if text and isinstance(text, str)},
+        reader_features=("columnMapping",)
+        if protocol["minReaderVersion"] == 2
+        else tuple(sorted(protocol.get("readerFeatures", ()))),
+        needs_spark=rows_refusal(metadata, protocol, fields),
+        mapped=mapped_columns(properties, fields),
+    )
+
+
+def _ddl_type(json_type: object) -> str:
+    return _DDL_NAMES.get(json_type, json_type) if isinstance(json_type, str) else ""
+
+
+def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
+    """Raises LakeStateError: another source's, created again, or not made by the pipeline."""
+    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
+        return
+    owner = there.properties.get(SOURCE_PROPERTY)
+    of = (
+        f"source {owner}, table {there.properties.get(TABLE_PROPERTY)}, {there.app_id}"
+        if owner
+        else "another program"
+    )
+    raise LakeStateError(
+        f"the Delta table in {path} is not the one that was created for this target",
+        table=table,
+        expected=f"application id {app_id}",
+        got=f"a table of {of}",
+        next_step="move that table away and restore the target from a backup, or use a separate "
+        "lake for this source",
+    )
