@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,56 +112,28 @@ def command(
     if is_gap:
         from cdc_pipeline.operations.backfill.gap import fill_gap
 
-        filled = operate(
-            settings,
-            config,
-            "backfill",
-            lambda how: fill_gap(
-                config,
-                table=tables[0],
-                start=first,
-                end=last,
-                archive=archive,
-                restart=restart,
-                **how,
-            ),
-        )
+        fill = partial(fill_gap, config, table=tables[0], start=first, end=last, archive=archive)
+        filled = operate(settings, config, "backfill", lambda how: fill(restart=restart, **how))
         show_result(settings, filled, _show_filled)
-        return
-    if into is None:
+    elif into is None:
         from cdc_pipeline.operations.backfill.rebuild import rebuild
 
+        replace = partial(rebuild, config, tables=tables, start=first, parallel=side_by_side)
         rebuilt = operate(
             settings,
             config,
             "backfill",
-            lambda how: rebuild(
-                config,
-                tables=tables,
-                start=first,
-                archive=archive,
-                parallel=side_by_side,
-                restart=restart,
-                **how,
-            ),
+            lambda how: replace(archive=archive, restart=restart, **how),
         )
         show_result(settings, rebuilt, _show_rebuilt)
-        return
-    from cdc_pipeline.cli.common.progress import ProgressObserver
-    from cdc_pipeline.operations.backfill.backfill import backfill
+    else:
+        from cdc_pipeline.cli.common.progress import ProgressObserver
+        from cdc_pipeline.operations.backfill.backfill import backfill
 
-    with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
-        report = backfill(
-            config,
-            tables=tables,
-            into=into,
-            start=first,
-            end=last,
-            archive=archive,
-            parallel=side_by_side,
-            observer=progress,
-        )
-    show_result(settings, report, _show)
+        read = partial(backfill, config, tables=tables, into=into, start=first, end=last)
+        with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as shown:
+            report = read(archive=archive, parallel=side_by_side, observer=shown)
+        show_result(settings, report, _show)
 
 
 def _show_filled(report: GapReport) -> None:

@@ -13,11 +13,9 @@ from cdc_pipeline.cli.common.output import (
     emit_json,
     notes,
     operator,
-    quiet_streams,
     results,
     show_result,
     table,
-    waiting_note,
 )
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import (
@@ -29,7 +27,8 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import open_source, operate_in
+from cdc_pipeline.text.wording import moment_text
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -176,17 +175,14 @@ def _change(
                 refusal=f"moving the cursor of {change.source} needs confirmation",
                 yes=yes,
             )
-        with quiet_streams(quiet=not settings.debug) as stream:
 
-            def applied(run: OperationRun) -> str:
-                work(run["cursors"], change, run["run_id"])
-                return run["run_id"]
+        def applied(run: OperationRun) -> str:
+            work(run["cursors"], change, run["run_id"])
+            return run["run_id"]
 
-            run_id = access.operate(
-                "cursor_set" if kind == "set" else "cursor_rebuild",
-                applied,
-                on_waiting=waiting_note(notes(stream)),
-            )
+        run_id = operate_in(
+            access, settings, "cursor_set" if kind == "set" else "cursor_rebuild", applied
+        )
     _report(settings, change, run_id=run_id)
 
 
@@ -281,4 +277,4 @@ def _described(cursor: CursorPlace | None) -> str:
 
 
 def _when(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us / 1e6, tz=UTC).isoformat(sep=" ", timespec="seconds")
+    return moment_text(datetime.fromtimestamp(at_us / 1e6, tz=UTC))

@@ -11,11 +11,12 @@ import click
 
 from cdc_pipeline.cli.common.output import note, quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, with_json
-from cdc_pipeline.cli.common.source_access import LakeAccess, SourceAccess, has_dagster, open_source
+from cdc_pipeline.cli.common.source_access import LakeAccess, has_dagster, open_source
 from cdc_pipeline.cli.init import complete_demo_project
 from cdc_pipeline.demo import SOURCE
 
 if TYPE_CHECKING:
+    from cdc_pipeline.cli.common.source_access import SourceAccess
     from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.demo.main import DemoReport
     from cdc_pipeline.run.observer import RunObserver

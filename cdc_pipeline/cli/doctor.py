@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, styled
+from cdc_pipeline.cli.common.ranges import Quantity
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import check_dagster, open_source
 from cdc_pipeline.text.wording import count_of
@@ -38,21 +37,6 @@ _SIGNS: Final = {
     "error": ("✗", "red"),
 }
 _SHORT: Final = 90
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
-
-
-class _Every(click.ParamType[float]):
-    """Convert ``15m``, ``6h``, ``1d`` to seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        match = re.fullmatch(r"(\d+)([mhd])", str(value).strip())
-        if match is None or int(match[1]) == 0:
-            self.fail(f"{value!r} is not a duration such as 15m, 6h or 1d", param, ctx)
-        return timedelta(**{_UNITS[match[2]]: int(match[1])}).total_seconds()
 
 
 @click.command("doctor")
@@ -66,7 +50,7 @@ class _Every(click.ParamType[float]):
 @click.option(
     "--every",
     "every_s",
-    type=_Every(),
+    type=Quantity("s"),
     metavar="TIME",
     help="Longest time between two runs, such as 6h.",
 )
@@ -98,6 +82,8 @@ def command(
     trouble; 2 errors: it does not work, or will soon stop working (as everywhere, wrong usage and a
     wrong configuration file are 2 as well).
     """
+    if every_s == 0:
+        raise click.UsageError("--every is the time between two runs: more than 0")
     config = settings.config_of(source)
     with quiet_streams(quiet=not settings.debug):
         diagnosis = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
     emit_json,
-    notes,
     operator,
-    quiet_streams,
     results,
     table,
-    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import (
     CommandGroup,
@@ -26,12 +23,13 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import operate
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
     from cdc_pipeline.operations.quarantine_replay import SettleResult
+    from cdc_pipeline.orchestration.translator import RunKind
     from cdc_pipeline.run.observer import OperationRun
 
 
@@ -109,32 +107,14 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
 @reason_option
 @yes_option
 @with_json
-def replay(
-    settings: Settings,
-    *,
-    source: str,
-    ids: tuple[str, ...],
-    tables: tuple[str, ...],
-    even_if_deleted: bool,
-    reason: str,
-    yes: bool,
-) -> None:
+def replay(settings: Settings, **options: Any) -> None:
     """Replay rows of SOURCE with the current settings and columns: all that wait, or the named
     ones.
 
     A row that the table has received again since stays as it is. Exit code 1 if some rows could not
     be replayed.
     """
-    _settle(
-        settings,
-        source,
-        "replayed",
-        ids=ids,
-        tables=tables,
-        even_if_deleted=even_if_deleted,
-        reason=reason,
-        yes=yes,
-    )
+    _settle(settings, "replayed", **options)
 
 
 @command.command("discard")
@@ -144,42 +124,25 @@ def replay(
 @reason_option
 @yes_option
 @with_json
-def discard(
-    settings: Settings,
-    *,
-    source: str,
-    ids: tuple[str, ...],
-    tables: tuple[str, ...],
-    reason: str,
-    yes: bool,
-) -> None:
+def discard(settings: Settings, **options: Any) -> None:
     """Discard rows of SOURCE: the named ones, or all of --table. This is recorded; their files
     stay.
     """
-    if not ids and not tables:
+    if not options["ids"] and not options["tables"]:
         raise click.UsageError(
             "name rows by id, or a table with --table: nothing is discarded by accident"
         )
-    _settle(
-        settings,
-        source,
-        "discarded",
-        ids=ids,
-        tables=tables,
-        even_if_deleted=False,
-        reason=reason,
-        yes=yes,
-    )
+    _settle(settings, "discarded", **options)
 
 
 def _settle(
     settings: Settings,
-    source: str,
     what: Literal["replayed", "discarded"],
     *,
+    source: str,
     ids: tuple[str, ...],
     tables: tuple[str, ...],
-    even_if_deleted: bool,
+    even_if_deleted: bool = False,
     reason: str,
     yes: bool,
 ) -> None:
@@ -197,9 +160,8 @@ def _settle(
             yes=yes,
         )
 
-        def work(run: OperationRun) -> None:
-            nonlocal settled
-            settled = settle(
+        def work(run: OperationRun) -> SettleResult:
+            return settle(
                 config,
                 cursors=run["cursors"],
                 what=what,
@@ -211,15 +173,8 @@ def _settle(
                 run_id=run["run_id"],
             )
 
-        with (
-            open_source(settings, config) as access,
-            quiet_streams(quiet=not settings.debug) as stream,
-        ):
-            access.operate(
-                "quarantine_replay" if what == "replayed" else "quarantine_discard",
-                work,
-                on_waiting=waiting_note(notes(stream)),
-            )
+        kind: RunKind = "quarantine_replay" if what == "replayed" else "quarantine_discard"
+        settled = operate(settings, config, kind, work)
     _report(settings, source, what, settled)
     if settled.left:
         raise click.exceptions.Exit(1)

@@ -9,12 +9,9 @@ import click
 
 from cdc_pipeline.cli.common.output import (
     confirm,
-    notes,
     operator,
-    quiet_streams,
     results,
     show_result,
-    waiting_note,
 )
 from cdc_pipeline.cli.common.settings import (
     Settings,
@@ -23,7 +20,7 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source
+from cdc_pipeline.cli.common.source_access import operate
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.reset import ResetReport
@@ -61,15 +58,14 @@ def command(
         refusal=f"{names} would be marked as wrong, which needs confirmation",
         yes=yes,
     )
-    with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
 
-        def work(run: OperationRun) -> ResetReport:
-            cursors, run_id = run["cursors"], run["run_id"]
-            return reset(
-                config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
-            )
+    def work(run: OperationRun) -> ResetReport:
+        cursors, run_id = run["cursors"], run["run_id"]
+        return reset(
+            config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
+        )
 
-        report = access.operate("reset", work, on_waiting=waiting_note(notes(stream)))
+    report = operate(settings, config, "reset", work)
     show_result(settings, report, _show)
 
 

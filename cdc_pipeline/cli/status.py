@@ -22,9 +22,11 @@ from cdc_pipeline.cli.common.source_access import LakeAccess, open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.operations.plan_text import operation_line, xa_line
-from cdc_pipeline.text.wording import by_reason, count_of, duration, listed
+from cdc_pipeline.text.wording import by_reason, count_of, duration, listed, moment_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cdc_pipeline.operations.status import SourceStatus
 
 
@@ -145,8 +147,6 @@ def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStat
 
 
 def _show(status: SourceStatus) -> None:
-    from cdc_pipeline.lake.suspensions import sentence, way_out
-
     out = results()
     out.print(
         styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"),
@@ -157,8 +157,13 @@ def _show(status: SourceStatus) -> None:
             f"  batch {status.unfinished_batch} is recorded but unfinished; the next run "
             "finishes it first"
         )
-    if not status.journal:
-        return
+    if status.journal:
+        _show_place(out, status)
+        _show_tables(out, status)
+        _show_attention(out, status)
+
+
+def _show_place(out: Console, status: SourceStatus) -> None:
     out.print(
         f"  {status.position_of:<6}  {status.journal}:{status.offset}, batch "
         f"{status.batch_number}, server {status.identity}"
@@ -174,22 +179,16 @@ def _show(status: SourceStatus) -> None:
     for xa in status.open_xa:
         out.print(f"  xa      {xa_line(xa)}", soft_wrap=True)
     if status.source_time_us >= 0:
-        when = f"{datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S}"
+        when = moment_text(datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC))
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
-        out.print(f"  until   the last applied transaction was committed at {when} UTC{behind}")
+        out.print(f"  until   the last applied transaction was committed at {when}{behind}")
     for operation in status.operations:
         out.print(f"  {operation_line(operation)}", soft_wrap=True)
-    rows = table(
-        "",
-        "table",
-        "Delta version",
-        "last batch",
-        "columns",
-        "mode",
-        "key",
-        "",
-        numbers=("Delta version", "last batch", "columns"),
-    )
+
+
+def _show_tables(out: Console, status: SourceStatus) -> None:
+    numbers = ("Delta version", "last batch", "columns")
+    rows = table("", "table", *numbers, "mode", "key", "", numbers=numbers)
     for name, of_table in sorted(status.tables.items()):
         rows.add_row(
             name,
@@ -210,13 +209,17 @@ def _show(status: SourceStatus) -> None:
         out.print()
         out.print(rows)
         out.print()
+
+
+def _show_attention(out: Console, status: SourceStatus) -> None:
+    from cdc_pipeline.lake.suspensions import sentence, way_out
+
     for name, number in sorted(status.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
             out.print(
                 f"{name}: rescued values so far: {rescued_text(of_table.rescued)}",
-                markup=False,
                 soft_wrap=True,
             )
         suspension = of_table.suspended
@@ -228,7 +231,6 @@ def _show(status: SourceStatus) -> None:
     ):
         out.print(
             f"{'needs' if len(names) == 1 else 'need'} a snapshot: {listed(names)}: {why}",
-            markup=False,
             soft_wrap=True,
         )
     needing = [one.next_step for one in status.tables.values() if one.needs_snapshot]

@@ -21,7 +21,7 @@ from cdc_pipeline.lake import state
 from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable
-from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, Suspension
 from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_needed, why_parted
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
@@ -111,37 +111,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             unfinished_batch=None if pending is None else pending.batch_number,
             operations=tuple(operations_of(config, cut)),
         )
-    tables = {
-        name: TableStatus(
-            delta_version=table.table_version,
-            applied_batch=cut.cursor.targets[name].applied_batch,
-            columns=len(table.spec.columns),
-            key=table.spec.key,
-            mode=table.spec.mode,
-            key_reason=table.spec.key_reason,
-            partial=cut.cursor.targets[name].partial,
-            is_dropped=_is_dropped(name, table),
-            suspended=cut.cursor.targets[name].suspended,
-            needs_snapshot=_need(config, name, cut)[0],
-            next_step=_need(config, name, cut)[1],
-            rescued={column: count for column, count in table.rescued_ever.items() if count},
-        )
-        for name, table in (cut.tables.items() if cut is not None else ())
-        if cut is not None
-    }
-    for name, suspension in cursor.suspended.items():
-        # Suspended before its table was created.
-        tables.setdefault(
-            name,
-            TableStatus(
-                delta_version=-1,
-                applied_batch=-1,
-                columns=0,
-                key=(),
-                partial=False,
-                suspended=suspension,
-            ),
-        )
+    tables = _tables(config, cut, cursor)
     source_time_us = cut.source_time_us if cut is not None else -1
     has_lag = source_time_us >= 0 and config.source.kind == "live"
     held_back = len(cursor.suspended)
@@ -167,6 +137,39 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         tables=tables,
         operations=tuple(operations_of(config, cut)),
     )
+
+
+def _tables(config: PipelineConfig, cut: Cut | None, cursor: CursorState) -> dict[str, TableStatus]:
+    tables = {}
+    for name, table in () if cut is None else cut.tables.items():
+        assert cut is not None
+        state, (need, next_step) = cut.cursor.targets[name], _need(config, name, cut)
+        tables[name] = TableStatus(
+            delta_version=table.table_version,
+            applied_batch=state.applied_batch,
+            columns=len(table.spec.columns),
+            key=table.spec.key,
+            mode=table.spec.mode,
+            key_reason=table.spec.key_reason,
+            partial=state.partial,
+            is_dropped=_is_dropped(name, table),
+            suspended=state.suspended,
+            needs_snapshot=need,
+            next_step=next_step,
+            rescued={column: count for column, count in table.rescued_ever.items() if count},
+        )
+    for name, suspension in cursor.suspended.items():
+        # Suspended before its table was created.
+        not_made = TableStatus(
+            delta_version=-1,
+            applied_batch=-1,
+            columns=0,
+            key=(),
+            partial=False,
+            suspended=suspension,
+        )
+        tables.setdefault(name, not_made)
+    return tables
 
 
 def _of_cut(cut: Cut | None, lake: Path) -> Reconciled:

@@ -93,8 +93,5 @@ def _show_error(error: dict[str, object]) -> None:
 
 
 def _time(timestamp_s: int) -> str:
-    return (
-        datetime.fromtimestamp(timestamp_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-        if timestamp_s
-        else ""
-    )
+    moment = datetime.fromtimestamp(timestamp_s, tz=UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if timestamp_s else ""

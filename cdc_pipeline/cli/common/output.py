@@ -106,13 +106,6 @@ def notes(stream: TextIO | None = None) -> Console:
     )
 
 
-def waiting_note(console: Console) -> Callable[[list[str]], None]:
-    """What tells which runs hold the source; a spinner needs its own console."""
-    return lambda runs: console.print(
-        f"waiting for the runs that hold this source: {', '.join(runs)}"
-    )
-
-
 def errors() -> Console:
     from cdc_pipeline.cli.common.terminal import PlainConsole
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POSITION: Final = "POSITION"
 
 
-class _Quantity(click.ParamType):  # type: ignore[type-arg]
+class Quantity(click.ParamType):  # type: ignore[type-arg]
     """A size or a duration, as the configuration takes them."""
 
     name = "quantity"
@@ -53,13 +53,13 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--until-bytes",
-        type=_Quantity("bytes"),
+        type=Quantity("bytes"),
         metavar="SIZE",
         help="Stop at the first transaction end after this many bytes, or such as 512k or 1 GiB.",
     )
     @click.option(
         "--until-seconds",
-        type=_Quantity("s"),
+        type=Quantity("s"),
         metavar="TIME",
         help="Stop at the first transaction end after this many seconds, or such as 5m or 2 h.",
     )

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from cdc_pipeline.cli.common.output import quiet_streams
 from cdc_pipeline.cli.common.settings import Settings
@@ -25,36 +25,16 @@ from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+    from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
     from cdc_pipeline.orchestration.translator import RunKind
-    from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+    from cdc_pipeline.position.cursor import StoredCursor
     from cdc_pipeline.run.observer import OperationRun, RunObserver
     from cdc_pipeline.run.report import CaptureReport
 
+    SourceAccess: TypeAlias = "LakeAccess | DagsterAccess"
 
 T = TypeVar("T")
 _LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lake"
-
-
-class SourceAccess(Protocol):
-    """An open source."""
-
-    @property
-    def cursors(self) -> CursorStore:
-        pass
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        pass
-
-    def operate(
-        self,
-        kind: RunKind,
-        work: Callable[[OperationRun], T],
-        *,
-        observer: RunObserver | None = None,
-        on_waiting: Callable[[list[str]], None] | None = None,
-    ) -> T:
-        """In one run; raises what `work` does."""
 
 
 @contextmanager
@@ -81,10 +61,16 @@ def operate(
     settings: Settings, config: PipelineConfig, kind: RunKind, work: Callable[[OperationRun], T]
 ) -> T:
     """Do a long operation and show its progress; raises as `open_source`, and what `work` does."""
+    with open_source(settings, config) as access:
+        return operate_in(access, settings, kind, work)
+
+
+def operate_in(
+    access: SourceAccess, settings: Settings, kind: RunKind, work: Callable[[OperationRun], T]
+) -> T:
     from cdc_pipeline.cli.common.progress import OperationProgress
 
     with (
-        open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
         OperationProgress(stream) as progress,
     ):

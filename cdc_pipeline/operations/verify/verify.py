@@ -40,6 +40,7 @@ from cdc_pipeline.operations.verify.external_writes import (
     put_back,
 )
 from cdc_pipeline.operations.verify.read import (
+    Reading,
     VerifyContext,
     VerifyOptions,
 )
@@ -305,36 +306,21 @@ class _Verification:
             repaired.batches += comparison.repaired.batches
             repaired.keys += comparison.repaired.keys
         sides = reading.sides
-        strays = 0
-        if sides.shard is not None and self._options.share >= 1:
-            strays = count_strays(
-                self._context.sink.spark.session,
-                sides.path,
-                sides.version,
-                sides.shard[0],
-                reading.shards,
-            )
-        intervals = None
-        if MODES[table.spec.mode].keeps_versions:
-            start = self._context.sink.spark.session
-            figures = history_intervals(start, sides.path, sides.version, key=table.spec.key)
-            intervals = Intervals(**figures)
+        strays, intervals = self._of_whole_table(table, reading)
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
         stale = sum(part.stale for part in parts)
         wrong = bool(
             counts or strays or stale or (intervals is not None and not intervals.is_continuous)
         )
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
-        keyless = not sides.key
+        keyless, mode = not sides.key, MODES[table.spec.mode]
         return TableVerified(
             target=name,
             sources=sources,
             mode=table.spec.mode,
             key=sides.key,
             status=status,
-            proves=MODES[table.spec.mode].proves_keyless
-            if keyless
-            else MODES[table.spec.mode].proves,
+            proves=mode.proves_keyless if keyless else mode.proves,
             reason=self._reason(
                 table,
                 counts,
@@ -360,6 +346,24 @@ class _Verification:
             else (),
             repair_batches=tuple(repaired.batches),
         )
+
+    def _of_whole_table(self, table: CutTable, reading: Reading) -> tuple[int, Intervals | None]:
+        """Rows of no source table, and how a history's versions follow each other."""
+        context, sides = self._context, reading.sides
+        strays, intervals = 0, None
+        if sides.shard is not None and self._options.share >= 1:
+            strays = count_strays(
+                context.sink.spark.session,
+                sides.path,
+                sides.version,
+                sides.shard[0],
+                reading.shards,
+            )
+        if MODES[table.spec.mode].keeps_versions:
+            spark, key = context.sink.spark.session, table.spec.key
+            figures = history_intervals(spark, sides.path, sides.version, key=key)
+            intervals = Intervals(**figures)
+        return strays, intervals
 
     def _reason(
         self,

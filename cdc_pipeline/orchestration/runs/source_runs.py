@@ -37,7 +37,7 @@ _IN_POOL: Final[frozenset[RunKind]] = frozenset(
 
 @dataclass
 class DagsterAccess:
-    """A source whose cursor is in Dagster (see `cli.common.source_access.SourceAccess`)."""
+    """A source whose cursor is in Dagster; `cli.common.source_access.LakeAccess` is alike."""
 
     loaded: LoadedSource
     config: PipelineConfig

@@ -13,7 +13,6 @@ from typing import Final
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, is_interrupted_create
 from cdc_pipeline.sink.delta.plain_table import MappedColumn, mapped_columns, rows_refusal
-from cdc_pipeline.sink.delta.replay import log_files, readable_state
 
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
@@ -60,6 +59,9 @@ def read_table_log(
     (`is_interrupted_create`). For `is_new` see `log_copy`. Raises LakeStateError: its log cannot be
     read; LakeUnreachableError: its object store does not answer.
     """
+    # late: Arrow, which a list of cuts does not need
+    from cdc_pipeline.sink.delta.replay import log_files, readable_state
+
     try:
         state = readable_state(path, version, names=(), is_new=is_new)
     except LakeStateError:
