@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, load_config
+    from cdc_pipeline.orchestration.changes import cdc_changes
     from cdc_pipeline.orchestration.component import CdcComponent
     from cdc_pipeline.orchestration.decorator import cdc_assets
     from cdc_pipeline.orchestration.definitions import build_definitions
@@ -42,6 +43,7 @@ __all__ = [
     "build_definitions",
     "capture",
     "cdc_assets",
+    "cdc_changes",
     "changes",
     "cuts",
     "load_config",
@@ -58,6 +60,7 @@ _LAZY = {
     "bound_of": "run.bounds",
     "build_definitions": "orchestration.definitions",
     "cdc_assets": "orchestration.decorator",
+    "cdc_changes": "orchestration.changes",
     "load_config": "config.pipeline_config",
 }
 

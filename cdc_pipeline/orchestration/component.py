@@ -154,14 +154,14 @@ class CdcComponent(dg.Component, dg.Resolvable):
 
     @property
     def resource(self) -> CdcResource:
-        """Return what captures the pipelines. Override it to take variables from elsewhere."""
+        """Return what captures; override it to take variables from elsewhere."""
         return CdcResource(
             environment={name: dg.EnvVar(of) for name, of in self.environment.items()}
         )
 
     @property
     def translator(self) -> CdcTranslator:
-        """Return the translator of the pipelines; override it to use one of your own."""
+        """Return the translator; override it to use your own."""
         return CdcTranslator()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -88,7 +88,7 @@ class DagsterCursorStore:
     def history(self, limit: int) -> list[CursorEntry]:
         """Newest first, with the event's metadata. CursorError: of a newer version."""
         entries: list[CursorEntry] = []
-        for event in self._events() if limit > 0 else ():
+        for event in materializations(self._instance, self.asset_key) if limit > 0 else ():
             cursor = self._cursor_of(event)
             if isinstance(cursor, str):
                 continue
@@ -109,29 +109,12 @@ class DagsterCursorStore:
     def _latest(self) -> tuple[StoredCursor | None, tuple[str, ...]]:
         """The newest valid cursor, and the newer events that are not cursors."""
         skipped: list[str] = []
-        for entry in self._events():
+        for entry in materializations(self._instance, self.asset_key):
             cursor = self._cursor_of(entry)
             if not isinstance(cursor, str):
                 return cursor, tuple(skipped)
             skipped.append(f"event of {_when(entry)}: {cursor}")
         return None, tuple(skipped)
-
-    def _events(self) -> Iterator[dg.EventLogEntry]:
-        """Newest first by the storage: clocks may be set back. With that of a deleted run."""
-        latest = self._instance.get_latest_materialization_event(self.asset_key)
-        page_cursor: str | None = None
-        while True:
-            page = self._instance.fetch_materializations(
-                self.asset_key, limit=_PAGE_EVENTS, cursor=page_cursor
-            )
-            entries = [record.event_log_entry for record in page.records]
-            if latest is not None and not any(_is_same(latest, entry) for entry in entries):
-                yield latest  # its run was deleted: paging no longer finds it
-            latest = None
-            yield from entries
-            if not page.has_more:
-                break
-            page_cursor = page.cursor
 
     def _cursor_of(self, entry: dg.EventLogEntry) -> StoredCursor | str:
         """The cursor of one event, or the reason why it has none."""
@@ -159,6 +142,22 @@ class DagsterCursorStore:
             if cursor.source == self._source
             else f"cursor of another source, {cursor.source}"
         )
+
+
+def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator[dg.EventLogEntry]:
+    """Newest first by the storage: clocks may be set back. With that of a deleted run."""
+    latest = instance.get_latest_materialization_event(key)
+    page_cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(key, limit=_PAGE_EVENTS, cursor=page_cursor)
+        entries = [record.event_log_entry for record in page.records]
+        if latest is not None and not any(_is_same(latest, entry) for entry in entries):
+            yield latest  # its run was deleted: paging no longer finds it
+        latest = None
+        yield from entries
+        if not page.has_more:
+            break
+        page_cursor = page.cursor
 
 
 def cursors_of(

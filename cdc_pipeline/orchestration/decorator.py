@@ -34,10 +34,10 @@ def cdc_assets(
 ) -> Callable[[Body], dg.AssetsDefinition]:
     """Make the assets of a pipeline: its Delta tables and its cursor, captured by one step.
 
-    If the pipeline's file is broken, its assets are one that shows the error and fails with it.
+    A broken file gives one asset, which shows the error and fails with it.
 
     Args:
-        config: the pipeline, or its YAML file; of a file, secrets are resolved when a run begins.
+        config: the pipeline, or its YAML file, whose secrets are resolved when a run begins.
         name: name of the step; ``capture_<source>`` by default.
         translator: keys, groups and metadata; `CdcTranslator` by default.
         op_tags: tags of the step.

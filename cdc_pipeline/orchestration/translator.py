@@ -73,9 +73,8 @@ def pool_name(source: str) -> str:
 class CdcTranslator:
     """Keys, groups and metadata of a pipeline's assets, one method for each idea.
 
-    `table` is always ``schema.table``, a name in the lake (see `table_names`). Methods that also
-    describe the cursor are given None for it. Without a method of yours the section `dagster` of
-    the pipeline's YAML decides, then the defaults here.
+    `table` is a name in the lake, ``schema.table``; None for the cursor. Without a method of yours
+    the section `dagster` of the YAML decides, then the defaults here.
     """
 
     def source_table_key(self, source: str, table: str) -> dg.AssetKey:
@@ -91,11 +90,11 @@ class CdcTranslator:
         return dg.AssetKey([source, "cursor"])
 
     def snapshot_key(self, source: str) -> dg.AssetKey:
-        """Return the key of the asset whose partitions are snapshots of the source's tables."""
+        """Return the key of the asset whose partitions are tables' snapshots."""
         return dg.AssetKey([source, "snapshot"])
 
     def backfill_key(self, source: str) -> dg.AssetKey:
-        """Return the key of the asset whose partitions are days of the source's changelogs."""
+        """Return the key of the asset whose partitions are days of changelogs."""
         return dg.AssetKey([source, "backfill"])
 
     def group_name(self, source: str) -> str:
@@ -111,7 +110,7 @@ class CdcTranslator:
         return f"{source}_capture"
 
     def snapshot_job_name(self, source: str) -> str:
-        """Return the name of the job that takes snapshots of a source's tables."""
+        """Return the name of the job that takes snapshots."""
         return f"{source}_snapshot"
 
     def description(
@@ -122,8 +121,8 @@ class CdcTranslator:
         sources: Sequence[str] = (),
         mode: str | None = None,
     ) -> str:
-        """Return the description of an asset, as Markdown. Of a Delta table, `sources` are its
-        source tables, and `mode` is how it is kept."""
+        """Return the description of an asset, in Markdown; `sources` and `mode` are a Delta
+        table's."""
         if description := config.dagster.of_table(table).description:
             return description
         if table is None:

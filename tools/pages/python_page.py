@@ -22,8 +22,6 @@ import cdc_pipeline
 
 report = cdc_pipeline.capture("jobs/sales.yaml")  # the cursor is kept in the lake
 print(report.outcome, report.batches)
-for cut in cdc_pipeline.cuts("lake", "sales", limit=3):
-    print(cut.number, cut.published_at, cut.row_changes)
 ```
 
 Errors are `CdcError` of `cdc_pipeline.errors` ([errors](errors.md)); `retryable`: the same call may
@@ -43,6 +41,7 @@ SECTIONS: Final = {
     "With Dagster": (
         "build_definitions",
         "cdc_assets",
+        "cdc_changes",
         "CdcResource",
         "CdcTranslator",
         "CdcComponent",

@@ -38,11 +38,13 @@ class Changes:
     """The changes of tables after one cut, up to another.
 
     Attributes:
+        source: whose cuts these are.
         from_cut: number of the cut that they begin after; None: every row is an insert.
         to_cut: number of the cut that they end with: where the next changes begin.
         dropped: tables that only the older cut has, if all tables were asked for.
     """
 
+    source: str
     from_cut: int | None
     to_cut: int
     dropped: tuple[str, ...]
@@ -101,7 +103,7 @@ def changes_between(
         for table in tables
     }
     number = None if old is None else old.batch_number
-    return Changes(number, new.batch_number, dropped, compared)
+    return Changes(paths.source, number, new.batch_number, dropped, compared)
 
 
 def _is_net(cut: Cut, table: str) -> bool:
