@@ -171,6 +171,7 @@ def _play(
     totals["cuts"] = verdict.cuts
     totals["tables compared at cuts"] = verdict.compared
     totals.update({f"compared as {mode}": count for mode, count in verdict.modes.items()})
+    totals.update({f"changes {what[:150]}": count for what, count in verdict.changes.items()})
     totals.update({f"stop: {what[:150]}": count for what, count in verdict.stops.items()})
     return totals
 

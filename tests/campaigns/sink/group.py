@@ -26,6 +26,7 @@ from tests.campaigns.sink.capabilities import FEATURES, KINDS
 from tests.campaigns.sink.changes import read_changes
 from tests.campaigns.sink.oracle import Place
 from tests.campaigns.sink.verify import Lake, Verdict, verify
+from tests.campaigns.sink.verify_changes import verify_changes
 from tests.campaigns.sink.workload import Executor, Pack, Size
 from tests.servers import Server
 from tests.support.captures import live as live_source
@@ -135,6 +136,7 @@ class Group:
                 altered=self.executor.altered,
                 may_stop=may_stand.__contains__,
             )
+            verify_changes(verdict, lake)
             for name in lake.cuts()[-1].tables:
                 check_log(lake.paths.table(name))
         return verdict

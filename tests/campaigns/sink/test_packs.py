@@ -47,6 +47,7 @@ def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, sp
         assert not verdict.findings, "\n".join(map(str, verdict.findings))
         assert verdict.modes.keys() == MODES[server.flavor]
         assert {kind for pack in group.packs for kind in pack.changes} == DDL[server.flavor]
+        assert {f"compared: {mode}" for mode in MODES[server.flavor]} <= verdict.changes.keys()
         (engine,) = WAYS[server.flavor].engines
         _assert_spark_agrees(group.lake(engine), spark)
     finally:

@@ -49,6 +49,7 @@ class Verdict:
     cuts: int = 0
     stops: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)  # `verify_changes`
 
 
 class Lake:
