@@ -232,3 +232,13 @@ def test_the_demo_needs_no_project(tmp_path: Path) -> None:
     assert _files(tmp_path / "cdc_demo") >= {"README.md", "jobs/shop.yaml"}
     kept = _invoke("--jobs", "cdc_demo/jobs", "--cursor", "lake", "status", "shop", "--json")
     assert json.loads(kept.stdout)["state"] == "ready"
+
+
+def test_a_name_that_its_server_may_take_as_it_is_says_so(tmp_path: Path) -> None:
+    """With partial_revokes a backslash belongs to the name."""
+    for flavor, table, is_told in (
+        ("mysql", "w_x.*", True), ("mysql", "shop.*", False), ("mariadb", "w_x.*", False)
+    ):  # fmt: skip
+        project = tmp_path / f"{flavor}-{table[0]}"
+        assert _invoke("init", str(project), "--flavor", flavor, "--table", table).exit_code == 0
+        assert ("@@partial_revokes" in (project / "grants.sql").read_text()) is is_told

@@ -27,7 +27,7 @@ from cdc_pipeline.text.table_names import TablePattern
 from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
-_REVOKED: Final = re.compile(r"REVOKE .+? ON `(?P<database>.+)`\.\* FROM ")
+_REVOKED: Final = re.compile(r"REVOKE (?P<privileges>.+?) ON `(?P<database>.+)`\.\* FROM ")
 _WILDCARDS: Final = {"_": ".", "%": ".*"}
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")
 # Privileges that a capture uses, and those that only let it see who else reads the log.
@@ -79,12 +79,14 @@ def _named_tables(context: Context) -> set[str]:
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
     account, databases = context.server.account, _databases(context)
     texts = [str(row[0]) if row else "" for row in context.server.query("SHOW GRANTS")[1]]
-    revoked = [match["database"] for match in map(_REVOKED.match, texts) if match]
+    revoked = [
+        match["database"]
+        for match in filter(None, map(_REVOKED.match, texts))
+        if "SELECT" in _named(match)
+    ]
     for match in filter(None, map(_GRANT.match, texts)):  # others are roles and proxies
         place = match["place"]
-        named = [
-            part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")
-        ]
+        named = _named(match)
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             # SELECT is granted together with any of them.
@@ -110,6 +112,10 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
                 got=f"SELECT on {place}, which covers {listed(others)}",
                 next_step=f"{select_on(context)} REVOKE SELECT ON {place} FROM {account};",  # noqa: S608
             )
+
+
+def _named(match: re.Match[str]) -> list[str]:
+    return [part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")]
 
 
 def _others(context: Context, place: str, databases: Sequence[str]) -> list[str]:
@@ -165,10 +171,13 @@ def account_statements(flavor: str, user: str, include: Sequence[TablePattern]) 
     """What an administrator runs once, so that `doctor` has nothing to say about the account."""
     account = f"{_literal(user)}@'%'"
     persist = "SET GLOBAL" if flavor == "mariadb" else "SET PERSIST"
+    selects = _selects(_databases_of(include), account)
+    if flavor != "mariadb" and any("\\" in select for select in selects):
+        selects = ["-- Without the backslashes if @@partial_revokes is 1:", *selects]
     return [
         f"CREATE USER {account} IDENTIFIED BY 'choose-one';",
         f"GRANT {_log_privileges(flavor)} ON *.* TO {account};",
-        *_selects(_databases_of(include), account),
+        *selects,
         f"{persist} binlog_row_metadata = 'FULL';",
     ]
 

@@ -181,7 +181,11 @@ def _wildcards(poor: Server, tmp_path: Path, place: str, *, is_literal: bool = F
     assert not troubles(diagnosis(config, areas=["grants"]), "more than needed")
     poor.execute_all(f"GRANT SELECT ON *.* TO {user}")
     if is_literal:
-        poor.execute(f"REVOKE SELECT ON mysql.* FROM {user}")
+        poor.execute_all(
+            f"REVOKE SELECT ON mysql.* FROM {user}",
+            f"GRANT SHOW VIEW ON *.* TO {user}",
+            f"REVOKE SHOW VIEW ON sys.* FROM {user}",
+        )
     everywhere = only(diagnosis(config, areas=["grants"]), "more than needed")
     assert everywhere.got == "SELECT on *.*" + (", except mysql" if is_literal else "")
     assert carry_out(poor, [everywhere]) == 2
@@ -189,7 +193,7 @@ def _wildcards(poor: Server, tmp_path: Path, place: str, *, is_literal: bool = F
     assert is_fine(after, "select")
     assert is_fine(after, "more than needed"), troubles(after, "more than needed")
     if is_literal:
-        poor.execute("SET GLOBAL partial_revokes = OFF")
+        poor.execute_all(f"DROP USER {user}", "SET GLOBAL partial_revokes = OFF")
 
 
 # -- what cannot be reached ------------------------------------------------------------------------
