@@ -92,7 +92,7 @@ def repeating(schema: pa.Schema, first: list[pa.Table]) -> list[str]:
     costs."""
     if not first:
         return []
-    sample = first[0].slice(0, _SAMPLE_ROWS)
+    sample = pa.concat_tables(first).slice(0, _SAMPLE_ROWS)
     return [
         name
         for name, column in zip(schema.names, sample.columns, strict=True)

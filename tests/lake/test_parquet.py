@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.lake.parquet import read_parquet
+from cdc_pipeline.lake.staged_file import repeating
 from tests.support.project import ROOT
 
 _DATASETS = re.compile(
@@ -38,3 +39,14 @@ def test_the_package_uses_no_datasets_of_arrow() -> None:
         if _DATASETS.search(line)
     ]
     assert not found
+
+
+def test_a_dictionary_is_decided_by_more_than_the_first_rows() -> None:
+    """A run's first table may have one row."""
+    schema = pa.schema({"same": pa.string(), "own": pa.int64()})
+    first = [
+        pa.table({"same": ["x"] * len(ids), "own": list(ids)}, schema)
+        for ids in (range(1), range(1, 100))
+    ]
+    assert repeating(schema, first) == ["same"]
+    assert repeating(schema, []) == []

@@ -113,7 +113,9 @@ class _Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def _opened(self, *, answer_s: float | None = None) -> ObjectStorage:
-        at, retry_s = self._path, min(self._path.storage.retry_s, self._time_s / 6)
+        at, retry_s = self._path, self._path.storage.retry_s
+        if answer_s is not None:
+            retry_s = min(retry_s, answer_s)
         return ObjectStorage(
             at.scheme, at.authority, at.storage, retry_s=retry_s, answer_s=answer_s
         )
@@ -142,6 +144,8 @@ class _Lease:
         self._see_that_conditions_hold()
         # a renewal that has no answer must leave time for another
         self._store = self._opened(answer_s=self._time_s / 6)
+        if _now_s() >= self._renew_at_s:  # the store was slow: nobody has taken it meanwhile
+            self._renew()
         self._thread.start()
 
     def _free(self) -> Tag:

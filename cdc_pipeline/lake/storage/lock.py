@@ -119,7 +119,7 @@ def _holder(descriptor: int) -> str:
 
 
 _POLL_S: Final = 0.5
-_POLL_MAX_S: Final = 10.0
+_POLL_MAX_S: Final = 2.0  # a person waits; in an object store each poll is a few requests
 
 T = TypeVar("T")
 
@@ -136,10 +136,11 @@ def wait_for_lock(
         try:
             return act()
         except LockError as error:
-            if time.monotonic() >= until_s:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
                 raise
             if not is_reported:
                 on_waiting(str(error.got or error.what))
             is_reported = True
-        time.sleep(pause_s)
+        time.sleep(min(pause_s, left_s))
         pause_s = min(_POLL_MAX_S, 1.5 * pause_s)

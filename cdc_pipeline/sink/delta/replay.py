@@ -87,6 +87,15 @@ _COLUMNS_OF_FILES: Final = (
     "sidecar.path",
 )
 _LINES_OF_FILES: Final = ('{"add":', '{"remove":')
+# Some writers have a struct of NULLs where there is no action.
+_REQUIRED: Final = {
+    "add": "path",
+    "metaData": "id",
+    "protocol": "minReaderVersion",
+    "domainMetadata": "domain",
+    "txn": "appId",
+    "sidecar": "path",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,14 +441,15 @@ def _checkpointed(
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             names = [*_COLUMNS_OF_TABLE, *(_COLUMNS_OF_FILES if has_files else ())]
             for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=names):
-                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                columns = {
+                    kind: values.filter(_field(values, _REQUIRED[kind]).is_valid())
+                    for kind, values in zip(batch.schema.names, batch.columns, strict=True)
+                }
                 adds = columns.pop("add", None)
                 others = [
-                    {kind: action}
-                    for kind, values in columns.items()
-                    for action in _plain(values.drop_null())
+                    {kind: action} for kind, values in columns.items() for action in _plain(values)
                 ]
-                yield None if adds is None else adds.drop_null(), others
+                yield adds, others
     except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
 

@@ -141,6 +141,30 @@ def _with_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> 
     monkeypatch.setattr(leases.ObjectStorage, "modified_at", modified_at)
 
 
+def test_k16_a_lease_that_a_slow_store_gave_late_is_renewed_before_it_is_used(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage when it is taken is waited for as long as any other."""
+    path = _lock_path(store, store.lake(), lease_s=12)
+    slow_s, opened_s = [0.0], []
+    now_s, create, init = leases._now_s, leases.ObjectStorage.create, leases.ObjectStorage.__init__
+
+    def slow(self: Any, key: str, content: bytes) -> Any:
+        slow_s[0] += 9
+        return create(self, key, content)
+
+    def opens(self: Any, *at: Any, **how: Any) -> None:
+        opened_s.append(how.get("retry_s"))
+        init(self, *at, **how)
+
+    monkeypatch.setattr(leases, "_now_s", lambda: now_s() + slow_s[0])
+    monkeypatch.setattr(leases.ObjectStorage, "create", slow)
+    monkeypatch.setattr(leases.ObjectStorage, "__init__", opens)
+    with writer_lock(path) as check:
+        check()
+    assert [one for one in opened_s if one] == [path.storage.retry_s, 2]
+
+
 @pytest.mark.parametrize("days", [-400, 400])
 def test_k16_a_stores_clock_that_is_set_takes_no_lease_from_a_writer_that_lives(
     store: Store, monkeypatch: pytest.MonkeyPatch, days: int

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.lake.storage import lock
 from cdc_pipeline.lake.storage.lock import writer_lock
 
 _HOLDER = """
@@ -56,3 +57,19 @@ def test_k16_the_lock_ends_with_its_process(tmp_path: Path) -> None:
         pass
     with writer_lock(path):
         pass
+
+
+def test_who_waits_gets_the_lock_soon_after_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(lock.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(lock.time, "sleep", pauses.append)
+
+    def taken() -> None:
+        raise LockError("taken")
+
+    told: list[str] = []
+    with pytest.raises(LockError):
+        lock.wait_for_lock(taken, wait_s=60, on_waiting=told.append)
+    assert told == ["taken"]
+    assert max(pauses) <= 2
+    assert sum(pauses) == pytest.approx(60)

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta.log import read_commit
-from cdc_pipeline.sink.delta.replay import row_count
+from cdc_pipeline.sink.delta.replay import readable_state, row_count
 from cdc_pipeline.sink.read.read import table_frame
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at
@@ -305,3 +305,25 @@ def test_a_damaged_file_of_the_log_is_named(table: Path, commit: Commit, name: s
     (table / "_delta_log" / name).write_bytes(b'{"add": \xff')
     with pytest.raises(LakeStateError, match=name):
         row_count(table)
+
+
+def test_a_struct_of_nulls_is_no_action(table: Path, commit: Commit) -> None:
+    """As some writers leave it in a checkpoint's row of another action."""
+    commit(0, {"metaData": {"id": "i"}}, {"protocol": {"minReaderVersion": 1}}, add("a", 5))
+    kinds = {
+        "add": {"path": "a", "stats": '{"numRecords": 5}'},
+        "metaData": {"id": "i", "format": {"provider": "parquet"}},
+        "protocol": {"minReaderVersion": 1},
+        "domainMetadata": {"domain": "d"},
+        "sidecar": {"path": None},
+    }
+    nothing: dict[str, Any] = {kind: dict.fromkeys(parts) for kind, parts in kinds.items()}
+    nothing["metaData"]["format"] = {"provider": None}
+    rows = [nothing | {kind: kinds[kind]} for kind in kinds]
+    file = table / "_delta_log" / f"{0:020d}.checkpoint.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    state = readable_state(table)
+    assert (state.metadata, state.protocol) == (kinds["metaData"], kinds["protocol"])
+    assert state.domains == {"d": kinds["domainMetadata"]}
+    assert list(state.adds.values()) == [kinds["add"]]
+    assert state.rows == 5
