@@ -139,7 +139,7 @@ def test_a_capture_keeps_its_cursor_in_the_lake(tmp_path: Path) -> None:
         "sink: {lake_path: lake}\n"
     )
     middle = json.loads((shop / "recording.json").read_text())["middle"]
-    bound = cdc_pipeline.bound_of(journal=middle["journal"], offset=middle["offset"])
+    bound = cdc_pipeline.bound_of(f"{middle['journal']}:{middle['offset']}")
     first = cdc_pipeline.capture(file, bound=bound)
     assert not first.spark_started
     assert first.cursor is not None

@@ -103,7 +103,7 @@ def command(
             "--restart excludes --into; to backfill another range, give another --into"
         )
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    from cdc_pipeline.operations.inspect.range_text import end_of, start_of
+    from cdc_pipeline.run.bounds import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.run.capture.segments.division import Parallel

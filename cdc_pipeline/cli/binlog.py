@@ -61,7 +61,7 @@ def _conditions(option: Literal["from", "until"], values: tuple[str, ...]) -> di
         TimeBoundConfig,
         TimeConfig,
     )
-    from cdc_pipeline.operations.inspect.range_text import end_of, not_understood, start_of
+    from cdc_pipeline.run.bounds import end_of, not_understood, start_of
 
     conditions: list[tuple[str, Any]] = []
     for text in values:
@@ -89,7 +89,7 @@ def _microseconds(moment: datetime) -> int:
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value:
         from cdc_pipeline.errors import PositionError
-        from cdc_pipeline.operations.inspect.selection import check_gtid_set
+        from cdc_pipeline.position.gtid.sets import check_gtid_set
 
         try:
             check_gtid_set(value)

@@ -116,7 +116,7 @@ def set_cursor(settings: Settings, *, source: str, begin: str, reason: str, yes:
     """
     config = settings.config_of(source)
     from cdc_pipeline.operations.cursor.cursor_change import apply_set, plan_set
-    from cdc_pipeline.operations.inspect.range_text import start_of
+    from cdc_pipeline.run.bounds import start_of
 
     to = start_of(begin)
 

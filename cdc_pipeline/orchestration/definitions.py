@@ -293,10 +293,9 @@ def _job_description(config: PipelineConfig) -> str:
         "tables and then moves the cursor. The next run continues where this one stopped; if "
         "there is nothing new, it changes nothing and says why.\n\n"
         f"A run stops {bound_text(config.bound)}. To stop one run elsewhere, give its step "
-        f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with "
-        "`bound_offset`, `bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, "
-        "`bound_seconds`, or `bound_end_of_log`; `unused_examples` there shows how each is "
-        "written. `only_tables` catches suspended tables up and does nothing else."
+        f"`{step_name(config.name)}` another bound in the launchpad: `until`, "
+        "`until_transactions`, `until_bytes` or `until_seconds`; `unused_examples` there shows how "
+        "each is written. `only_tables` catches suspended tables up and does nothing else."
     )
 
 

@@ -1,11 +1,16 @@
-"""Build a run's bound from the parts given on the command line or in Dagster's launchpad.
+"""Where a range begins and ends, and where a run stops, as a person writes it: in all commands, in
+Dagster's launchpad, in programs.
 
 Rules:
-- At most one bound; each part is checked as the YAML file's is. Light: no compiled code is loaded
-  here.
+- An end is ``JOURNAL`` or ``JOURNAL:OFFSET``, a GTID (set), a time with its zone, or a word of the
+  YAML file; its form decides which. Each part is then checked as the YAML file's is.
+- Light: no compiled code is loaded here.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,66 +18,134 @@ from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
     GtidBoundConfig,
+    GtidConfig,
     PositionConfig,
     SecondsBoundConfig,
+    Start,
     TimeBoundConfig,
+    TimeConfig,
     TransactionsBoundConfig,
 )
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import ConfigError, PositionError
+
+_JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
+_FORMS: Final = (
+    "a journal with or without an offset (binlog.000007:4), a GTID, or a time with a zone "
+    "(2026-01-31T08:00:00+00:00)"
+)
+
+
+_MODELS: Final[dict[str, tuple[type[BaseModel], type[BaseModel], type[BaseModel], str]]] = {
+    "from": (PositionConfig, TimeConfig, GtidConfig, "gtid_set"),
+    "until": (PositionConfig, TimeBoundConfig, GtidBoundConfig, "gtid"),
+}
+
+
+def start_of(text: str | None) -> Start:
+    """The oldest journal by default and for ``earliest``; ``latest``: the log's end; a GTID set
+    counts as executed before the start. Raises ConfigError.
+    """
+    if text is None or text == "earliest":
+        return "earliest"
+    start: Start = "latest" if text == "latest" else _read(text, "from")
+    return start
+
+
+def end_of(text: str | None) -> Bound:
+    """Where to end: by default and for ``end_of_log``, where the log ends when the command
+    begins. A GTID names the last transaction. Raises ConfigError if it cannot be understood.
+    """
+    end: Bound = "end_of_log" if text is None or text == "end_of_log" else _read(text, "until")
+    return end
+
+
+def _read(text: str, setting: Literal["from", "until"]) -> Any:
+    position, time, gtid, gtid_field = _MODELS[setting]
+    journal = _JOURNAL.fullmatch(text)
+    try:
+        if journal is not None:
+            parts = {
+                name: value for name, value in journal.groupdict().items() if value is not None
+            }
+            return position.model_validate(parts)
+        if _MOMENT.fullmatch(text):
+            return time.model_validate({"time": text})
+        # late: it brings compiled code
+        from cdc_pipeline.position.gtid.sets import check_gtid_set
+
+        check_gtid_set(text)
+        if text.strip():
+            return gtid.model_validate({gtid_field: text})
+    except (ValidationError, PositionError):
+        pass
+    raise not_understood(text, setting)
+
+
+def not_understood(
+    text: str, setting: Literal["from", "until"], *, expected: str = _FORMS
+) -> ConfigError:
+    """For an end that cannot be understood, or that a command does not take."""
+    return ConfigError(
+        f"--{setting} cannot be understood",
+        setting=setting,
+        expected=expected,
+        got=text or "an empty text",
+        next_step="take a position from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline "
+        "cuts list SOURCE`",
+    )
 
 
 def bound_of(
+    until: str | None = None,
     *,
-    journal: str | None = None,
-    offset: int | None = None,
-    gtid: str | None = None,
-    time: str | None = None,
     transactions: int | None = None,
     size_bytes: int | None = None,
     seconds: float | None = None,
-    end_of_log: bool = False,
 ) -> Bound | None:
-    """Return one bound from its parts; None if none is given. `time` is ISO 8601 with its zone.
+    """Return the one bound that is given, `until` as ``--until`` takes it; None if none is.
 
     Raises:
-        ConfigError: parts of two bounds, an offset without a journal, or an invalid part.
+        ConfigError: two bounds, or one that cannot be understood.
     """
-    if offset is not None and journal is None:
-        raise _wrong("an offset without a journal", "both, such as binlog.000007 and 4")
-    position = {"journal": journal} if offset is None else {"journal": journal, "offset": offset}
-    given: list[tuple[type[BaseModel], dict[str, object]]] = [
-        (form, dict(parts))
-        for form, parts, value in (
-            (PositionConfig, position, journal),
-            (GtidBoundConfig, {"gtid": gtid}, gtid),
-            (TimeBoundConfig, {"time": time}, time),
-            (TransactionsBoundConfig, {"transactions": transactions}, transactions),
-            (BytesBoundConfig, {"bytes": size_bytes}, size_bytes),
-            (SecondsBoundConfig, {"seconds": seconds}, seconds),
-        )
-        if value is not None
-    ]
-    if len(given) + end_of_log > 1:
+    amounts: tuple[tuple[type[BaseModel], str, float | None], ...] = (
+        (TransactionsBoundConfig, "transactions", transactions),
+        (BytesBoundConfig, "bytes", size_bytes),
+        (SecondsBoundConfig, "seconds", seconds),
+    )
+    given = [(form, name, value) for form, name, value in amounts if value is not None]
+    if len(given) + (until is not None) > 1:
         raise _wrong(
             "more than one bound",
-            "one of: a journal with an offset, a GTID, a time, a number of transactions, of bytes "
-            "or of seconds, or the end of the log",
+            "one of: a place, a number of transactions, of bytes or of seconds",
         )
     if not given:
-        return "end_of_log" if end_of_log else None
-    form, parts = given[0]
+        return None if until is None else end_of(until)
+    ((form, name, value),) = given
     try:
-        bound: Bound = form.model_validate(parts)  # type: ignore[assignment]
+        bound: Bound = form.model_validate({name: value})  # type: ignore[assignment]
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
-        name = str(problem["loc"][0])
-        expected = (
-            "a time with a zone, such as 2026-01-31T08:00:00+00:00"
-            if name == "time"
-            else problem["msg"]
-        )
-        raise _wrong(f"{name} {parts[name]}", expected) from None
+        raise _wrong(f"{name} {value}", problem["msg"]) from None
     return bound
+
+
+def parts_of(bound: Bound) -> dict[str, Any]:
+    """What `bound_of` makes it of."""
+    match bound:
+        case TransactionsBoundConfig():
+            return {"transactions": bound.transactions}
+        case BytesBoundConfig():
+            return {"size_bytes": bound.bytes}
+        case SecondsBoundConfig():
+            return {"seconds": bound.seconds}
+        case PositionConfig():
+            return {"until": f"{bound.journal}:{bound.offset}"}
+        case GtidBoundConfig():
+            return {"until": bound.gtid}
+        case TimeBoundConfig():
+            return {"until": bound.time.isoformat()}
+    return {"until": bound}
 
 
 def bound_text(bound: Bound) -> str:

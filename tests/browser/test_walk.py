@@ -92,9 +92,9 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
                 job="shop_capture", step="capture_shop", config=config, wanted=wanted
             )
 
-        first = capture("SUCCESS", bound_transactions=TRANSACTIONS)
+        first = capture("SUCCESS", until_transactions=TRANSACTIONS)
         shutil.rmtree(project / "lake" / "shop" / LOST)
-        suspending = capture("FAILURE", bound_end_of_log=True)
+        suspending = capture("FAILURE", until="end_of_log")
         # As the schedule does.
         idle = started.launch(
             job="shop_capture",
@@ -241,7 +241,7 @@ def test_the_launchpad_begins_with_an_example_of_every_field(
     page.goto(walked.dagit.url + JOB_PAGE + "/playground")
     expect(page.get_by_text("No errors")).to_be_visible()
     expect(page.get_by_text("unused_examples")).to_be_visible()
-    expect(page.get_by_text("bound_transactions")).to_be_visible()
+    expect(page.get_by_text("until_transactions")).to_be_visible()
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
     picture(page, "launchpad")
 

@@ -302,12 +302,12 @@ def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInst
     assert _run("run", "shop", "--until-seconds", "1.5").exit_code == 0
     configs = [run.run_config["ops"]["capture_shop"]["config"] for run in instance.get_runs()]
     assert configs == [
-        {"bound_seconds": 1.5},
-        {"bound_bytes": 1000},
-        {"bound_time": "2026-01-31T08:00:00+00:00"},
-        {"bound_gtid": "0-1-7"},
-        {"bound_transactions": 7},
-        {"bound_journal": "binlog.000003", "bound_offset": 1000},
+        {"until_seconds": 1.5},
+        {"until_bytes": 1000},
+        {"until": "2026-01-31T08:00:00+00:00"},
+        {"until": "0-1-7"},
+        {"until_transactions": 7},
+        {"until": "binlog.000003:1000"},
     ]
 
 

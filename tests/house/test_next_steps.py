@@ -33,7 +33,7 @@ TRIED: Final[dict[str, str]] = {
     "orchestration/runs/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/runs/execute.py::load_source": _LISTS,
     "operations/backfill/lake.py::checked_tables": _LISTS,
-    "operations/inspect/range_text.py::not_understood": _LISTS,
+    "run/bounds.py::not_understood": _LISTS,
     "run/capture/lost_xa.py::lost_end": (
         "run/capture/test_boundaries.py::test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_"
         "end_says_so_and_both_ways_out_work"

@@ -28,11 +28,11 @@ from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.gap import fill_gap
 from cdc_pipeline.operations.backfill.rebuild import rebuild
-from cdc_pipeline.operations.inspect.range_text import end_of, start_of
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.operations.verify.reread import repair
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.bounds import end_of, start_of
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.servers import Server

@@ -499,7 +499,7 @@ def test_two_bounds_in_the_launchpad_are_refused(
         instance=instance,
         raise_on_error=False,
         run_config={
-            "ops": {"capture_shop": {"config": {"bound_journal": "b.1", "bound_transactions": 2}}}
+            "ops": {"capture_shop": {"config": {"until": "b.000001", "until_transactions": 2}}}
         },
     )
     assert not result.success

@@ -15,7 +15,6 @@ from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.orchestration.assets.run_config import (
     EXAMPLES,
     CaptureRunConfig,
-    launchpad_fields,
 )
 from tests.support.fake_capture import FakeCapture, cut, write_config, write_cut
 from tests.support.project import Project
@@ -41,35 +40,12 @@ def test_the_launchpad_begins_with_an_example_of_every_field(
     assert set(shown["unused_examples"]) == set(CaptureRunConfig.model_fields) - {"unused_examples"}
     assert shown["unused_examples"]["only_tables"] == ["crm.firms", "crm.people"], "its own"
     place = cut(batch=1, tables={}).cursor.position
-    assert shown["unused_examples"]["bound_journal"] == place.journal
-    assert shown["unused_examples"]["bound_offset"] == place.offset
+    assert shown["unused_examples"]["until"] == f"{place.journal}:{place.offset}"
     assert job.execute_in_process(instance=instance, run_config=begins).success
     assert (capture.bounds, capture.tables) == ([None], [None]), "examples are not used"
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "bound_offset"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_each_example_works_one_level_higher(name: str) -> None:
-    given = {name: EXAMPLES[name]}
-    if name == "bound_journal":
-        given["bound_offset"] = EXAMPLES["bound_offset"]
-    config = CaptureRunConfig(**given)
+    config = CaptureRunConfig(**{name: EXAMPLES[name]})
     assert config.bound() is not None or config.only_tables == ["shop.orders"]
-
-
-@pytest.mark.parametrize(
-    ("executed", "last"),
-    [
-        ("0-1-100,1-2-7", "0-1-100"),
-        (
-            "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7-9,4e11fa47-71ca-11e1-9e33-c80aa9429562:1",
-            "9",
-        ),
-        ("3e11fa47-71ca-11e1-9e33-c80aa9429562:3", "3"),
-    ],
-)
-def test_the_example_of_a_gtid_is_one_of_the_source(executed: str, last: str) -> None:
-    newest = cut(batch=1, tables={})
-    cursor = newest.cursor.model_copy(update={"gtid_set": executed})
-    fields = launchpad_fields((), newest.model_copy(update={"cursor": cursor}))
-    shown = fields["unused_examples"].default_value["bound_gtid"]
-    assert shown == (last if "-1-" in last else f"{executed[:36]}:{last}")

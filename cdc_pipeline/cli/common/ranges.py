@@ -1,18 +1,15 @@
 """``--from`` and ``--until``, the same in every command: a journal with or without an offset, a
-time with a zone, or a GTID (`operations/inspect/range_text.py`)."""
+time with a zone, or a GTID (`run/bounds.py`)."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from cdc_pipeline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import Bound
 
 POSITION: Final = "POSITION"
 
@@ -72,35 +69,32 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
         until_seconds: float | None,
         **kwargs: Any,
     ) -> Any:
-        amounts = {
+        parts = {
+            "--until": until,
             "--until-transactions": until_transactions,
             "--until-bytes": until_bytes,
             "--until-seconds": until_seconds,
         }
-        amounts_given = [name for name, value in amounts.items() if value is not None]
-        if len(amounts_given) + (until is not None) > 1:
-            names = ["--until"] * (until is not None) + amounts_given
+        names = [name for name, value in parts.items() if value is not None]
+        if len(names) > 1:
             raise click.UsageError(f"{' and '.join(names)} exclude each other: a run has one bound")
-        bound: Bound | None = None
-        if until is not None:
-            from cdc_pipeline.operations.inspect.range_text import end_of
+        if not names:
+            return function(*args, bound=None, **kwargs)
+        from cdc_pipeline.run.bounds import bound_of
 
-            bound = end_of(until)
-        elif amounts_given:
-            bound = _amount(until_transactions, until_bytes, until_seconds)
+        try:
+            bound = bound_of(
+                until,
+                transactions=until_transactions,
+                size_bytes=until_bytes,
+                seconds=until_seconds,
+            )
+        except ConfigError as error:
+            if until is not None:
+                raise
+            raise click.UsageError(
+                f"the run's bound is {error.got}; expected {error.expected}"
+            ) from None
         return function(*args, bound=bound, **kwargs)
 
     return wrapped
-
-
-def _amount(transactions: int | None, size_bytes: int | None, seconds: float | None) -> Bound:
-    from cdc_pipeline.run.bounds import bound_of
-
-    try:
-        bound = bound_of(transactions=transactions, size_bytes=size_bytes, seconds=seconds)
-    except ConfigError as error:
-        raise click.UsageError(
-            f"the run's bound is {error.got}; expected {error.expected}"
-        ) from None
-    assert bound is not None
-    return bound

@@ -25,7 +25,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.gtid_columns import Gtids
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.schema.ddl.ddl import parse_logged
@@ -183,17 +183,6 @@ def _covered(
     at = np.searchsorted(intervals[:, 0], numbers, side="right") - 1
     inside: NDArray[np.bool_] = (at >= 0) & (numbers < intervals[at, 1])
     return inside
-
-
-def check_gtid_set(text: str) -> None:
-    """Raise PositionError if no flavor reads `text` as a set."""
-    try:
-        parse_gtid_set(text, "mysql")
-    except PositionError as error:
-        try:
-            parse_gtid_set(text, "mariadb")
-        except PositionError:
-            raise error from None
 
 
 _parsed_set = lru_cache(maxsize=4)(parse_gtid_set)

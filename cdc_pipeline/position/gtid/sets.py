@@ -80,3 +80,14 @@ def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flav
             )
         gtid_set = gtid_set.add_many(key, numbers)
     return str(gtid_set)
+
+
+def check_gtid_set(text: str) -> None:
+    """Raise PositionError if no flavor reads `text` as a set."""
+    try:
+        parse_gtid_set(text, "mysql")
+    except PositionError as error:
+        try:
+            parse_gtid_set(text, "mariadb")
+        except PositionError:
+            raise error from None

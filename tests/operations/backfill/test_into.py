@@ -13,7 +13,7 @@ from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.lake.long_operations import unfinished
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.backfill.backfill import backfill
-from cdc_pipeline.operations.inspect.range_text import end_of, start_of
+from cdc_pipeline.run.bounds import end_of, start_of
 from tests.operations.backfill.conftest import DATABASE, History
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at

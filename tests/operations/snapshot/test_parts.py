@@ -27,13 +27,13 @@ from cdc_pipeline.lake.long_operations import (
 from cdc_pipeline.lake.paths import put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval
 from cdc_pipeline.operations.backfill.lake import as_text
-from cdc_pipeline.operations.inspect.range_text import start_of
 from cdc_pipeline.operations.snapshot.side import side_config
 from cdc_pipeline.operations.snapshot.swap import given_up
 from cdc_pipeline.operations.status import _need
 from cdc_pipeline.operations.verify.read import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.bounds import start_of
 from cdc_pipeline.run.plan.needs_snapshot import choose, needing, suspended_still
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
