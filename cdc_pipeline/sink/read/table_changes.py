@@ -61,8 +61,8 @@ from cdc_pipeline.sink.read.rows import (
     with_physical,
 )
 
-_HELD_BYTES_MAX: Final = 1 << 30
-_PARTS: Final = 64
+_HELD_BYTES_MAX: Final = 256 << 20
+_PARTS: Final = 128
 _SIGN: Final = "_cdc_sign"  # -1: a row of the older version, 1: of the newer
 # Odd: of a byte's place in its text, and one that spreads the sums of these.
 _FACTORS: Final = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15))

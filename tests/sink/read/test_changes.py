@@ -3,13 +3,16 @@ differ. No JVM but for what only Spark writes."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import cdc_pipeline
 from cdc_pipeline.binlog.table_schema import Kind
@@ -26,8 +29,12 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
     columns_after,
 )
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read import table_changes
+from cdc_pipeline.sink.read.table_changes import TableVersion
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.sink_values import (
     AddedColumn,
@@ -314,3 +321,32 @@ def test_k15_what_cannot_be_compared_is_refused(no_spark: DeltaSink) -> None:
     with pytest.raises(TableNotInCutError, match="was removed") as refused:
         cdc_pipeline.changes(lake, "shop.orders", 1, 4)
     assert "begin after is 3" in str(refused.value.next_step)
+
+
+def version_of(path: Path, number: int, app_id: str, *types: tuple[str, str]) -> TableVersion:
+    columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in types)
+    spec = TargetSpec(columns=columns, key=("id",))
+    return TableVersion(app_id, spec, readable_state(path, number))
+
+
+def test_k3_after_a_snapshot_columns_are_those_of_the_same_name(tmp_path: Path) -> None:
+    """And not those of the same place: `was` is in the files where the newer table has `a`."""
+    write_deltalake(tmp_path, pa.table({"id": [1, 2, 3], "n": [1, 2, 3], "a": ["x", "x", "x"]}))
+    newer = pa.table({"a": ["x"] * 3, "n": pa.array([1, 9, 4], pa.float64()), "id": [1, 2, 4]})
+    write_deltalake(tmp_path, newer, mode="overwrite", schema_mode="overwrite")
+    old = version_of(tmp_path, 0, "app 1", ("id", "bigint"), ("n", "bigint"), ("was", "string"))
+    schema = json.loads(old.state.metadata["schemaString"])
+    schema["fields"][2]["name"] = "was"
+    schema["fields"][2]["metadata"] = {"delta.columnMapping.physicalName": "a"}
+    old.state.metadata["schemaString"] = json.dumps(schema)
+    new = version_of(tmp_path, 1, "app 2", ("a", "string"), ("id", "bigint"))
+    rows = table_changes.table_changes("shop.t", tmp_path, old, new).read().read_all().to_pylist()
+    assert sorted((r["operation"], r["key"]["id"], r["before"], r["after"]) for r in rows) == [
+        ("delete", 3, {"a": None, "id": 3}, None),
+        ("insert", 4, None, {"a": "x", "id": 4}),
+        ("update", 1, {"a": None, "id": 1}, {"a": "x", "id": 1}),
+        ("update", 2, {"a": None, "id": 2}, {"a": "x", "id": 2}),
+    ]
+    wrong = version_of(tmp_path, 1, "app 2", ("n", "double"), ("id", "bigint"))
+    with pytest.raises(CutsNotComparableError, match="column n was bigint and is double"):
+        table_changes.table_changes("shop.t", tmp_path, old, wrong)
