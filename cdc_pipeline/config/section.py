@@ -98,7 +98,7 @@ class Forms(Takes):
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         sections = {kind.__name__: kind for kind in sections_in(source)}
         names_by_form = {name: set(names_of(kind)) for name, kind in sections.items()}
-        needed = {name: needed_by(kind).keys() for name, kind in sections.items()}
+        needed = {name: _needed_by(kind).keys() for name, kind in sections.items()}
         word = next(kind for kind in get_args(source) if get_origin(kind) is Literal)
 
         def form_of(value: Any) -> str | None:
@@ -126,7 +126,7 @@ def names_of(section: type[BaseModel]) -> list[str]:
     return [setting_name(*item) for item in section.model_fields.items()]
 
 
-def needed_by(section: type[BaseModel]) -> dict[str, None]:
+def _needed_by(section: type[BaseModel]) -> dict[str, None]:
     """The settings that a section cannot do without."""
     fields = section.model_fields.items()
     return {setting_name(name, field): None for name, field in fields if field.is_required()}
@@ -178,7 +178,7 @@ def type_text(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin is dict:
         return f"a section whose values are each {type_text(get_args(annotation)[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        needed = needed_by(annotation)
+        needed = _needed_by(annotation)
         return f"a section with {', '.join(needed)}" if needed else "a section"
     return "another value"
 

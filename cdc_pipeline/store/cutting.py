@@ -15,7 +15,7 @@ import numpy as np
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 
 
-def is_inside(events: np.ndarray, row: int) -> bool:
+def _is_inside(events: np.ndarray, row: int) -> bool:
     """Whether a transaction that began before `row`, of whole transactions, includes it."""
     if not 0 < row < len(events):
         return False
@@ -36,13 +36,13 @@ def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
     events = part.events
     parts = []
     begins = np.flatnonzero((events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0))
-    if is_inside(events, first):
+    if _is_inside(events, first):
         end = _end_of(events, first)
         if end > stop:
             return [replace(part.part(first, stop), kind=SliceKind.OPEN_PIECE)]
         parts.append(replace(part.part(first, end), kind=SliceKind.LAST_PIECE))
         first = end
-    if is_inside(events, stop):
+    if _is_inside(events, stop):
         begin = int(begins[np.searchsorted(begins, stop) - 1])
         if begin > first:
             parts.append(part.part(first, begin))

@@ -26,7 +26,7 @@ from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.text.wording import count_of
 
 
-def holders_text(holders: list[str]) -> str:
+def _holders_text(holders: list[str]) -> str:
     """Run ids are shortened; other texts stay as they are."""
     return ", ".join(one if " " in one else one[:8] for one in holders)
 
@@ -71,7 +71,7 @@ class ProgressObserver(Bars, RunObserver):
 
     def waiting(self, run_ids: list[str]) -> None:
         self._console.print(
-            f"another capture of this source is running ({holders_text(run_ids)}): "
+            f"another capture of this source is running ({_holders_text(run_ids)}): "
             "waiting for it to end"
         )
 
@@ -118,7 +118,7 @@ class OperationProgress(Bars, RunObserver):
         self._last_step = ""
 
     def waiting(self, run_ids: list[str]) -> None:
-        self.step(f"waiting for another run of this source ({holders_text(run_ids)})")
+        self.step(f"waiting for another run of this source ({_holders_text(run_ids)})")
 
     def operation_began(self, state: Operation, *, resumed: bool) -> None:
         for task in self._tasks.values():

@@ -195,7 +195,7 @@ class TableReading:
 
     def keep(self, record: BatchRecord) -> None:
         """What a batch stages counts as changed."""
-        key = compared_key(self._shaper.target, self._source_table)
+        key = _compared_key(self._shaper.target, self._source_table)
         for recorded in record.targets:
             if recorded.table == self._name and key:
                 self._touched.add_touched(recorded, key)
@@ -251,7 +251,7 @@ class TableReading:
             if staged is not None:
                 self.rows.add(staged.table)
             unread = (
-                rows.take_unread(compared_key(rows.target, self._source_table))
+                rows.take_unread(_compared_key(rows.target, self._source_table))
                 if rows.unreadable
                 else None
             )
@@ -332,7 +332,7 @@ class TableReading:
             columns=tuple(
                 column.name for column in recorded.spec.columns if column.name in supplied
             ),
-            key=compared_key(target, self._source_table),
+            key=_compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(
                 self._name
             ),
@@ -350,7 +350,7 @@ class TableReading:
         return next((route.shard for route in routes if route.target == target.name), "")
 
 
-def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
+def _compared_key(target: Target, source_table: str) -> tuple[str, ...]:
     """Columns that identify rows: the key (a changelog: the source's), or () for all."""
     if MODES[target.spec.mode].has_key:
         return target.spec.key

@@ -110,12 +110,12 @@ class CaptureStep:
         try:
             pipeline = self.pipeline.resolved(environment)
         except CdcError as error:
-            current_listener().error = error
+            _current_listener().error = error
             raise _failure(error, retry_number=0, wait_s=0) from error
         recorder = MaterializationRecorder(
             context, pipeline, translator=translator, row_counter=self.row_counter
         )
-        observers: list[RunObserver] = [recorder, current_listener().observer]
+        observers: list[RunObserver] = [recorder, _current_listener().observer]
         if self.observer_factory is not None:
             observers.append(self.observer_factory(pipeline))
         _run(
@@ -247,7 +247,7 @@ def _run(
     retry_wait_s: float,
 ) -> None:
     tables = run_config.only_tables or None
-    listener = current_listener()
+    listener = _current_listener()
     listener.report = listener.error = None
     tag_run(context.op_execution_context, config.name, "capture")
 
@@ -356,6 +356,6 @@ def listening(listener: Listener) -> Iterator[Listener]:
         _listener.reset(token)
 
 
-def current_listener() -> Listener:
+def _current_listener() -> Listener:
     """A no-op one outside `listening`."""
     return _listener.get() or Listener()

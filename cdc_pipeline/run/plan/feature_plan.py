@@ -79,7 +79,7 @@ def with_features(
     routes = Routes(config)
     if any(route.target not in features for name in plan.tables for route in routes.of_table(name)):
         check_places(config, plan.tables, paths=paths, ours=ours)
-        known = catalog_columns(source, plan.tables)
+        known = _catalog_columns(source, plan.tables)
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
             for route in routes.of_table(source_name):
@@ -146,10 +146,10 @@ def check_masked_columns(
     recorded = {} if cut is None else columns_of_cut(cut, tables)
     new = named.intersection(tables) - recorded.keys()
     if new:
-        check_named_columns(config, {**recorded, **catalog_columns(source, new)})
+        check_named_columns(config, {**recorded, **_catalog_columns(source, new)})
 
 
-def catalog_columns(source: Source, tables: Collection[str]) -> Columns:
+def _catalog_columns(source: Source, tables: Collection[str]) -> Columns:
     """None if the source has no catalog; SourceError if it cannot be read."""
     placed = source.catalog(
         lambda database, table: table_name(database, table) in tables, since=source.end_position()

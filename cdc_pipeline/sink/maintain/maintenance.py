@@ -209,7 +209,7 @@ def _due(this: _Round, name: str) -> _Due:
     thresholds, config = this.thresholds, this.config
     target = this.cut.cursor.targets[name]
     log = log_of_cut(this.paths, this.cut, name)
-    shape = table_shape(this.paths.table(name), small_file_bytes=thresholds.small_file_bytes)
+    shape = _table_shape(this.paths.table(name), small_file_bytes=thresholds.small_file_bytes)
     durable = this.cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
     due.optimize = (
@@ -376,7 +376,7 @@ class TableShape:
         return self.deleted_rows / self.rows if self.rows > 0 else 0.0
 
 
-def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
+def _table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
     """Raises LakeStateError: its log cannot be read."""
     import pyarrow.compute as pc
 

@@ -74,7 +74,7 @@ class ArchiveSource:
         """Of the oldest journal. Raises as `check`."""
         head = self._head(self._oldest())
         return ServerIdentity(
-            flavor_of(head),
+            _flavor_of(head),
             head.journal_format.server_id,
             address=str(self.directory),
             names=self._names_rule,
@@ -269,7 +269,7 @@ class JournalScan:
     failure: CdcError | None
 
 
-def flavor_of(head: JournalHead) -> Flavor:
+def _flavor_of(head: JournalHead) -> Flavor:
     return "mariadb" if head.journal_format.is_mariadb else "mysql"
 
 
@@ -327,7 +327,7 @@ def preceding_set(head: JournalHead) -> str:
 
 
 def _executed_text(head: JournalHead, numbers: dict[str, NDArray[np.int64]]) -> str:
-    executed = parse_gtid_set(preceding_set(head), flavor_of(head))
+    executed = parse_gtid_set(preceding_set(head), _flavor_of(head))
     for key, values in numbers.items():
         executed = executed.add_many(key, values)
     return str(executed)
