@@ -742,6 +742,16 @@ class CutsNotComparableError(SinkError):
     """
 
 
+class RowsDifferError(SinkError):
+    """Rows of a table of the lake are not those of the server.
+
+    Cause: Changes that the log did not show (a cascade, `sql_log_bin` off), or that others made
+    in the lake.
+
+    Fix: `cdc-pipeline verify SOURCE --table TABLE --repair`.
+    """
+
+
 class SparkNeededError(SinkError):
     """A table has something that only Spark reads.
 

@@ -81,6 +81,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "sink.catalog": _OF_DELTA,
     "sink.spark": _OF_DELTA,
     "snapshot": "loads, which read no log",
+    "verify": "what is compared with a server; an archive is played",
     "maintenance": _OF_DELTA,
     "schedule": _OF_DAGSTER,
     "dagster": _OF_DAGSTER,
