@@ -714,6 +714,17 @@ class CatalogNameError(CatalogError):
     retryable = False
 
 
+class PublicationError(SinkError):
+    """The newest cut is not published (`sink.publish`); all else of the run is done.
+
+    Cause: The catalog does not answer or refuses a view, or the file cannot be written.
+
+    Fix: Remove the cause, then run again: a run publishes what is missing, also without changes.
+    """
+
+    retryable = True
+
+
 class CutNotFoundError(SinkError):
     """The lake has no cut that matches the request.
 

@@ -79,6 +79,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "sink.reader_features": _OF_DELTA,
     "sink.properties": _OF_DELTA,
     "sink.catalog": _OF_DELTA,
+    "sink.publish": _OF_DELTA,
     "sink.spark": _OF_DELTA,
     "snapshot": "loads, which read no log",
     "verify": "what is compared with a server; an archive is played",
