@@ -21,6 +21,7 @@ _BENCHMARKS: Final = {
     "first_run": "what compiling the decoder costs the first run on a machine",
     "history": "the 10,000th run and commands beside the 100th; runs=10000 (2 GB of disk)",
     "idle": "CPU-seconds of a run that finds nothing new, against loading the definitions",
+    "keep_journals": "reading a log with and without keeping its journals",
     "large_events": "events of a gigabyte on real servers (8 GB of memory, 10 GB of disk)",
     "memory": "resident memory of a capture against its budget",
     "sink": "merging: CPU-seconds of the JVM beside a plain MERGE (4 GB of disk)",

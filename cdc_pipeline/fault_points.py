@@ -25,6 +25,11 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         # Reading: nothing but the spill is on the disk, and a run that starts again ignores it.
         "put": "Nothing new: a list of events is in the store, in memory or in its files.",
         "spill": "Nothing that counts: the store has written a list of events to its files.",
+        # Kept journals.
+        "journal_part": "One more part of a kept journal.",
+        "journal_sealing": "A kept journal's parts, and all of them in one file with another name.",
+        "journal_sealed": "A sealed journal; its parts are still there.",
+        "journal_pruned": "One kept journal less.",
         # A batch, in order (K2).
         "staging": "Some of the batch's staged rows, which no record names yet.",
         "parking": "A prepared transaction's rows, complete, under a temporary name (K8).",
@@ -37,8 +42,6 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_cut": "All targets are merged and on the disk; the cut comes next.",
         "before_cursor": "The cut; the cursor comes next.",
         "before_ack": "The cursor; the store still retains what it covers.",
-        "before_published": "The cursor; views of the cut are in a database of their own, or in no "
-        "file yet, and what shows them to readers comes next.",
         # A snapshot or a rebuild, around batches of the main lake and of the side lake.
         "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",

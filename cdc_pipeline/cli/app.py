@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",
+    "journals": "List the journals that runs of a source have kept, and verify them.",
     "init": "Make a new project that runs: a pipeline, Dagster's files, a README.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show the contents of journals: a summary or every change.",

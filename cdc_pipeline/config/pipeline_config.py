@@ -16,7 +16,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -44,11 +44,13 @@ from cdc_pipeline.config.section import FileContext, Folder, Forms, LocalPath, S
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
 from cdc_pipeline.config.sink_config import CatalogConfig as CatalogConfig
+from cdc_pipeline.config.sink_config import LakePath as LakePath
 from cdc_pipeline.config.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.config.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.config.target_config import Patterns, TargetRule
-from cdc_pipeline.config.units import Bytes, Seconds
+from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.config.validation_errors import COMPONENT_FILE, located, validation_errors
 from cdc_pipeline.config.validation_errors import ConfigMistakes as ConfigMistakes
 from cdc_pipeline.config.yaml_text import WHOLE_FILE, YamlText, read_yaml
@@ -203,6 +205,28 @@ class StandbyConfig(Section):
     start: Start | None = None
 
 
+class KeepJournalsConfig(Section):
+    """What is read of the log is kept, with the rows of all tables, in a folder of the source's
+    name. An address in an object store has the settings of `sink.storage`.
+    """
+
+    path: LakePath
+    retention: Duration | None = None
+    compress: bool = False
+
+    _is_read_only: bool = PrivateAttr(default=False)
+
+    @property
+    def is_read_only(self) -> bool:
+        """In a side lake, which does not know what others still need."""
+        return self._is_read_only
+
+    def read_only(self) -> KeepJournalsConfig:
+        copy = self.model_copy()
+        copy._is_read_only = True
+        return copy
+
+
 class LiveSourceConfig(Section):
     """A running server (SPEC P5, P6)."""
 
@@ -224,6 +248,13 @@ class LiveSourceConfig(Section):
     fallback_interval_s: Seconds = Field(default=60, ge=0)
     dump_errors_max: int = Field(default=2, ge=0)
     archive_directory: LocalPath | None = None
+    keep_journals: KeepJournalsConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_archive(self) -> LiveSourceConfig:
+        if self.archive_directory is not None and self.keep_journals is not None:
+            raise ValueError("has archive_directory or keep_journals, not both")
+        return self
 
     @model_validator(mode="after")
     def _one_password(self) -> LiveSourceConfig:
@@ -308,28 +339,6 @@ class SnapshotConfig(Section):
     attempts_max: int = Field(default=3, ge=1)
 
 
-class EachRunConfig(Section):
-    """How much each run compares: rows, seconds, or what is reached first of both."""
-
-    rows: int | None = Field(default=None, ge=100)
-    seconds: Seconds | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _has_a_budget(self) -> EachRunConfig:
-        if self.rows is None and self.seconds is None:
-            raise ValueError("neither rows nor seconds: name one of them, or both")
-        return self
-
-
-class VerifyConfig(Section):
-    """The rolling proof: each run compares the next rows with the server."""
-
-    each_run: EachRunConfig
-    on_difference: Literal["warn", "suspend"] = "warn"
-    pass_age_max_s: Seconds = Field(default=7 * 86400, gt=0)
-    failed_runs_max: int = Field(default=3, ge=1)
-
-
 class OpenLineageConfig(Section):
     """Events of each capture, for data catalogs. Needs the extra `openlineage`."""
 
@@ -360,7 +369,6 @@ class PipelineConfig(Section):
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
     snapshot: SnapshotConfig = SnapshotConfig()
-    verify: VerifyConfig | None = None
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
@@ -379,6 +387,10 @@ class PipelineConfig(Section):
         if isinstance(self.source, ArchiveSourceConfig):
             return NameRule(self.source.lower_case_table_names)
         return self._names
+
+    @property
+    def keep_journals(self) -> KeepJournalsConfig | None:
+        return self.source.keep_journals if isinstance(self.source, LiveSourceConfig) else None
 
     def comparing(self, names: NameRule) -> PipelineConfig:
         """This pipeline with names compared as its server has said."""
@@ -454,13 +466,14 @@ class PipelineConfig(Section):
                 "start: 'latest' means the end of a live log; an archive starts at "
                 "'earliest' or a position"
             )
-        if self.source.kind == "archive" and self.verify is not None:
-            raise ValueError("verify: an archive has no rows to compare with; remove the section")
-        if self.bound != "end_of_log" and self.verify is not None:
-            raise ValueError(
-                "verify: a comparison captures to the end of the log, and so passes the bound; "
-                "remove one of both"
-            )
+        keep = self.keep_journals
+        if keep is not None:
+            # A folder of the source's own, because only its own runs know what it still needs.
+            at: object = keep.path if keep.path.name == self.name else keep.path / self.name
+            if isinstance(at, LakeUri):
+                at = replace(at, storage=self.sink.storage)
+            keep = keep.model_copy(update={"path": at})
+            self.__dict__["source"] = self.source.model_copy(update={"keep_journals": keep})
         return self
 
 

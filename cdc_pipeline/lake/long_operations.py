@@ -48,10 +48,12 @@ from cdc_pipeline.lake.paths import (
     replace_file,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.lake.state import last_cut, read_cut
 from cdc_pipeline.lake.storage.lock import lock_holder, wait_for_lock, writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import CursorState, ResumePlace
+from cdc_pipeline.position.failback import Consumer
+from cdc_pipeline.text.wording import listed
 
 OPERATIONS_FOLDER: Final = "operations"
 GAP_FILLED_NOTE: Final = "gap_filled"  # its text ends with the operation's id
@@ -369,6 +371,18 @@ def unfinished(
         state = folder.read()
         if state is not None and not is_finished(state, cut):
             yield folder, state
+
+
+def consumers_beside(config: PipelineConfig, cut: Cut | None) -> list[Consumer]:
+    """What unfinished snapshots and rebuilds still need of the log. Others fix their own ranges."""
+    consumers = []
+    for folder, operation in unfinished(config, cut):
+        if operation.targets:
+            last = last_cut(folder.paths)  # of the side lake; none before its first chunk
+            at = operation.cursor if last is None else last.cursor
+            name = f"the snapshot of {listed(list(operation.sources))}"
+            consumers.append(Consumer(name=name, epoch=at.epoch, position=at.position))
+    return consumers
 
 
 def claim(

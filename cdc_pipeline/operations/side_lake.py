@@ -5,8 +5,7 @@ Rules:
   filled by ordinary captures. Rules, masks and policies are the pipeline's (K14).
 - Its cursor is that of its last cut, and is stored nowhere else: what a killed process read behind
   that cut is read again.
-- No catalog registers any of its tables, no view shows them: the names belong to the pipeline's
-  lake.
+- No catalog registers any of its tables: the names there belong to the pipeline's lake.
 """
 
 from __future__ import annotations
@@ -16,7 +15,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, TablesConfig
+from cdc_pipeline.config.pipeline_config import (
+    Bound,
+    LiveSourceConfig,
+    PipelineConfig,
+    TablesConfig,
+)
 from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -94,11 +98,14 @@ def beside(
     **update: Any,
 ) -> PipelineConfig:
     """The configuration of a lake beside the pipeline's own; `sink`, `update`: other settings."""
+    source, keep = update.get("source", config.source), config.keep_journals
+    if keep is not None and isinstance(source, LiveSourceConfig):
+        update["source"] = source.model_copy(update={"keep_journals": keep.read_only()})
     return config.model_copy(
         update={
             "tables": only_tables(config, tables),
             "sink": config.sink.model_copy(
-                update={"lake_path": lake, "catalog": None, "publish": None, **(sink or {})}
+                update={"lake_path": lake, "catalog": None, **(sink or {})}
             ),
             "schedule": None,
             "maintenance": None,

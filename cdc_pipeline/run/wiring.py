@@ -43,11 +43,20 @@ def build_source(config: PipelineConfig) -> Source:
     from cdc_pipeline.source.live.live import LiveSource
 
     kind = LiveSource
-    if config.source.archive_directory is not None:
+    if config.source.archive_directory is not None or config.keep_journals is not None:
         from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
 
         kind = ArchiveThenLive
     return kind(config.source, pipeline_name=config.name, captured=partial(captured_by, config))
+
+
+def keep_journals(config: PipelineConfig, source: Source) -> None:
+    """Keep what is read of a server's log from now on, if `source.keep_journals` is set."""
+    if config.keep_journals is not None and not config.keep_journals.is_read_only:
+        from cdc_pipeline.source.live.live import LiveSource
+
+        assert isinstance(source, LiveSource)
+        source.keep_journals()
 
 
 class _FileOptions(TypedDict):

@@ -398,7 +398,10 @@ class Server:
                 raise self._failure("ended while starting")
             try:
                 self._admin = self.root_connection(connect_timeout=2)
-                return
+                ((answers,),) = self.query("SELECT @@datadir")
+                if Path(answers) == self.datadir:
+                    return
+                self._drop_admin()  # another's, which has the port: this one will end
             except pymysql.err.OperationalError as error:
                 if time.monotonic() > deadline:
                     raise self._failure(

@@ -325,7 +325,7 @@ class EventFramer:
                 "separately",
             )
         self.journal_format = format_description.parse(
-            event, journal=self.journal, offset=self.offset
+            event, journal=self.journal, offset=self.offset, is_sent=self.dump
         )
 
     @staticmethod
@@ -346,7 +346,7 @@ class EventFramer:
             )
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self.journal_format = format_description.parse(
-                event, journal=self.journal, offset=self.offset, is_artificial=True
+                event, journal=self.journal, offset=self.offset, is_sent=True
             )
             body = event[HEADER_BYTES:]
         else:

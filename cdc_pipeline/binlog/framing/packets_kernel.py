@@ -7,6 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, EventType
+from cdc_pipeline.binlog.event_types import HEADER_BYTES as EVENT_HEADER_BYTES
 from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES, u4
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES, crc32_of
 from cdc_pipeline.binlog.native.compiling import kernel
@@ -31,6 +33,10 @@ GOT: Final = 6  # actual sequence id; or the excessive size, as far as known
 HAS_CHECKSUMS: Final = 7  # 1 if events are expected to end with their CRC32
 LIMIT: Final = 8  # maximum payload bytes of a logical packet
 STATE_FIELDS: Final = 9
+
+_MADE_UP = np.zeros(256, np.uint8)  # by type: 1 in a dump alone, 2 too if without a position
+_MADE_UP[[EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.MARIADB_START_ENCRYPTION]] = 1
+_MADE_UP[[EventType.ROTATE, EventType.FORMAT_DESCRIPTION]] = 2
 
 
 @kernel
@@ -100,3 +106,31 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
     state[WHOLE], state[NEXT], state[STOP] = begin, at, stop
     state[TOTAL], state[IS_LAST], state[SEQUENCE] = total, is_last, sequence
     return why
+
+
+def copy_events(packets: NDArray[np.uint8], out: NDArray[np.uint8]) -> int:
+    """Copy the events that are also in the journal, until `out` is full; returns the bytes."""
+    return int(_copy_events(packets, out, _MADE_UP))
+
+
+@kernel
+def _copy_events(
+    packets: NDArray[np.uint8], out: NDArray[np.uint8], made_up: NDArray[np.uint8]
+) -> int:
+    at, copied = PREFIX_BYTES, 0
+    while copied < len(out) and at + EVENT_HEADER_BYTES <= len(packets):
+        length = u4(packets, at + 9)
+        flags = np.int64(packets[at + 17])
+        only_sent = made_up[packets[at + 4]]
+        if not (
+            flags & FLAG_ARTIFICIAL
+            or only_sent == 1
+            or (only_sent == 2 and u4(packets, at + 13) == 0)
+        ):
+            if copied + length > len(out):
+                break
+            for index in range(length):
+                out[np.uint64(copied + index)] = packets[np.uint64(at + index)]
+            copied += length
+        at += length + PREFIX_BYTES
+    return copied

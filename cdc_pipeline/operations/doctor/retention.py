@@ -11,8 +11,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake import state
-from cdc_pipeline.lake.long_operations import unfinished
+from cdc_pipeline.lake.long_operations import consumers_beside
 from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.server import set_statement
@@ -97,14 +96,7 @@ def _needed(context: Context) -> Iterator[Verdict]:
     # time.
     if cursor is not None and cursor.identity.same_server(context.server.identity):
         consumers += consumers_of(cursor)
-    for folder, operation in unfinished(context.config, context.cut):
-        if not operation.targets:  # it fixes its own range, and fails if that is gone
-            continue
-        cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
-        at = operation.cursor if cut is None else cut.cursor
-        name = f"the snapshot of {listed(list(operation.sources))}"
-        consumers.append(Consumer(name=name, epoch=at.epoch, position=at.position))
-    for consumer in consumers:
+    for consumer in [*consumers, *consumers_beside(context.config, context.cut)]:
         yield _headroom(context, consumer)
 
 
@@ -196,6 +188,27 @@ def _archive(context: Context) -> Iterator[Verdict]:
         )
 
 
+def _kept(context: Context) -> Iterator[Verdict]:
+    from cdc_pipeline.operations.journals import kept_logs
+
+    keep = context.config.keep_journals
+    if keep is None:
+        return
+    journals = kept_logs(context.config).journals
+    holes = [journal.journal for journal in journals if journal.is_hole]
+    if holes:
+        yield warning(
+            "kept journals have holes; what needs these or older ones cannot be read from there",
+            expected="every journal from the oldest kept one on",
+            got="missing or open: " + listed(holes),
+            next_step=f"cdc-pipeline run {context.config.name}, which fetches what the server "
+            "still has; copy the others from a backup, as files of their own names, into the "
+            f"server's folder in {keep.path}",
+        )
+    else:
+        yield ok(f"{count_of(len(journals), 'journal')} kept in {keep.path}, without a hole")
+
+
 def _open_xa(context: Context) -> Iterator[Verdict]:
     waiting = () if context.cursor is None else context.cursor.open_xa
     prepared = context.source.prepared_xids() if waiting else None
@@ -230,5 +243,6 @@ CHECKS: Final = (
     Check("retention", "expiry", _expiry),
     Check("retention", "needed", _needed, "no old journals are needed yet"),
     Check("retention", "archive", _archive),
+    Check("retention", "kept journals", _kept),
     Check("retention", "open XA", _open_xa, "no XA transaction waits"),
 )

@@ -24,6 +24,10 @@ class JournalInfo:
     journal: str
     size_bytes: int
 
+    @property
+    def number(self) -> int:
+        return journal_number(self.journal)
+
 
 class Log(Protocol):
     """The part of `source.protocol.Source` that is read to find a start."""

@@ -20,12 +20,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LockError
+from cdc_pipeline.lake.long_operations import consumers_beside, unfinished
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.position.failback import FailbackPositions
+from cdc_pipeline.position.failback import FailbackPositions, consumers_of
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.run.capture.in_sequence import hold_start, read_in_sequence
@@ -40,8 +42,9 @@ from cdc_pipeline.run.plan.starting import ChosenServer, choose, counted, rememb
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.run.report import CaptureReport, ParallelReport
 from cdc_pipeline.run.telemetry import watched
-from cdc_pipeline.run.wiring import build_dump_errors, build_sink, build_source
+from cdc_pipeline.run.wiring import build_dump_errors, build_sink, build_source, keep_journals
 from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.source.kept_journals import prune
 from cdc_pipeline.source.protocol import Source
 
 
@@ -66,7 +69,6 @@ def capture(
 
     Raises:
         LockError: another capture of this source is running.
-        PublicationError: readers by SQL are not shown the last cut; everything else is done.
         TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
         NothingMatchedError: patterns of tables have never matched one; everything else is done.
         TransactionError: the end of a prepared XA transaction is lost; everything else is done.
@@ -119,10 +121,9 @@ def _capture(
         if listed is not None and _is_read_to_its_end(state, resolved):
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
+        _prune_journals(config, state)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
-        if sink.unpublished is not None:
-            raise sink.unpublished
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
@@ -166,6 +167,7 @@ def _read(
     source: Source,
     parallel: Parallel | None,
 ) -> tuple[RunState, ParallelReport | None]:
+    keep_journals(context.config, source)
     if resolved.start.order == resolved.end.order:
         return hold_start(context, state, resolved, source=source), None
     divided = parallel or division(context.config, bytes_expected=resolved.plan.bytes_between)
@@ -176,6 +178,18 @@ def _read(
     from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
 
     return read_in_parallel(context, state, resolved, source=source, parallel=divided)
+
+
+def _prune_journals(config: PipelineConfig, state: RunState) -> None:
+    keep, cursor = config.keep_journals, state.cursor
+    if keep is None or keep.is_read_only or keep.retention is None or cursor is None:
+        return
+    if any(not operation.targets for _, operation in unfinished(config, state.cut)):
+        return  # it reads a range of its own
+    consumers = [*consumers_of(cursor), *consumers_beside(config, state.cut)]
+    if all(consumer.epoch == cursor.epoch for consumer in consumers):
+        needed = min(consumers, key=lambda consumer: journal_number(consumer.position.journal))
+        prune(keep, cursor.identity, needed=needed.position.journal)
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:

@@ -3,6 +3,8 @@
 Rules:
 - The server is the source; the archive is used only for what the start needs and the server has
   purged. A run that the server can serve alone does not read the archive.
+- The archive is `source.archive_directory`, or what runs have kept (`source.keep_journals`). Kept
+  journals that are no plain files are copied to a private folder one by one, as they are read.
 - Archived journals are read whole, in the order of their numbers, up to the first that the server
   still has; that one is read from its first byte by offset. So the stream is the log itself: no gap
   and no overlap.
@@ -18,10 +20,12 @@ Rules:
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cdc_pipeline.binlog.chunk import Chunks, JournalFormat
 from cdc_pipeline.binlog.seq import journal_number
@@ -34,11 +38,67 @@ from cdc_pipeline.position.start.lookup import locate_gtid_set
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
+from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, newest_log
 from cdc_pipeline.source.live import log_positions
 from cdc_pipeline.source.live.live import CapturedBy, LiveSource, all_captured
 from cdc_pipeline.source.protocol import ArchivedPart
 
-_SETTING: Final = "source.archive_directory"
+
+class _Directory:
+    """Copies of journals under their original names."""
+
+    setting = "source.archive_directory"
+    is_in_place = True
+
+    def __init__(self, path: Path) -> None:
+        self.where = self.path = path
+
+    def journals(self) -> list[JournalInfo]:
+        return [JournalInfo(file.name, file.stat().st_size) for file in journal_files(self.path)]
+
+    def file(self, journal: str) -> Path:
+        return self.path / journal
+
+    def release(self, journal: str) -> None:
+        """It was read."""
+
+    def close(self) -> None:
+        """Nothing was copied."""
+
+
+class _KeptFolder:
+    """Journals that runs have kept and sealed."""
+
+    setting = "source.keep_journals"
+
+    def __init__(self, kept: KeptJournals) -> None:
+        self._kept = kept
+        self.where = kept.folder
+        self.is_in_place = kept.is_readable_in_place
+        self._copies = (
+            None if self.is_in_place else tempfile.TemporaryDirectory(prefix="cdc-journals-")
+        )
+        self.path = kept.folder if self._copies is None else Path(self._copies.name)
+
+    def _sealed(self) -> dict[str, KeptJournal]:
+        return {one.name: one for one in self._kept.journals() if one.is_sealed}
+
+    def journals(self) -> list[JournalInfo]:
+        return [JournalInfo(name, sealed.size_bytes) for name, sealed in self._sealed().items()]
+
+    def file(self, journal: str) -> Path:
+        file = self.path / journal
+        if not self.is_in_place and not file.exists():
+            return self._kept.copy(self._sealed()[journal], self.path)
+        return file
+
+    def release(self, journal: str) -> None:
+        if not self.is_in_place:
+            (self.path / journal).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._copies is not None:
+            self._copies.cleanup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +117,20 @@ class ArchiveThenLive(LiveSource):
         self, config: LiveSourceConfig, *, pipeline_name: str, captured: CapturedBy = all_captured
     ) -> None:
         super().__init__(config, pipeline_name=pipeline_name, captured=captured)
-        assert config.archive_directory is not None
-        self.directory = config.archive_directory
-        self._archive = ArchiveSource(self.directory, unpacked_bytes_max=config.unpacked_bytes_max)
         self._ways: dict[tuple[Position, str], _Way] = {}
+
+    @cached_property
+    def _folder(self) -> _Directory | _KeptFolder:
+        directory, keep = self.config.archive_directory, self.config.keep_journals
+        if directory is not None:
+            return _Directory(directory)
+        assert keep is not None
+        path = newest_log(keep.path, self.identity)
+        return _KeptFolder(KeptJournals(path, compress=keep.compress))
+
+    @cached_property
+    def _archive(self) -> ArchiveSource:
+        return ArchiveSource(self._folder.path, unpacked_bytes_max=self.config.unpacked_bytes_max)
 
     def journal_created_s(self, journal: str) -> int:
         if any(info.journal == journal for info in self.server.journals()):
@@ -71,19 +141,18 @@ class ArchiveThenLive(LiveSource):
         """The server's, preceded by those that only the archive has."""
         listed = self.server.journals()
         oldest = journal_number(listed[0].journal) if listed else 0
-        older = [file for file in self._files() if journal_number(file.name) < oldest]
-        return [*(JournalInfo(file.name, file.stat().st_size) for file in older), *listed]
+        return [*(info for info in self._files() if info.number < oldest), *listed]
 
     def earliest_position(self) -> Position:
         """Of the oldest archived journal that joins the server's log, else of that log."""
         oldest = log_positions.earliest(self.server)
-        numbers = {journal_number(file.name): file for file in self._files()}
+        numbers = {info.number for info in self._files()}
         first = journal_number(oldest.journal)
         while first - 1 in numbers:
             first -= 1
         if first == journal_number(oldest.journal):
             return oldest
-        return _begin_of(numbers[first])
+        return _begin_of(self._file(first))
 
     def validate_position(self, position: Position) -> None:
         """Check as the server does; what it has purged must be in the archive, and the archive must
@@ -100,15 +169,13 @@ class ArchiveThenLive(LiveSource):
             return super().reasons(start)
         way = self._way(start)
         names = [
-            file.name
-            for file in self._files()
-            if way.start.order[0] <= journal_number(file.name) <= way.last
+            info.journal for info in self._files() if way.start.order[0] <= info.number <= way.last
         ]
         what = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         return (
             f"the server has purged what follows {start.gtid_set or start}: {what} in "
-            f"{self.directory} are read from {way.start} on, then the server's own journals from "
-            f"{way.oldest} on",
+            f"{self._folder.where} are read from {way.start} on, then the server's own journals "
+            f"from {way.oldest} on",
         )
 
     def chunks(self, start: Position, end: Position) -> Chunks:
@@ -130,10 +197,11 @@ class ArchiveThenLive(LiveSource):
             self._check_server(file, read_head(file).journal_format)
             stop = end.offset if number == end.order[0] else file.stat().st_size
             yield from self._archive.chunks(Position(file.name, offset), Position(file.name, stop))
+            self._folder.release(file.name)
             offset = FIRST_OFFSET
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
-        if not self._needs_archive(start):
+        if not self._folder.is_in_place or not self._needs_archive(start):
             return None
         way = self._way(start)
         last = self._file(way.last)
@@ -141,17 +209,21 @@ class ArchiveThenLive(LiveSource):
             file = self._file(number)
             self._check_server(file, read_head(file).journal_format)
         upto = Position(last.name, last.stat().st_size)
-        return ArchivedPart(self.directory, way.start, min(upto, end, key=lambda at: at.order))
+        return ArchivedPart(self._folder.path, way.start, min(upto, end, key=lambda at: at.order))
 
     def ends_closed(self, position: Position) -> bool:
         if any(info.journal == position.journal for info in self.server.journals()):
             return super().ends_closed(position)
-        return any(
-            file.name == position.journal for file in self._files()
-        ) and self._archive.ends_closed(position)
+        if not any(info.journal == position.journal for info in self._files()):
+            return False
+        self._folder.file(position.journal)
+        return self._archive.ends_closed(position)
 
     def close(self) -> None:
-        self._archive.close()
+        if "_archive" in vars(self):
+            self._archive.close()
+        if "_folder" in vars(self):
+            self._folder.close()
         super().close()
 
     # -- whether, and from where -------------------------------------------------------------------
@@ -173,7 +245,7 @@ class ArchiveThenLive(LiveSource):
                 self._ways[key] = self._find_way(start, oldest)
             except CdcError as error:
                 if error.setting in (None, "source.directory"):
-                    error.setting = _SETTING
+                    error.setting = self._folder.setting
                 raise
         return self._ways[key]
 
@@ -185,28 +257,29 @@ class ArchiveThenLive(LiveSource):
             self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
         )
         for number in range(first, last + 1):
-            self._file(number)
+            self._name(number)
         self._check_join(last, oldest)
         if by_gtid:
             return _Way(self._locate(start.gtid_set, self._file(first)), last, oldest.journal)
+        self._file(first)
         self._archive.validate_position(start)
         return _Way(start, last, oldest.journal)
 
     def _first_by_gtid(self, gtid_set: str, last: int) -> int:
         """The latest archived journal before which only transactions of the set were executed."""
         wanted = self._set(gtid_set)
-        files = [file for file in self._files() if journal_number(file.name) <= last]
-        for file in reversed(files):
-            if not self._set(preceding_set(read_head(file))).subtract(wanted):
-                return journal_number(file.name)
+        numbers = [info.number for info in self._files() if info.number <= last]
+        for number in reversed(numbers):
+            if not self._set(preceding_set(read_head(self._file(number)))).subtract(wanted):
+                return number
         raise JournalMissingError(
             "the server has purged transactions that follow the start, and the archive does not "
             "hold all of them",
             expected=f"a journal that begins after no more than {gtid_set}",
-            got=f"the oldest begins after {preceding_set(read_head(files[0]))}"
-            if files
+            got=f"the oldest begins after {preceding_set(read_head(self._file(numbers[0])))}"
+            if numbers
             else "no journal",
-            next_step=f"copy the older journals into {self.directory}; if they are lost, "
+            next_step=f"copy the older journals into {self._folder.where}; if they are lost, "
             + begin_again(),
         )
 
@@ -232,12 +305,12 @@ class ArchiveThenLive(LiveSource):
                 f"one created at {live.created_s} or earlier",
                 head.journal_format.created_s,
             )
-        archived = {file.name: file for file in self._files()}
-        self._check_tails({name: file.stat().st_size for name, file in archived.items()})
+        archived = {info.journal: info.size_bytes for info in self._files()}
+        self._check_tails(archived)
         common = [info.journal for info in self.server.journals() if info.journal in archived]
         if common:
             theirs = self._live_format(common[-1])
-            ours = read_head(archived[common[-1]]).journal_format
+            ours = read_head(self._folder.file(common[-1])).journal_format
             if (ours.server_id, ours.created_s) != (theirs.server_id, theirs.created_s):
                 raise self._other_log(
                     common[-1],
@@ -257,9 +330,9 @@ class ArchiveThenLive(LiveSource):
                     "to an earlier state",
                     journal=info.journal,
                     offset=info.size_bytes,
-                    setting=_SETTING,
+                    setting=self._folder.setting,
                     expected=f"at least {archived_bytes[info.journal]} bytes, as in "
-                    f"{self.directory}",
+                    f"{self._folder.where}",
                     got=f"{info.size_bytes} bytes",
                     next_step=f"remove the copies of {info.journal} and later journals from "
                     f"the archive; if changes from them were applied, {begin_again()}",
@@ -276,12 +349,12 @@ class ArchiveThenLive(LiveSource):
                 "the archive does not end where the server's log begins",
                 journal=file.name,
                 offset=scanned.end.offset,
-                setting=_SETTING,
+                setting=self._folder.setting,
                 expected="a journal that ends with the transactions that the server has "
                 f"purged, {purged}",
                 got=f"not in the archive: {missing or 'nothing'}; unknown to the server: "
                 f"{unknown or 'nothing'}",
-                next_step=f"copy the whole {file.name} into {self.directory}; if the server's "
+                next_step=f"copy the whole {file.name} into {self._folder.where}; if the server's "
                 f"log was reset, {begin_again()}",
             )
 
@@ -297,10 +370,10 @@ class ArchiveThenLive(LiveSource):
 
     def _check_base(self, oldest: str) -> None:
         base = oldest.rpartition(".")[0]
-        for file in self._files():
-            if file.name.rpartition(".")[0] != base:
+        for info in self._files():
+            if info.journal.rpartition(".")[0] != base:
                 raise self._other_log(
-                    file.name, f"journals named {base}.NNNNNN, as on the server", file.name
+                    info.journal, f"journals named {base}.NNNNNN, as on the server", info.journal
                 )
 
     def _other_log(self, journal: str, expected: str, got: object) -> SourceIdentityError:
@@ -308,42 +381,45 @@ class ArchiveThenLive(LiveSource):
             "the archive does not belong to this server's log: it is another server's, or "
             "the log was reset",
             journal=journal,
-            setting=_SETTING,
+            setting=self._folder.setting,
             expected=expected,
             got=got,
-            next_step=f"put copies of this server's journals into {self.directory}; if its log was "
-            f"reset, {begin_again()}",
+            next_step=f"put copies of this server's journals into {self._folder.where}; if its "
+            f"log was reset, {begin_again()}",
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
         begin = Position(journal)
         sizes = {info.journal: info.size_bytes for info in self.server.journals()}
         end = Position(journal, max(sizes.get(journal, 0), FIRST_OFFSET + 1))
-        with closing(super().chunks(begin, end)) as chunks:
+        with closing(self.dumped(begin, end)) as chunks:
             live_format: JournalFormat = next(chunks).journal_format
             return live_format
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _files(self) -> list[Path]:
+    def _files(self) -> list[JournalInfo]:
         try:
-            return journal_files(self.directory)
+            return self._folder.journals()
         except CdcError as error:
-            error.setting = _SETTING
+            error.setting = self._folder.setting
             raise
 
     def _file(self, number: int) -> Path:
-        files = {journal_number(file.name): file for file in self._files()}
-        if number in files:
-            return files[number]
-        there = f"{len(files)} journals" + (
-            f", {min(files):06d} to {max(files):06d}" if files else ""
+        return self._folder.file(self._name(number))
+
+    def _name(self, number: int) -> str:
+        names = {info.number: info.journal for info in self._files()}
+        if number in names:
+            return names[number]
+        there = f"{len(names)} journals" + (
+            f", {min(names):06d} to {max(names):06d}" if names else ""
         )
         raise JournalMissingError(
             "a journal that must be read is neither on the server nor in the archive",
-            setting=_SETTING,
+            setting=self._folder.setting,
             journal=f"{log_positions.earliest(self.server).journal.rpartition('.')[0]}.{number:06d}",
-            expected=f"it in {self.directory}",
+            expected=f"it in {self._folder.where}",
             got=there,
             next_step=f"copy it into the archive directory; if it is lost, {begin_again()}",
         )

@@ -50,11 +50,13 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.programs import StoredPrograms
+from cdc_pipeline.source.kept_journals import KeptJournals, newest_log
 from cdc_pipeline.source.live import log_positions, server_errors
 from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.live.catalog import placed_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.live.journal_keeper import JournalKeeper, Tee
 from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
@@ -103,6 +105,7 @@ class LiveSource:
         self.server = ServerConnection(config)
         self.replica = replica_name(config, pipeline_name)
         self._dump: DumpSocket | None = None
+        self._keeper: JournalKeeper | None = None
         self._closed = False
         self._lock = threading.Lock()
 
@@ -123,7 +126,7 @@ class LiveSource:
         ServerUnreachableError, MissingGrantError, BinlogError.
         """
         with contextlib.closing(
-            self.chunks(Position(journal, 4), Position(journal, 1 << 40))
+            self.dumped(Position(journal, 4), Position(journal, 1 << 40))
         ) as beginning:
             created_s: int = next(beginning).journal_format.created_s
             return created_s
@@ -203,6 +206,38 @@ class LiveSource:
         ServerUnreachableError, MissingGrantError, BinlogError: with journal and offset; everything
         before was delivered.
         """
+        yield from self.dumped(start, end, self._keeper)
+        if self._keeper is not None:
+            self._keeper.complete_before(end.journal)
+
+    def keep_journals(self) -> None:
+        """Keep what `chunks` reads from now on, if `source.keep_journals` says so."""
+        keep, identity = self.config.keep_journals, self.identity
+        if keep is None:
+            return
+
+        def folder(after: int = 0) -> KeptJournals:
+            path = newest_log(keep.path, identity, after=after)
+            return KeptJournals(path, compress=keep.compress)
+
+        self._keeper = JournalKeeper(
+            folder(), fetch=self._fetch, listed=self.server.journals, reset=lambda: folder(1)
+        )
+
+    def _fetch(self, start: Position, end: Position, tee: Tee) -> None:
+        with self._second("journals") as second:
+            for _ in second.dumped(start, end, tee=tee):
+                pass
+
+    def dumped(
+        self,
+        start: Position,
+        end: Position,
+        keeper: JournalKeeper | None = None,
+        *,
+        tee: Tee | None = None,
+    ) -> Chunks:
+        """As `chunks`, by a dump alone; `tee` receives what comes, or `keeper` keeps it."""
         by_gtid = self._by_gtid(start)
         if by_gtid:
             if log_positions.contains(self.server.flavor, start.gtid_set, end.gtid_set):
@@ -216,11 +251,15 @@ class LiveSource:
         try:
             if self._closed:
                 raise self._closed_error()
-            yield from _Stream(self, dump, start=start, end=end, by_gtid=by_gtid).chunks()
+            stream = _Stream(self, dump, start=start, end=end, by_gtid=by_gtid)
+            stream.tee = tee if keeper is None else keeper.take
+            yield from stream.chunks()
         finally:
             with self._lock:
                 self._dump = None
             dump.close()
+            if keeper is not None:
+                keeper.flush()
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:  # noqa: ARG002
         return None
@@ -257,7 +296,7 @@ class LiveSource:
 
     def _first_offset(self, start: Position, end: Position) -> int:
         """Of the first event that a dump by offset delivers; that of `end` if there is none."""
-        beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
+        beginning = self.dumped(dataclasses.replace(start, gtid_set=""), end)
         try:
             chunk = next(beginning, None)
         finally:
@@ -267,6 +306,8 @@ class LiveSource:
 
 class _Stream:
     """One dump from its first byte to the fixed end."""
+
+    tee: Tee | None = None
 
     def __init__(
         self, source: LiveSource, dump: DumpSocket, *, start: Position, end: Position, by_gtid: bool
@@ -390,7 +431,8 @@ class _Stream:
         """Deliver the whole events that were received; True once the end is reached."""
         while True:
             began_s = time.monotonic()
-            chunk, used = self._framer.feed(self._packets.events)
+            packets = self._packets.events
+            chunk, used = self._framer.feed(packets)
             self._framing_s += time.monotonic() - began_s
             self._check_journal(chunk)
             if chunk is not None:
@@ -398,6 +440,8 @@ class _Stream:
                     self._check_contiguous(chunk)
                 delivered = self._cut(chunk)
                 if delivered is not None:
+                    if self.tee is not None:
+                        self.tee(delivered, packets[:used])
                     yield delivered
                 if self._reached(chunk.journal, chunk.end_offset):
                     self._check_boundary(chunk)

@@ -1,0 +1,254 @@
+"""Journals that runs keep (`source.keep_journals`), as files in a folder or an object store.
+
+Rules:
+- A folder holds one log: that of one server, between two resets. `newest_log` finds the last.
+- A journal is *sealed*, whole under its own name (compressed: ``<name>.<bytes>.zst``), or *open*:
+  parts, whose names say which bytes of it they hold. A part appears whole or not at all, and is
+  durable then. Of an open journal only the parts count that join from its first byte on.
+- Parts hold whole events, and the one from 0 also the magic number: one after the other they are
+  the server's file, and compressed they are one zstd file.
+- Sealing joins the parts under a temporary name, renames that, and then removes the parts. Parts
+  of a sealed journal are left over from a kill; the next run removes them.
+- A pipeline's runs remove what is older than `retention`, but nothing that a consumer of the log
+  (the cursor, a suspended table, an unfinished operation) still needs.
+- What is read again is compared with the parts: bytes that differ are another history (K24).
+- The files hold every table's rows: folders are readable by their owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+from cdc_pipeline.binlog.event_types import HEADER_BYTES
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config.pipeline_config import KeepJournalsConfig
+from cdc_pipeline.errors import SourceIdentityError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import opened, storage_of
+from cdc_pipeline.position.position import FIRST_OFFSET, ServerIdentity
+
+_SEALED: Final = re.compile(r"(?P<name>[^/.][^/]*\.\d{6,})(\.(?P<size>\d+)\.zst)?")
+_PART: Final = re.compile(
+    r"(?P<name>[^/.][^/]*\.\d{6,})\.(?P<created>\d+)\.(?P<start>\d+)-(?P<stop>\d+)\.part(\.zst)?"
+)
+_SEALING: Final = ".sealing"
+_COPY_BYTES: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJournal:
+    """`size_bytes`: of the journal, as far as it is kept from its beginning. `files`: their names,
+    in order. `created_s` of its format description; 0 if it is sealed: see `created_s_of`.
+    """
+
+    name: str
+    size_bytes: int
+    is_sealed: bool
+    files: tuple[str, ...]
+    created_s: int = 0
+
+    @property
+    def number(self) -> int:
+        return journal_number(self.name)
+
+
+class KeptJournals:
+    def __init__(self, folder: Path, *, compress: bool = False) -> None:
+        self.folder = folder
+        self._compress = compress
+        self._storage = storage_of(folder)
+
+    @property
+    def is_readable_in_place(self) -> bool:
+        """Whether sealed journals are local files under their own names."""
+        return not self._compress and not is_object(self.folder)
+
+    def journals(self) -> list[KeptJournal]:
+        """By number, then by the time of their creation."""
+        sizes = self._sizes()
+        sealed = {}
+        parts: dict[tuple[str, int], dict[int, tuple[int, str]]] = {}
+        for name in sorted(sizes):
+            if match := _SEALED.fullmatch(name):
+                size = int(match["size"] or sizes[name])
+                sealed[match["name"]] = KeptJournal(match["name"], size, True, (name,))
+            elif match := _PART.fullmatch(name):
+                of_journal = parts.setdefault((match["name"], int(match["created"])), {})
+                start, stop = int(match["start"]), int(match["stop"])
+                of_journal[start] = max(of_journal.get(start, (0, "")), (stop, name))
+        listed = list(sealed.values())
+        for (name, created_s), by_start in parts.items():
+            if name not in sealed:
+                stop, files = 0, []
+                while stop in by_start:
+                    stop, file = by_start[stop]
+                    files.append(file)
+                listed.append(KeptJournal(name, stop, False, tuple(files), created_s))
+        return sorted(listed, key=lambda journal: (journal.number, journal.created_s))
+
+    def append(self, journal: KeptJournal, content: bytes | memoryview) -> KeptJournal:
+        """Add a part behind what is kept; returns the journal with it."""
+        start, stop = journal.size_bytes, journal.size_bytes + len(content)
+        name = f"{journal.name}.{journal.created_s}.{start}-{stop}.part"
+        if self._compress:
+            import pyarrow as pa
+
+            name += ".zst"
+            content = pa.Codec("zstd").compress(content, asbytes=True)
+        if is_object(self.folder):
+            content = bytes(content)
+        else:
+            self._make_private()
+        self._storage.put_if_absent(self.folder / name, content)  # type: ignore[arg-type]
+        reach("journal_part")
+        return replace(journal, size_bytes=stop, files=(*journal.files, name))
+
+    def compare(self, journal: KeptJournal, offset: int, content: bytes) -> None:
+        """Raises SourceIdentityError: an open journal has other bytes from `offset` on."""
+        stop = offset + len(content)
+        for file in journal.files:
+            match = _PART.fullmatch(file)
+            assert match is not None
+            first, last = max(int(match["start"]), offset), min(int(match["stop"]), stop)
+            if first >= last:
+                continue
+            kept = self._content(file)[first - int(match["start"]) : last - int(match["start"])]
+            sent = content[first - offset : last - offset]
+            if kept != sent:
+                differs = next(i for i, (a, b) in enumerate(zip(kept, sent, strict=True)) if a != b)
+                raise SourceIdentityError(
+                    "the server sends other bytes than a run before has read and kept: it was "
+                    "restored, or lost the end of its log",
+                    journal=journal.name,
+                    offset=first + differs,
+                    setting="source.keep_journals",
+                    expected=f"the bytes of {file}",
+                    got=f"another byte at {first + differs}",
+                    next_step="compare the lake with the server (cdc-pipeline verify); to go on, "
+                    f"move {self.folder} away",
+                )
+
+    def seal(self, journal: KeptJournal) -> None:
+        """Make an open journal, whose parts are its whole, one file."""
+        name = f"{journal.name}.{journal.size_bytes}.zst" if self._compress else journal.name
+        temporary = self.folder / f"{name}{_SEALING}"
+        self._storage.remove(temporary)
+        stream = self._storage.create(temporary)
+        for file in journal.files:
+            with (self.folder / file).open("rb") as part:
+                shutil.copyfileobj(part, stream, _COPY_BYTES)
+        self._storage.finish(stream)
+        reach("journal_sealing")
+        self._storage.move(temporary, self.folder / name)
+        self._storage.make_durable(self.folder)
+        reach("journal_sealed")
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what a killed run has left of sealed journals."""
+        names = self._storage.names(self.folder)
+        sealed = {match["name"] for name in names if (match := _SEALED.fullmatch(name))}
+        for name in names:
+            match = _PART.fullmatch(name)
+            if name.endswith(_SEALING) or (match is not None and match["name"] in sealed):
+                self._storage.remove(self.folder / name)
+
+    def remove(self, journal: KeptJournal) -> None:
+        for file in journal.files:
+            self._storage.remove(self.folder / file)
+
+    def sealed_s(self) -> dict[str, float]:
+        """When each file was written, by its name, in seconds since 1970."""
+        return self._storage.written_s(self.folder) if self._storage.exists(self.folder) else {}
+
+    def created_s_of(self, journal: KeptJournal) -> int:
+        """The header timestamp of its format description."""
+        if not journal.is_sealed:
+            return journal.created_s
+        with (self.folder / journal.files[0]).open("rb") as stream:
+            head = self._plain(journal.files[0], stream).read(FIRST_OFFSET + HEADER_BYTES)
+        return int(struct.unpack_from("<I", head, FIRST_OFFSET)[0])
+
+    def copy(self, journal: KeptJournal, folder: Path) -> Path:
+        """What is kept of a journal, as a file of its own under its own name."""
+        file = folder / journal.name
+        with file.open("wb") as target:
+            for name in journal.files:
+                with (self.folder / name).open("rb") as stream:
+                    plain = self._plain(name, stream)
+                    while block := plain.read(_COPY_BYTES):
+                        target.write(block)
+        return file
+
+    def _content(self, file: str) -> bytes:
+        with (self.folder / file).open("rb") as stream:
+            return bytes(self._plain(file, stream).read())
+
+    @staticmethod
+    def _plain(file: str, stream: IO[bytes]) -> Any:
+        if not file.endswith(".zst"):
+            return stream
+        import pyarrow as pa
+
+        return pa.input_stream(stream, compression="zstd")
+
+    def _sizes(self) -> dict[str, int]:
+        if is_object(self.folder):
+            key = self.folder.key
+            return {
+                name.removeprefix(f"{key}/"): size
+                for name, size in self.folder.store.sizes(key).items()
+            }
+        try:
+            with os.scandir(self.folder) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries}
+        except FileNotFoundError:
+            return {}
+
+    def _make_private(self) -> None:
+        if not self.folder.is_dir():
+            self._storage.make_folder(self.folder)
+            self.folder.chmod(0o700)
+
+
+def logs_of(path: Path) -> list[Path]:
+    """The folders of all logs in `source.keep_journals.path`."""
+    folder = opened(path)
+    return [folder / name for name in sorted(storage_of(folder).names(folder))]
+
+
+def newest_log(path: Path, identity: ServerIdentity, *, after: int = 0) -> Path:
+    """The folder of a server's log since its last known reset; with `after` 1 the next one's."""
+    name = str(identity).replace(":", "-")
+    numbers = [
+        int(match[1] or 1)
+        for folder in logs_of(path)
+        if (match := re.fullmatch(re.escape(name) + r"(?:\.(\d+))?", folder.name))
+    ]
+    number = max([*numbers, 1]) + after
+    return opened(path) / (name if number == 1 else f"{name}.{number}")
+
+
+def prune(keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: str) -> None:
+    """Remove sealed journals that are older than `retention` and of another log than the server's,
+    or before the journal `needed`.
+    """
+    if keep.retention is None:
+        return
+    newest, before_s = newest_log(keep.path, identity), time.time() - keep.retention.total_seconds()
+    for folder in logs_of(keep.path):
+        kept = KeptJournals(folder)
+        sealed_s = kept.sealed_s()
+        for journal in kept.journals():
+            is_over = folder != newest or journal.number < journal_number(needed)
+            if is_over and all(sealed_s.get(file, before_s) < before_s for file in journal.files):
+                kept.remove(journal)
+                reach("journal_pruned")
