@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from cdc_pipeline.errors import ConfigError, CutNotFoundError
+from cdc_pipeline.errors import ConfigError, CutNotFoundError, SinkError
 from cdc_pipeline.orchestration.cursor_store import materializations
 from cdc_pipeline.sink.read.lake import Lake, open_lake
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.sink.read.changes import Changes
 
 CHANGES_ENTRY: Final = "cdc_changes"
+_WIPE: Final = "wipe the asset's materializations: then every row comes as an insert"
 
 
 def cdc_changes(
@@ -55,8 +56,10 @@ def cdc_changes(
     to_cut = begun["to_cut"] if begun and asked.items() <= begun.items() else None
     try:
         changes = opened.changes(named, from_cut, to_cut, net=net, source=source)
-    except CutNotFoundError:
-        if to_cut is None or taken:
+    except SinkError as error:
+        if taken:
+            error.next_step = f"{error.next_step}; or {_WIPE}"
+        if taken or to_cut is None or not isinstance(error, CutNotFoundError):
             raise
         changes = opened.changes(named, None, net=net, source=source)  # that cut was removed
     more = () if named is None else set(named) - set(taken.get("tables") or named)
@@ -70,8 +73,7 @@ def cdc_changes(
             f"the asset {key.to_user_string()} has taken other changes until now",
             expected=f"source {taken['source']}, tables {taken['tables']}, net={taken['net']}",
             got=f"source {changes.source}, tables {asked['tables']}, net={net}",
-            next_step="take these in an asset of their own; or wipe its materializations, so that "
-            "every row comes as an insert",
+            next_step=f"take these in an asset of their own; or {_WIPE}",
         )
     entry = {**asked, "source": changes.source, "to_cut": changes.to_cut}
     metadata = {CHANGES_ENTRY: dg.MetadataValue.json(entry)}

@@ -11,7 +11,7 @@ import pytest
 from cdc_pipeline import cdc_changes
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import ConfigError, CutNotFoundError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.sink_values import applied, column, delete, insert, table_schema, update
 
@@ -68,6 +68,13 @@ def test_k3_an_asset_takes_each_change_once(instance: dg.DagsterInstance, tmp_pa
         # An event that a person reports says nothing.
         instance.report_runless_asset_event(dg.AssetMaterialization(KEY))
         assert consumer.run() == []
+        last = sink.paths.cut(3)
+        content = last.read_bytes()
+        last.unlink()  # as if its retention had ended
+        with pytest.raises(CutNotFoundError, match="there is no cut 3") as removed:
+            consumer.run()
+        assert "or wipe the asset's materializations" in str(removed.value.next_step)
+        last.write_bytes(content)
         consumer.tables = ["shop.items", "shop.orders"]
         with pytest.raises(ConfigError, match="has taken other changes") as refused:
             consumer.run()

@@ -129,9 +129,11 @@ def _compared(
     from cdc_pipeline.sink.read.table_changes import table_changes  # loads pyarrow
 
     version_in(new, table, allow_suspended=allow_suspended)
-    newer, older = _version(paths, new, table), None
+    older = None
     if old is not None and (table in old.tables or table in old.cursor.suspended):
         version_in(old, table, allow_suspended=allow_suspended)
+    newer = _version(paths, new, table)
+    if old is not None and table in old.tables:
         try:
             older = _version(paths, old, table)
         except TableNotInCutError as error:

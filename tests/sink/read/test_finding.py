@@ -314,3 +314,14 @@ def test_plain_views_have_the_columns_and_present_rows_of_the_source(
         f"delta.`{paths.lake}/shop/{mode}` VERSION AS OF 4{where}"
         for mode, where in rows.items()
     )
+
+
+def test_k4_changes_of_a_table_that_is_suspended_in_either_cut_are_refused(
+    put_cut: PutCut, paths: LakePaths
+) -> None:
+    put_cut(1, tables={"shop.orders": 0}, suspended={"shop.orders": 1})
+    put_cut(2, tables={"shop.orders": 1})
+    with pytest.raises(TableNotInCutError, match="suspended in cut 1"):
+        cdc_pipeline.changes(paths.lake, None, None, 1)
+    with pytest.raises(TableNotInCutError, match="suspended in cut 1"):
+        cdc_pipeline.changes(paths.lake, ["shop.orders"], 1, 2, source="shop")
