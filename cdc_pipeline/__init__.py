@@ -114,7 +114,7 @@ def capture(
         CdcError: all else; it says what to do. What came before is in the lake.
     """
     from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
-    from cdc_pipeline.run.capture.capture import capture as run
+    from cdc_pipeline.operations.verify.proved_run import capture_and_prove as run
     from cdc_pipeline.run.wiring import build_lake_cursors
 
     if not isinstance(config, PipelineConfig):

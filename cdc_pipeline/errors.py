@@ -714,6 +714,17 @@ class CatalogNameError(CatalogError):
     retryable = False
 
 
+class PublicationError(SinkError):
+    """The newest cut is not published (`sink.publish`); all else of the run is done.
+
+    Cause: The catalog does not answer or refuses a view, or the file cannot be written.
+
+    Fix: Remove the cause, then run again: a run publishes what is missing, also without changes.
+    """
+
+    retryable = True
+
+
 class CutNotFoundError(SinkError):
     """The lake has no cut that matches the request.
 
@@ -739,6 +750,16 @@ class CutsNotComparableError(SinkError):
     Cause: Its mode, key or columns are others, a key has several rows, or the changes are too many.
 
     Fix: Read it whole as of the newer cut, and go on from there.
+    """
+
+
+class RowsDifferError(SinkError):
+    """Rows of a table of the lake are not those of the server.
+
+    Cause: Changes that the log did not show (a cascade, `sql_log_bin` off), or that others made
+    in the lake.
+
+    Fix: `cdc-pipeline verify SOURCE --table TABLE --repair`.
     """
 
 

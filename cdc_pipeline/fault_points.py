@@ -42,6 +42,8 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_cut": "All targets are merged and on the disk; the cut comes next.",
         "before_cursor": "The cut; the cursor comes next.",
         "before_ack": "The cursor; the store still retains what it covers.",
+        "before_published": "The cursor; views of the cut are in a database of their own, or in no "
+        "file yet, and what shows them to readers comes next.",
         # A snapshot or a rebuild, around batches of the main lake and of the side lake.
         "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -113,15 +113,28 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
     help="Only the source's columns and present rows: without _cdc_ columns, deleted rows, earlier "
     "versions and changelogs.",
 )
+@click.option(
+    "--dialect",
+    type=click.Choice(["spark", "duckdb"]),
+    default="spark",
+    show_default=True,
+    help="Whose SQL; DuckDB's reads with its extension `delta`.",
+)
 @with_json
 def sql(
-    settings: Settings, *, source: str, as_of: str | None, schema: str | None, plain: bool
+    settings: Settings,
+    *,
+    source: str,
+    as_of: str | None,
+    schema: str | None,
+    plain: bool,
+    dialect: Literal["spark", "duckdb"],
 ) -> None:
-    """Print Spark SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
+    """Print SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
     paths, found = _cut(settings.config_of(source), as_of)
     from cdc_pipeline.sink.read.read import view_statements
 
-    statements = view_statements(paths, found, schema=schema, plain=plain)
+    statements = view_statements(paths, found, schema=schema, plain=plain, dialect=dialect)
     if settings.as_json:
         emit_json(
             {

@@ -16,7 +16,7 @@ from cdc_pipeline.cli.common.output import (
     styled,
     table,
 )
-from cdc_pipeline.cli.common.report import rescued_text
+from cdc_pipeline.cli.common.report import rescued_text, show_differing
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import LakeAccess, open_source
 from cdc_pipeline.config.modes import MODES, key_label
@@ -226,6 +226,11 @@ def _show_attention(out: Console, status: SourceStatus) -> None:
         if suspension is not None:
             out.print(sentence(name, suspension), soft_wrap=True)
             out.print(f"  {way_out(name, suspension, source=status.source)}", soft_wrap=True)
+    for name, proof in sorted(status.proofs.items()):
+        out.print(f"{name}: {proof.summary}", soft_wrap=True, markup=False)
+    show_differing(status.proofs)
+    if status.pass_runs is not None:
+        out.print(f"all rows are proved in {count_of(status.pass_runs, 'run')} at most")
     for why, names in by_reason(
         {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):

@@ -23,6 +23,7 @@ from cdc_pipeline.text.table_names import TablePattern, matches_any
 
 CheckName = Literal[
     "follows",
+    "proved",
     "count",
     "checksum",
     "key_uniqueness",

@@ -339,6 +339,28 @@ class SnapshotConfig(Section):
     attempts_max: int = Field(default=3, ge=1)
 
 
+class EachRunConfig(Section):
+    """How much each run compares: rows, seconds, or what is reached first of both."""
+
+    rows: int | None = Field(default=None, ge=100)
+    seconds: Seconds | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _has_a_budget(self) -> EachRunConfig:
+        if self.rows is None and self.seconds is None:
+            raise ValueError("neither rows nor seconds: name one of them, or both")
+        return self
+
+
+class VerifyConfig(Section):
+    """The rolling proof: each run compares the next rows with the server."""
+
+    each_run: EachRunConfig
+    on_difference: Literal["warn", "suspend"] = "warn"
+    pass_age_max_s: Seconds = Field(default=7 * 86400, gt=0)
+    failed_runs_max: int = Field(default=3, ge=1)
+
+
 class OpenLineageConfig(Section):
     """Events of each capture, for data catalogs. Needs the extra `openlineage`."""
 
@@ -369,6 +391,7 @@ class PipelineConfig(Section):
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
     snapshot: SnapshotConfig = SnapshotConfig()
+    verify: VerifyConfig | None = None
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
@@ -465,6 +488,13 @@ class PipelineConfig(Section):
             raise ValueError(
                 "start: 'latest' means the end of a live log; an archive starts at "
                 "'earliest' or a position"
+            )
+        if self.source.kind == "archive" and self.verify is not None:
+            raise ValueError("verify: an archive has no rows to compare with; remove the section")
+        if self.bound != "end_of_log" and self.verify is not None:
+            raise ValueError(
+                "verify: a comparison captures to the end of the log, and so passes the bound; "
+                "remove one of both"
             )
         keep = self.keep_journals
         if keep is not None:

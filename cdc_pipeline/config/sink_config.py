@@ -19,7 +19,7 @@ from pydantic import (
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.schedules import Cron, Zone
-from cdc_pipeline.config.section import Section, Takes, absolute_folder
+from cdc_pipeline.config.section import LocalPath, Section, Takes, absolute_folder
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
 from cdc_pipeline.config.target_config import RowPolicies, TableProperties
@@ -66,6 +66,30 @@ class CatalogConfig(Section):
         return value
 
 
+class PublishConfig(Section):
+    """Views of all tables as of the newest cut, for readers by SQL."""
+
+    database: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=100)
+    duckdb: LocalPath | None = None
+    catalog: bool = False
+    plain: bool = False
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> PublishConfig:
+        if self.duckdb is None and not self.catalog:
+            raise ValueError("expected duckdb: FILE, catalog: true, or both")
+        if self.database.lower() in _OWN_DATABASES:
+            raise ValueError(
+                f"database {self.database!r} is the engine's own: the views need one for themselves"
+            )
+        return self
+
+
+_OWN_DATABASES: Final = {
+    *("default", "main", "temp", "system", "pg_catalog", "information_schema", "global_temp"),
+}
+
+
 def _lake_path(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str | Path | LakeUri) or not value:
         raise ValueError("expected a path, or an object store URL such as s3a://bucket/folder")
@@ -104,6 +128,7 @@ class SinkConfig(RowPolicies):
     cut_retention: Duration = timedelta(days=7)
     properties: TableProperties = Field(default_factory=dict)
     catalog: CatalogConfig | None = None
+    publish: PublishConfig | None = None
     spark: SparkConfig = SparkConfig()
 
     @model_validator(mode="after")

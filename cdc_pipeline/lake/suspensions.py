@@ -86,6 +86,11 @@ def is_retryable(suspended: Suspension) -> bool:
     )
 
 
+def is_held(suspended: Suspension) -> bool:
+    """Whether no run catches it up, since rows differ that no log has: that would hide them."""
+    return suspended.needs_snapshot and suspended.error == errors.RowsDifferError.__name__
+
+
 def sentence(table: str, suspended: Suspension) -> str:
     """Where a target is suspended and why, on one line."""
     return f"{table} is suspended at {suspended.position}: {suspended.what}"

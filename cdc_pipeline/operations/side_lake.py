@@ -5,7 +5,8 @@ Rules:
   filled by ordinary captures. Rules, masks and policies are the pipeline's (K14).
 - Its cursor is that of its last cut, and is stored nowhere else: what a killed process read behind
   that cut is read again.
-- No catalog registers any of its tables: the names there belong to the pipeline's lake.
+- No catalog registers any of its tables, no view shows them: the names belong to the pipeline's
+  lake.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def beside(
         update={
             "tables": only_tables(config, tables),
             "sink": config.sink.model_copy(
-                update={"lake_path": lake, "catalog": None, **(sink or {})}
+                update={"lake_path": lake, "catalog": None, "publish": None, **(sink or {})}
             ),
             "schedule": None,
             "maintenance": None,

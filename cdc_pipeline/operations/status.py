@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import TableProof, proof_file, runs_of_a_pass
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, Suspension
 from cdc_pipeline.position.failback import Consumer
@@ -79,6 +80,8 @@ class SourceStatus(FrozenModel):
     quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     operations: tuple[OperationStatus, ...] = ()  # under way, or waiting to be resumed
+    proofs: dict[str, TableProof] = Field(default_factory=dict)  # of the rolling proof, by table
+    pass_runs: int | None = None  # the most runs in which it compares all rows; None: not known
 
     @property
     def suspended(self) -> list[str]:
@@ -136,6 +139,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         quarantine=quarantined(cut),
         tables=tables,
         operations=tuple(operations_of(config, cut)),
+        **_proof(config, paths, cut),
     )
 
 
@@ -170,6 +174,21 @@ def _tables(config: PipelineConfig, cut: Cut | None, cursor: CursorState) -> dic
         )
         tables.setdefault(name, not_made)
     return tables
+
+
+def _proof(config: PipelineConfig, paths: LakePaths, cut: Cut | None) -> dict[str, Any]:
+    if config.verify is None or cut is None:
+        return {}
+    from cdc_pipeline.sink.delta.replay import row_count
+
+    proofs = proof_file(paths).read()
+    rows = {
+        name: row_count(paths.table(name), version=cut.tables[name].table_version) or 0
+        for name, proof in proofs.tables.items()
+        if name in cut.tables and not proof.unproved
+    }
+    runs = runs_of_a_pass(config.verify.each_run, proofs, rows)
+    return {"proofs": proofs.tables, "pass_runs": runs}
 
 
 def _of_cut(cut: Cut | None, lake: Path) -> Reconciled:

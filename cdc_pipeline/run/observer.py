@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from cdc_pipeline.lake.long_operations import Operation, Progress
+from cdc_pipeline.lake.proofs import ProofReport
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
@@ -37,6 +38,9 @@ class RunObserver:
     def failed(self, error: BaseException) -> None:
         """The capture has failed, whatever it published before."""
 
+    def proved(self, proof: ProofReport) -> None:
+        """The rolling proof behind the capture has ended, whatever it found."""
+
     def operation_began(self, state: Operation, *, resumed: bool) -> None:
         """A snapshot begins, or resumes."""
 
@@ -63,7 +67,7 @@ def _relay(name: str) -> Callable[..., None]:
 
 
 for _name in (
-    *("planned", "progressed", "merging", "merged", "published", "ended", "failed"),
+    *("planned", "progressed", "merging", "merged", "published", "ended", "failed", "proved"),
     *("operation_began", "step", "operation_progressed"),
 ):
     setattr(RelayObserver, _name, _relay(_name))

@@ -9,6 +9,7 @@ from pydantic import Field
 from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import OperationStatus
+from cdc_pipeline.lake.proofs import ProofReport
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Place, ResumePlace, Suspension
 from cdc_pipeline.position.failback import Consumer, consumers_of, oldest
@@ -151,6 +152,7 @@ class CaptureReport(FrozenModel):
     read_up_to: ResumePlace | None = None
     applied_up_to: ResumePlace | None = None  # what is committed: where the next run resumes
     oldest_needed: Consumer | None = None
+    proof: ProofReport | None = None  # of the rows compared behind the run; None: it is not set
     parallel: ParallelReport | None = None  # who decoded; None: there was nothing to
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -201,12 +201,25 @@ class _DeltaTables:
         """Remove log files that the newest checkpoints, durable and in a cut (K21), cover."""
         if self._compared is not None and is_object(self._paths.lake):
             self._compared.remember({})
+        read: dict[str, int] = {}
+        if self._config.publish is not None:
+            from cdc_pipeline.sink.maintain.publish import published_versions
+
+            read = published_versions(self._paths)
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)
             before = previous.tables.get(name) if previous is not None else None
             if before is not None and log.version // every > before.table_version // every:
-                remove_old_log_files(self._paths.table(name), log)
+                remove_old_log_files(self._paths.table(name), log, read=read.get(name))
+
+    def publish(self, cut: Cut) -> CdcError | None:
+        if self._config.publish is None:
+            return None
+        from cdc_pipeline.sink.maintain.publish import publish
+
+        newest, session = self.over_maintenance, self._spark.session
+        return publish(self._paths, self._config, cut, newest=newest, session=session)
 
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int

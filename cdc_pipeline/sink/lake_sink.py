@@ -55,6 +55,7 @@ class Sink:
         self._known: state.Numbers | None = None  # while the lock is held
         self._has_begun = False  # a batch, or has finished one
         self._is_open = False  # a batch has begun: there may be a record of it
+        self.unpublished: CdcError | None = None  # why readers by SQL lack the last cut
 
     @property
     def paths(self) -> LakePaths:
@@ -265,10 +266,11 @@ class Sink:
         return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove what batches up to a cut have left, records older than the newest 1000, and cuts
-        whose retention is over (K15). Raises LockError: the sink is not locked.
+        """Publish a cut, remove what batches up to it have left, records older than the newest
+        1000, and cuts whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
+        self.unpublished = self._tables.publish(cut)
         if not self._has_begun and is_object(self.paths.lake):
             return  # these are requests, and the next batch makes them
         for folder in self._staged():

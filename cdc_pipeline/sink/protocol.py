@@ -6,7 +6,7 @@ the next run finds if this one is killed:
     begin   files without a record are garbage: nothing has happened
     record  `StagedBatch.record` puts the record of batch n, once: now batch n will be finished
     finish  every target gets what the record says; then the cut of batch n is put, once
-    cleanup what the batch no longer needs is removed
+    cleanup readers by SQL are shown the cut; what the batch no longer needs is removed
 
 Between `finish` and `cleanup` the caller writes its cursor: a cursor never names a batch without a
 cut.
@@ -142,6 +142,9 @@ class Tables(Protocol):
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Remove what only earlier states need, now that a cut names the present one."""
+
+    def publish(self, cut: Cut) -> CdcError | None:
+        """Show a cut to readers by SQL, if they are not shown it yet; return why that failed."""
 
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int

@@ -84,6 +84,20 @@ def test_a_cut_that_is_not_there_is_exit_code_1_with_the_range(shop: Project) ->
     assert _run(shop, "cuts", "sql", "crm").exit_code == 2
 
 
+def test_duckdb_reads_the_same_versions(shop: Project) -> None:
+    spark, duckdb = (
+        _json(_run(shop, "cuts", "sql", "shop", "--schema", "x", "--dialect", of, "--json"))
+        for of in ("spark", "duckdb")
+    )
+    assert len(spark["statements"]) == len(duckdb["statements"]) + 1, "Spark's SET"
+    version = spark["statements"][-1].rpartition(" VERSION AS OF ")[2]
+    place = f"file://{shop.lake}/shop/orders"
+    assert duckdb["statements"][-1] == (
+        'CREATE OR REPLACE VIEW "x"."orders" AS SELECT * FROM '
+        f"delta_scan('{place}', version => {version})"
+    )
+
+
 def test_maintain_finds_a_table_that_is_gone_and_leaves_a_suspended_one(shop: Project) -> None:
     result = _run(shop, "maintain", "shop", "--json")
     assert result.exit_code == 1

@@ -213,6 +213,13 @@ def test_ddl_that_no_run_has_applied_is_told(
     assert rehearse(shop.config, "DROP TABLE b", cursors=shop.cursors).warnings == ()
 
 
+def test_a_batch_that_no_run_has_finished_is_told(shop: MemoryShop, server: Server) -> None:
+    server.execute("INSERT INTO a (id, n) VALUES (7, 7)")
+    shop.stop_at("after_record")
+    (warning, *_) = rehearse(shop.config, "DROP TABLE b", cursors=shop.cursors).warnings
+    assert "is recorded but unfinished, so that the outcome is uncertain" in warning
+
+
 def test_a_script_is_divided_as_the_servers_clients_do() -> None:
     script = """-- first; a comment
 /* another; */ ALTER TABLE a ADD b INT; /*!40101 SET sql_mode='x;y' */;

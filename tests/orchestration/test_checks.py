@@ -3,11 +3,20 @@ tell."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
 import pytest
 
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import ProofReport, Proofs, TablePass, TableProof, proof_file
 from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CaptureReport
 from tests.support import fake_capture as fakes
 from tests.support.fake_capture import write_config
 from tests.support.project import Project
@@ -61,6 +70,70 @@ def test_tables_of_a_live_server_have_checks_against_the_source(project: Project
     text = file.read_text(encoding="utf-8").replace("kind: archive\n  directory: journals", LIVE)
     file.write_text(text, encoding="utf-8")
     assert _names(project) >= {"count", "checksum", "lag", "retention", "intervals_join"}
+
+
+def test_k17_a_run_tells_of_each_table_how_far_it_is_proved(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    file = fakes.write_config(project.jobs, "shop")
+    assert "proved" not in _names(project)
+    text = file.read_text(encoding="utf-8").replace("kind: archive\n  directory: journals", LIVE)
+    file.write_text(f"{text}\nverify: {{each_run: {{rows: 1000}}}}\n", encoding="utf-8")
+    place, now = Position("binlog.000003", 1000), now_us()
+    whole = TablePass(place=place, began_at_us=now, ended_at_us=now, rows=9)
+    proofs = [
+        TableProof(identity="", known_since_us=now, current=whole, last=whole),
+        TableProof(identity="", known_since_us=now, last=whole.model_copy(
+            update={"counts": {"extra": 1}, "keys": ("extra: id=5",)}
+        )),
+        TableProof(identity="", known_since_us=now, reason="partial", last=whole),
+        TableProof(identity="", known_since_us=now - 8 * 86_400_000_000),
+    ]  # fmt: skip
+    key = CdcTranslator().table_key("shop", "shop.orders")
+    for batch, proof in enumerate(proofs, 1):
+
+        def capture(
+            config: PipelineConfig,
+            *,
+            observer: RunObserver,
+            batch: int = batch,
+            proof: TableProof = proof,
+            **how: Any,
+        ) -> CaptureReport:
+            cut = fakes.cut(batch=batch, tables={"shop.orders": batch})
+            report = fakes.FakeCapture([cut])(config, observer=observer, **how)
+            observer.proved(ProofReport(tables={"shop.orders": proof}))
+            paths = LakePaths(config.sink.lake_path, config.name)
+            proof_file(paths).write(Proofs(tables={"shop.orders": proof}))
+            return report
+
+        definitions = build_definitions(project.jobs, capture=capture)
+        run = definitions.resolve_job_def("shop_capture").execute_in_process(instance=instance)
+        proved = results(run)["proved"]
+        assert proved.passed is (batch == 1)
+        expected = dg.AssetCheckSeverity.ERROR if batch == 2 else dg.AssetCheckSeverity.WARN
+        assert proved.severity is expected
+        observed = instance.fetch_observations(key, limit=20).records
+        (metadata,) = (
+            found.metadata
+            for record in observed
+            if (found := record.asset_observation) is not None
+            and record.run_id == run.run_id
+            and found.description == proof.summary
+        )
+        assert ("proved_through" in metadata) is (batch < 4)
+        assert ("pass_rows" in metadata) is (batch == 1)
+        job = dg.define_asset_job(
+            "checks", selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, "proved"))
+        )
+        alone = dg.Definitions(
+            assets=definitions.assets, asset_checks=definitions.asset_checks, jobs=[job],
+            executor=dg.in_process_executor,
+        ).resolve_job_def("checks").execute_in_process(instance=instance)  # fmt: skip
+        again = results(alone)["proved"]
+        assert (again.passed, again.description) == (proved.passed, proof.summary)
+    assert "1 extra" in proofs[1].summary
+    assert "id=5" not in proofs[1].summary, "no value of a row stands in an event"
 
 
 def test_f93_a_check_says_what_runs_it(project: Project) -> None:

@@ -398,10 +398,7 @@ class Server:
                 raise self._failure("ended while starting")
             try:
                 self._admin = self.root_connection(connect_timeout=2)
-                ((answers,),) = self.query("SELECT @@datadir")
-                if Path(answers) == self.datadir:
-                    return
-                self._drop_admin()  # another's, which has the port: this one will end
+                return
             except pymysql.err.OperationalError as error:
                 if time.monotonic() > deadline:
                     raise self._failure(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from cdc_pipeline.lake.proofs import TableProof
     from cdc_pipeline.run.report import CaptureReport, TableReport
     from cdc_pipeline.schema.evolution.steps import DdlDecision
 
@@ -40,6 +41,10 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     rows.add_row(
         "time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
     )
+    proof = report.proof
+    if proof is not None:
+        failure = f"; {proof.failure}" if proof.failure else ""
+        rows.add_row("proof", f"{proof.rows:,} rows compared in {proof.seconds:.1f} s{failure}")
     if report.read_up_to is not None:
         rows.add_row("read up to", str(report.read_up_to))
     if report.applied_up_to is not None:
@@ -59,9 +64,19 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
     for name, suspension in sorted(report.suspended.items()):
         out.print(sentence(name, suspension), soft_wrap=True)
+    for warning in () if proof is None else proof.warnings:
+        out.print(warning, soft_wrap=True, markup=False)
+    show_differing({} if proof is None else proof.tables)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()
+
+
+def show_differing(proofs: Mapping[str, TableProof]) -> None:
+    out = results()
+    for name, proof in sorted(proofs.items()):
+        for key in () if proof.differing is None else proof.differing.keys:
+            out.print(f"  {name}: {key}", soft_wrap=True, markup=False)
 
 
 def ddl_table(ddl: Sequence[DdlDecision]) -> Table:

@@ -138,10 +138,10 @@ class LakeAccess:
     ) -> CaptureReport:
         """In this process, as soon as nobody else holds the source's lock."""
         from cdc_pipeline.lake.storage.lock import wait_for_lock
-        from cdc_pipeline.run.capture.capture import capture
+        from cdc_pipeline.operations.verify.proved_run import capture_and_prove
 
         return wait_for_lock(
-            lambda: capture(
+            lambda: capture_and_prove(
                 self._config,
                 cursors=self.cursors,
                 bound=bound,

@@ -28,6 +28,7 @@ from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
 
 _RECENT_S: Final = 60.0
@@ -135,6 +136,9 @@ class Captures:
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         main = self._main
         return main.wait_for_lock(lambda: work(main.cursors, main.run_id))
+
+    def locked(self, work: Callable[[AdminBatch], T]) -> T:
+        return self._main.locked(work)
 
     def source_state(self) -> SourceState:
         """LakeStateError: nothing was captured yet, or cursor and lake contradict each other."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
@@ -45,7 +46,7 @@ from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
 from cdc_pipeline.sink.verify.in_memory import KeyUse
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
-from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets, targets_at
 
@@ -102,16 +103,35 @@ class Reading:
         return ("left_out",) if self.is_whole else ("left_out", "missing")
 
 
+class NotByRangeError(CdcError):
+    """A table can only be compared whole, and is too large for that."""
+
+
+@dataclass(frozen=True)
+class NextRange:
+    """The next `rows` rows above `after`, the end of a range of a key with this `layout`.
+    `is_whole`: if these are all rows, they are compared with all of the lake's, not as a sample.
+    After it was read it is the one that follows; `after` is None at the end of the table.
+    """
+
+    rows: int
+    after: tuple[str, ...] | None = None
+    layout: str = ""
+    is_whole: bool = False
+
+
 @dataclass(frozen=True)
 class ReadRequest:
     """All source rows, or those with target `keys` (n,) if their values can be mapped back to the
     source. `exact`: all in one view at an exact place. `share`: of the key ranges, if they are read
-    one by one.
+    one by one. `next`: one range, in one view; with `keys`, their values must lead back. Raises
+    NotByRangeError otherwise.
     """
 
     exact: Exact = "no"
     keys: Mapping[TargetColumn, pa.ChunkedArray] | None = None
     share: float = 1.0
+    next: NextRange | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,7 @@ class VerifyContext:
     scratch: Scratch
     captures: Captures
     on_step: Callable[[Step], None]
+    may_start_spark: bool = True
 
 
 class TableReading:
@@ -152,6 +173,7 @@ class TableReading:
         self._name = name
         self._source_table = source_table
         self.rows = context.scratch.rows()
+        self.next: NextRange | None = None
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
         """Read between two captures of its own. `is_fresh`: ignore earlier captures, because a
@@ -250,6 +272,8 @@ class TableReading:
             staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=at_us))
             if staged is not None:
                 self.rows.add(staged.table)
+            if request.next is not None and self.rows.rows > request.next.rows:
+                raise _not_by_range(self._source_table, "it has more rows than a run compares")
             unread = (
                 rows.take_unread(_compared_key(rows.target, self._source_table))
                 if rows.unreadable
@@ -261,7 +285,7 @@ class TableReading:
         with changes_void_it():
             take(SelectedRows(view.schema, _empty(view.schema)))
             place = self._place = view.begin(reader, request.exact)
-            whole = request.exact == "always"
+            whole = request.exact == "always" or request.next is not None
             if place is None and whole:
                 reader.begin_view()
             for bounds, where in self._selections(
@@ -284,6 +308,9 @@ class TableReading:
             if wanted is not None:
                 yield from ((None, condition) for condition in wanted)
                 return
+        if request.next is not None:
+            yield self._next_range(reader, schema, request), ""
+            return
         if in_view or not schema.primary_key:
             yield None, ""
             return
@@ -296,21 +323,50 @@ class TableReading:
             else:
                 self._sampled = True
 
-    def _conditions(
-        self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
-    ) -> Iterator[str] | None:
-        """None if none can be made."""
-        masked = self._targets.masks.schema(schema)
+    def _next_range(
+        self, reader: TableReader, schema: TableSchema, request: ReadRequest
+    ) -> KeyRange:
+        part, target = request.next, self._targets.by_name[self._name]
+        assert part is not None
+        key = _compared_key(target, self._source_table)
+        columns = [column for column in target.spec.columns if column.name in key]
+        is_by_range = (
+            bool(schema.primary_key)
+            and not MODES[target.spec.mode].rows_are_changes
+            and self._source_types(schema, columns) is not None
+        )
+        if request.keys is not None or not (is_by_range or part.is_whole):
+            raise _not_by_range(self._source_table, _NOT_BY_RANGE)
+        layout = key_layout(reader, schema)
+        after = part.after if layout == part.layout else None
+        bounds = next(plan_ranges(reader, schema, part.rows, after=after))
+        is_all = bounds.after is None and bounds.upto is None
+        if not (is_by_range or is_all):
+            raise _not_by_range(self._source_table, _NOT_BY_RANGE)
+        self._sampled = not (is_all and part.is_whole)
+        self.next = replace(part, after=bounds.upto, layout=layout, is_whole=not self._sampled)
+        return bounds
+
+    def _source_types(
+        self, schema: TableSchema, columns: Iterable[TargetColumn]
+    ) -> dict[str, str] | None:
+        """Delta's types by names of the source; None if such values do not lead back to it."""
         renamed = {
             there: here
             for here, there in self._targets.by_name[self._name]
             .spec.sources[self._source_table]
             .names
         }
-        types = {renamed.get(column.name, column.name): column.delta_type for column in keys}
-        if not leads_back(masked, list(types), types):
-            return None
-        return conditions(schema, list(types), list(keys.values()))
+        types = {renamed.get(column.name, column.name): column.delta_type for column in columns}
+        is_led = leads_back(self._targets.masks.schema(schema), list(types), types)
+        return types if is_led else None
+
+    def _conditions(
+        self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
+    ) -> Iterator[str] | None:
+        """None if none can be made."""
+        types = self._source_types(schema, keys)
+        return None if types is None else conditions(schema, list(types), list(keys.values()))
 
     # -- what is compared --------------------------------------------------------------------------
 
@@ -356,6 +412,17 @@ def _compared_key(target: Target, source_table: str) -> tuple[str, ...]:
         return target.spec.key
     key = target.spec.sources[source_table].key_in_target
     return key + shard_key(target.spec.shape) if key else ()
+
+
+_NOT_BY_RANGE: Final = (
+    "it has no key that finds a row on both sides (none at all, masked, of another type, or the "
+    "rows of a changelog), and more rows than a run compares"
+)
+
+
+def _not_by_range(table: str, what: str) -> NotByRangeError:
+    step = "raise verify.each_run.rows, or compare the table with `cdc-pipeline verify`"
+    return NotByRangeError(what, table=table, next_step=step)
 
 
 def _empty(schema: TableSchema) -> pa.RecordBatch:

@@ -13,16 +13,19 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
+
+import pyarrow as pa
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, SparkNeededError
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.external_writes import display
 from cdc_pipeline.operations.verify.read import (
+    NextRange,
     Reading,
     ReadRequest,
     TableReading,
@@ -102,8 +105,16 @@ class RoundsResult:
 class TableComparison:
     """Of one source table and its target; the scratch folder keeps the findings."""
 
-    def __init__(self, context: VerifyContext, name: str, source_table: str) -> None:
+    def __init__(
+        self,
+        context: VerifyContext,
+        name: str,
+        source_table: str,
+        *,
+        first: ReadRequest | None = None,
+    ) -> None:
         self.repaired: Final = Repaired()
+        self._first = first
         self._context = context
         self._name = name
         self._source_table = source_table
@@ -126,6 +137,11 @@ class TableComparison:
                 raise
             self._failure = error
         return 0 if self._failure else self._reading.rows.size_bytes
+
+    @property
+    def next(self) -> NextRange | None:
+        """What follows the range of the first request."""
+        return self._reading.next
 
     def keep(self, record: BatchRecord) -> None:
         if self._failure is None:
@@ -226,8 +242,11 @@ class TableComparison:
         scratch, keys = self._context.scratch, reading.keys
         if wanted is not None:
             keys = {**keys, "wanted": keys_found(scratch, wanted.sides, wanted.found, wanted.kinds)}
+        elif request.keys is not None:
+            keys = {**keys, "wanted": scratch.rows()}
+            keys["wanted"].add(pa.table([*request.keys.values()], names=reading.sides.keys))
         comparison = compare(
-            self._context.sink.spark.session,
+            self._context.sink.spark.session if self._context.may_start_spark else _no_spark,
             reading.sides,
             reading.rows,
             folder=scratch.new_folder(),
@@ -240,6 +259,8 @@ class TableComparison:
 
     def _first_request(self, exact: Exact) -> ReadRequest:
         """Only rows that a key tells apart can be a sample."""
+        if self._first is not None:
+            return replace(self._first, exact=exact)
         return ReadRequest(exact=exact, share=self._context.options.share if self._by_key else 1.0)
 
     def _request_for(self, piece: KeySlice) -> ReadRequest:
@@ -252,6 +273,10 @@ class TableComparison:
         values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return ReadRequest(exact="if possible", keys=columns)
+
+
+def _no_spark() -> NoReturn:
+    raise SparkNeededError("the comparison of the table needs Spark")
 
 
 def displayed(context: VerifyContext, piece: KeySlice, already: int) -> tuple[Difference, ...]:

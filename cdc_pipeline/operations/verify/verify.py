@@ -26,11 +26,14 @@ from functools import partial
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, SinkError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import TablePass, proof_file
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
-from cdc_pipeline.lake.suspensions import new_snapshot, way_out
+from cdc_pipeline.lake.suspensions import is_held, new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
@@ -56,6 +59,7 @@ from cdc_pipeline.operations.verify.report import (
 )
 from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison, displayed
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
 from cdc_pipeline.run.wiring import build_sink
@@ -118,6 +122,8 @@ def verify(
     with verify_lock(sink.paths) as scratch:
         context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
         tables = _Verification(context).tables()
+        if config.verify is not None:
+            _record_proof(sink.paths, tables)
     return VerifyReport(
         source=config.name,
         tables=tables,
@@ -131,6 +137,30 @@ def _nobody(_step: Step) -> None:
     pass
 
 
+def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None:
+    """What is equal as a whole ends what the rolling proof has found."""
+    file = proof_file(paths)
+    proofs, kept = file.read(), {}
+    for name, proof in proofs.tables.items():
+        table = tables.get(name)
+        if table is not None and table.status == "equal" and not table.sampled and table.place:
+            at_us, current = now_us(), proof.current
+            whole = TablePass(
+                place=table.place, began_at_us=at_us, ended_at_us=at_us, rows=table.rows_source
+            )
+            if current is not None:
+                current = current.model_copy(update={"counts": {}, "keys": ()})
+            kept[name] = proof.model_copy(update={"last": whole, "current": current})
+    file.write(proofs.model_copy(update={"tables": {**proofs.tables, **kept}}))
+
+
+def _release(names: Sequence[str], batch: AdminBatch) -> None:
+    """Let the next capture catch up what the rolling proof has suspended."""
+    suspended = batch.last_cut().cursor.suspended
+    update = {"needs_snapshot": False, "next_step": ""}
+    batch.suspend({name: suspended[name].model_copy(update=update) for name in names})
+
+
 class _Verification:
     def __init__(self, context: VerifyContext) -> None:
         self._context = context
@@ -141,6 +171,11 @@ class _Verification:
     def tables(self) -> dict[str, TableVerified]:
         self._context.on_step(Step("the source", "capturing"))
         cut = self._captures.run().cut
+        suspended = cut.cursor.suspended
+        held = [name for name in self._names(cut) if name in suspended and is_held(suspended[name])]
+        if self._options.repair and held:
+            self._captures.locked(partial(_release, held))
+            cut = self._captures.run().cut
         external_writes = self._external_writes(cut)
         if any(change.restored for change in external_writes.values()):
             cut = self._captures.run().cut
@@ -169,7 +204,9 @@ class _Verification:
 
         with self._captures.keeping(keep):
             for name in names:
-                reasons[name] = self._why_not(name, before.cut)
+                reasons[name] = why_not(
+                    self._config, name, before.cut, is_named=bool(self._options.tables)
+                )
                 if reasons[name]:
                     continue
                 begun[name] = self._comparisons(name, before.cut)
@@ -232,36 +269,6 @@ class _Verification:
         }
 
     # -- in words ----------------------------------------------------------------------------------
-
-    def _why_not(self, name: str, cut: Cut) -> str:
-        """Why a table is not compared; "" if it is."""
-        state, table = cut.cursor.targets[name], cut.tables.get(name)
-        if state.suspended is not None:
-            suspension = state.suspended
-            out = way_out(name, suspension, source=self._config.name)
-            return f"suspended at {suspension.position}: {suspension.what}; {out}"
-        if table is None or state.table_version < 0:
-            return "not created yet"
-        parted = why_parted(self._config, state)
-        if parted and state.origin is not None:
-            command = snapshot_command(self._config.name, state.origin[0])
-            return f"{parted}: take its snapshot with `{command}`"
-        sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
-        if not sources:
-            return "its table was dropped or renamed at the source; the lake keeps its rows"
-        if state.partial and MODES[table.spec.mode].rows_are_changes:
-            return (
-                "a changelog that began after the table's creation: it does not show "
-                "the rows that existed before its first change. Only a snapshot makes it "
-                f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
-                f"{quote(next(iter(sources)))}`"
-            )
-        if state.partial and not self._options.tables:
-            return (
-                "partial: it lacks rows from before its first change; name it with "
-                "--table to compare it"
-            )
-        return ""
 
     def _not_compared(
         self, cut: Cut, name: str, external_writes: dict[str, ExternalChange], reason: str = ""
@@ -394,3 +401,34 @@ class _Verification:
                 "LOGS"
             )
         return "these keys changed whenever they were read" if open_keys else ""
+
+
+def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = False) -> str:
+    """Why a table is not compared; "" if it is."""
+    state, table = cut.cursor.targets[name], cut.tables.get(name)
+    if state.suspended is not None:
+        suspension = state.suspended
+        out = way_out(name, suspension, source=config.name)
+        return f"suspended at {suspension.position}: {suspension.what}; {out}"
+    if table is None or state.table_version < 0:
+        return "not created yet"
+    parted = why_parted(config, state)
+    if parted and state.origin is not None:
+        command = snapshot_command(config.name, state.origin[0])
+        return f"{parted}: take its snapshot with `{command}`"
+    sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
+    if not sources:
+        return "its table was dropped or renamed at the source; the lake keeps its rows"
+    if state.partial and MODES[table.spec.mode].rows_are_changes:
+        return (
+            "a changelog that began after the table's creation: it does not show "
+            "the rows that existed before its first change. Only a snapshot makes it "
+            f"comparable: `cdc-pipeline snapshot {config.name} --table "
+            f"{quote(next(iter(sources)))}`"
+        )
+    if state.partial and not is_named:
+        return (
+            "partial: it lacks rows from before its first change; name it with "
+            "--table to compare it"
+        )
+    return ""

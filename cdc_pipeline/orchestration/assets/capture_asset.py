@@ -257,7 +257,7 @@ def _run(
 
     try:
         if capture is None:
-            from cdc_pipeline.run.capture.capture import capture as real_capture
+            from cdc_pipeline.operations.verify.proved_run import capture_and_prove as real_capture
 
             capture = real_capture
         if tables is not None:

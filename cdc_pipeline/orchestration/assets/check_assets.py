@@ -27,6 +27,7 @@ from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result
+from cdc_pipeline.orchestration.events.proved import PROVED, proved_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
@@ -36,6 +37,7 @@ _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
     FOLLOWS: "The table follows its source. It fails while the table is suspended: then the table "
     "stays at its last whole transaction, and all others go on.",
+    PROVED: "The rolling proof has compared the whole table with the source, not too long ago.",
     "count": "The table has as many rows as the source, at one position of the log.",
     "checksum": "The table's rows have the source's values, at one position of the log.",
     "key_uniqueness": "No key occurs twice among the rows that stand for rows of the source.",
@@ -58,7 +60,9 @@ def build_checks(
     specs = [
         _spec(pipeline, name, key)
         for key, table in table_of.items()
-        for name in _names(cut, table, is_live=is_live)
+        for name in _names(
+            cut, table, is_live=is_live, is_proved=is_live and pipeline.verify is not None
+        )
     ]
     checks = [_cursor_checks(pipeline, translator=translator, is_live=is_live)]
     if specs:
@@ -66,8 +70,10 @@ def build_checks(
     return checks
 
 
-def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
+def _names(cut: Cut | None, table: str, *, is_live: bool, is_proved: bool) -> Iterator[str]:
     yield FOLLOWS
+    if is_proved:
+        yield PROVED
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED
@@ -86,6 +92,8 @@ def _what_runs(pipeline: PipelineConfig, name: str) -> str:
     settings, job = pipeline.dagster.checks, f"{pipeline.name}_checks"
     if name == FOLLOWS:
         return "Each capture that concerns the table evaluates it."
+    if name == PROVED:
+        return "Each capture that compares some of the table evaluates it."
     if name not in settings.names:
         return (
             f"Nothing runs it by itself: execute it here, or add {name} to "
@@ -122,6 +130,8 @@ def _table_checks(
         keys = {table: key for key, table in table_of.items()}
         config = resolved(pipeline)
         yield from _follow_results(config, wanted.pop(FOLLOWS, []), translator=translator)
+        for table in wanted.pop(PROVED, []):
+            yield proved_result(config, translator, table)
         if not wanted:
             return
         if context.run.asset_selection:

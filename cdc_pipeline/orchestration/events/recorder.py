@@ -20,11 +20,13 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import ProofReport
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.events.observations import events_of, observation_of
+from cdc_pipeline.orchestration.events.proved import proof_metadata, proved_evaluation
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -148,6 +150,23 @@ class MaterializationRecorder(RunObserver):
                 or (announced and follows_key(self._config, self._translator, table) in announced)
             ):
                 self._tell_follows(table, target.suspended)
+
+    def proved(self, proof: ProofReport) -> None:
+        self._context.log.info(f"compared {proof.rows:,} rows with the server")
+        if proof.failure:
+            self._context.log.warning(f"the comparison failed: {proof.failure}")
+        for warning in proof.warnings:
+            self._context.log.warning(warning)
+        for table, of_table in proof.tables.items():
+            self._context.log_event(
+                dg.AssetObservation(
+                    self._translator.table_key(self._config.name, table),
+                    description=of_table.summary,
+                    metadata=proof_metadata(of_table),
+                )
+            )
+            evaluation = proved_evaluation(self._config, self._translator, table, of_table)
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # as in `_tell_follows`
 
     def _announced_checks(self) -> Set[dg.AssetCheckKey]:
         if not self._context.has_assets_def:

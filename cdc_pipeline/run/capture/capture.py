@@ -69,6 +69,7 @@ def capture(
 
     Raises:
         LockError: another capture of this source is running.
+        PublicationError: readers by SQL are not shown the last cut; everything else is done.
         TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
         NothingMatchedError: patterns of tables have never matched one; everything else is done.
         TransactionError: the end of a prepared XA transaction is lost; everything else is done.
@@ -124,6 +125,8 @@ def _capture(
         _prune_journals(config, state)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
+        if sink.unpublished is not None:
+            raise sink.unpublished
         check_suspended(state.cursor)
         if lost is not None:
             raise lost

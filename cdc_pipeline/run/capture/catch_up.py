@@ -37,7 +37,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
-from cdc_pipeline.lake.suspensions import restated, suspension
+from cdc_pipeline.lake.suspensions import is_held, restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -84,6 +84,8 @@ def catch_up(
     names = sorted(state.suspended_before.intersection(tables))
     if not names or state.cut is None or state.cursor is None:
         return state
+    suspended = state.cursor.suspended
+    names = [name for name in names if name not in suspended or not is_held(suspended[name])]
     return state.after(
         CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
     )

@@ -20,6 +20,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import proof_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.observer import RunObserver
@@ -108,6 +109,7 @@ class MetricsObserver(RunObserver):
             gauge("last_run_seconds", _SECONDS, time.monotonic() - self._began_s, "seconds"),
             gauge("last_run_succeeded", _SUCCEEDED, int(has_succeeded)),
             gauge("last_success_timestamp_seconds", _LAST_SUCCESS, succeeded_s, "seconds"),
+            *self._proved(),
             counter("runs", _RUNS, [({"outcome": outcome}, 1)]),
             counter("batches", _BATCHES, [({}, self._batches)]),
             counter(
@@ -119,6 +121,18 @@ class MetricsObserver(RunObserver):
                 ],
             ),
         ]
+
+    def _proved(self) -> list[Metric]:
+        if self._config.verify is None:
+            return []
+        proofs = proof_file(LakePaths(self._config.sink.lake_path, self._config.name)).read()
+        samples = {
+            labelled({"source": self._config.name, "table": name}): proof.last.began_at_us / 1e6
+            for name, proof in proofs.tables.items()
+            if proof.last is not None
+        }
+        name = f"{_PREFIX}proved_through_timestamp_seconds"
+        return [Metric(name, "gauge", _PROVED, samples, "seconds")]
 
     def _before(self) -> dict[str, dict[str, float]]:
         try:
@@ -134,6 +148,7 @@ _SUSPENDED: Final = "Tables that do not follow the source."
 _SECONDS: Final = "How long the last capture took."
 _SUCCEEDED: Final = "1 if the last capture succeeded, 0 if it failed."
 _LAST_SUCCESS: Final = "When the last successful capture ended."
+_PROVED: Final = "When the table's last whole pass of the rolling proof began, by the run before."
 _RUNS: Final = "Captures."
 _BATCHES: Final = "Published batches."
 _ROWS: Final = "Row changes that were applied to tables of the lake."

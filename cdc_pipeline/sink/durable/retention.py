@@ -110,10 +110,11 @@ _INTERVAL: Final = re.compile(r"interval (\d+) (second|minute|hour|day|week)s?",
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
 
-def remove_old_log_files(table: Path, log: TableLog) -> int:
+def remove_old_log_files(table: Path, log: TableLog, *, read: int | None = None) -> int:
     """Remove the files of a log that are older than its retention and that a checkpoint up to
-    the version of `log` covers. Return how many.
+    the version of `log`, or to one that is still `read`, covers. Return how many.
     """
+    newest = log.version if read is None else min(read, log.version)
     interval = _INTERVAL.fullmatch(log.properties.get(LOG_RETENTION, ""))
     if interval is None:
         return 0
@@ -125,7 +126,7 @@ def remove_old_log_files(table: Path, log: TableLog) -> int:
         covering = [
             version
             for version in complete_checkpoints(folder, written_s)
-            if version <= log.version and commit_file(table, version).name in old
+            if version <= newest and commit_file(table, version).name in old
         ]
         kept = max(covering, default=0)
         for name in sorted(written_s):

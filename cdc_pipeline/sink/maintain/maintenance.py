@@ -29,9 +29,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -54,7 +55,8 @@ from cdc_pipeline.sink.delta.table_checks import log_of_cut
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
-from cdc_pipeline.sink.durable.retention import differing_properties
+from cdc_pipeline.sink.durable.retention import differing_properties, over_maintenance
+from cdc_pipeline.sink.maintain.publish import is_read, publish
 from cdc_pipeline.sink.spark.catalog import register_all
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
 from cdc_pipeline.sink.spark.sql import set_properties_sql, table_at
@@ -180,10 +182,23 @@ def maintain(
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
             register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
+        _publish(this)
     report.spark_started = provider.started
     if spark is None:
         provider.stop()
     return report
+
+
+def _publish(this: _Round) -> None:
+    """Raises PublicationError: a catalog refuses views, or does not answer."""
+    if this.config.publish is None:
+        return
+    with suppress(LockError), _writer_lock(this.paths, this.lock_wait_s):  # else a run does it
+        newest, session = partial(over_maintenance, this.paths), this.spark.session
+        cut = state.last_cut(this.paths) or this.cut
+        error = publish(this.paths, this.config, cut, newest=newest, session=session, again=True)
+        if error is not None:
+            raise error
 
 
 def _maintain_table(this: _Round, name: str) -> TableMaintenance:
@@ -257,7 +272,15 @@ def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance
         if done.optimized:
             _wait_for_disk(paths, due)
             known[due.table] = known[due.table].changed(now_us())
-    if due.vacuum and done.properties == due.properties:
+    is_shown = bool(due.vacuum and this.config.publish) and is_read(
+        paths, due.table, retention_us=due.retention_us
+    )
+    if is_shown:
+        done.skipped = (
+            "not vacuumed, because published views read files that it would remove; the next "
+            "maintenance after a publication does it"
+        )
+    elif due.vacuum and done.properties == due.properties:
         _wait_for_disk(paths, due)
         _vacuum(paths, session, table, due, done)
         if done.vacuum:

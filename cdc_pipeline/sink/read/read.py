@@ -9,10 +9,11 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 from cdc_pipeline.errors import CutNotFoundError
@@ -69,20 +70,26 @@ _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
 
 def view_statements(
-    paths: LakePaths, cut: Cut, *, schema: str | None = None, plain: bool = False
+    paths: LakePaths,
+    cut: Cut,
+    *,
+    schema: str | None = None,
+    plain: bool = False,
+    dialect: Literal["spark", "duckdb"] = "spark",
 ) -> list[str]:
-    """Spark SQL that makes a view for each table of a cut but suspended ones: lasting ones in
-    `schema`, else temporary. `plain`: of the rows that the source has and without the mode's
-    columns; a changelog then has none.
+    """SQL that makes a view for each table of a cut but suspended ones: lasting ones in `schema`,
+    else temporary. `plain`: of the rows that the source has and without the mode's columns; a
+    changelog then has none.
 
     A view is named after its table, with the schema before it (``shop_orders``) if the tables are
-    of several schemas, and with a hash after it if several tables would have one name. The first
-    statement lets Delta read versions that were committed longer ago than its retention: each
+    of several schemas, and with a hash after it if several tables would have one name. Spark's
+    first statement lets Delta read versions that were committed longer ago than its retention: each
     session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds ``${``.
     """
     from cdc_pipeline.sink.modes.registry import SINK_MODES  # with pyarrow
 
-    statements = [_SET]
+    name_of, table_of = _DIALECTS[dialect]
+    statements = [_SET] if dialect == "spark" else []
     if schema is not None:
         # These may run with Spark's variable substitution, which is on by default.
         if "${" in schema:
@@ -91,23 +98,42 @@ def view_statements(
                 got=schema,
                 next_step="name another schema with --schema",
             )
-        statements.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        statements.append(f"CREATE SCHEMA IF NOT EXISTS {name_of(schema)}")
     views = view_names([name for name in cut.tables if name not in cut.cursor.suspended])
     for table, view in views.items():
         kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
-        name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
+        name = name_of(view) if schema is None else f"{name_of(schema)}.{name_of(view)}"
         of, columns, rows = cut.tables[table], "*", ""
         if plain:
             live = SINK_MODES[of.spec.mode].live_rows
             if live is None:
                 continue
-            columns = ", ".join(quoted(column.name) for column in of.spec.columns)
+            columns = ", ".join(name_of(column.name) for column in of.spec.columns)
             rows = f" WHERE {live}" if live else ""
         statements.append(
             f"CREATE OR REPLACE {kind} {name} AS SELECT {columns} FROM "  # noqa: S608
-            f"{table_at(paths.table(table))} VERSION AS OF {of.table_version}{rows}"
+            f"{table_of(paths.table(table), of.table_version)}{rows}"
         )
     return statements
+
+
+def _duckdb_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _duckdb_table(path: Path, version: int) -> str:
+    # In a URL: the kernel misreads a plain path that is not ASCII.
+    text = str(path)
+    url = f"file://{quote(text)}" if path.is_absolute() else text.replace("s3a://", "s3://", 1)
+    literal = "'" + url.replace("'", "''") + "'"
+    return f"delta_scan({literal}, version => {version})"
+
+
+# How each writes a name, and a table as of a version.
+_DIALECTS: Final[Mapping[str, tuple[Callable[[str], str], Callable[[Path, int], str]]]] = {
+    "spark": (quoted, lambda path, version: f"{table_at(path)} VERSION AS OF {version}"),
+    "duckdb": (_duckdb_name, _duckdb_table),
+}
 
 
 def view_names(tables: list[str]) -> dict[str, str]:

@@ -141,25 +141,35 @@ def open_rows(
 
 
 def small_rows(
-    path: Path, version: int, *, columns: Collection[str] | None = None
+    path: Path,
+    version: int,
+    *,
+    columns: Collection[str] | None = None,
+    values: tuple[str, pa.Array] | None = None,
 ) -> pa.Table | None:
     """All rows of `open_rows` if it can read them and they are few, else None: Spark reads them, or
-    says why a file cannot be read. Raises LakeStateError: a file of the log, or of deletion
+    says why a file cannot be read. `values`: only the rows that have one of them in this column,
+    which may be few of many. Raises LakeStateError: a file of the log, or of deletion
     vectors, is damaged.
     """
-    state = table_state(path, version, files_max=_FILES_MAX)
+    state = table_state(path, version, files_max=_FILES_MAX if values is None else None)
     try:
         if state is None:
             return None
-        opened = open_rows(path, state, columns=columns)
+        opened = open_rows(path, state, columns=columns, filters=_within(values))
     except SparkNeededError:
         return None
     row_count, size_bytes = opened.known_size()
-    if row_count is None or row_count > SMALL_ROWS or size_bytes > SMALL_BYTES:
+    is_small = row_count is not None and row_count <= SMALL_ROWS and size_bytes <= SMALL_BYTES
+    if values is None and not is_small:
         return None
     parts, room_bytes = [opened.schema.empty_table()], _DECODED_BYTES_MAX
     try:
-        for part in opened.batches(_SMALL_BATCH_ROWS):
+        batches = opened.batches(_SMALL_BATCH_ROWS if values is None else _BATCH_ROWS)
+        for part in batches if values is None or len(values[1]) else ():
+            if values is not None:
+                is_wanted = pc.is_in(part.column(values[0]), value_set=values[1])
+                part = part.filter(is_wanted)  # noqa: PLW2901
             room_bytes -= part.nbytes
             if room_bytes < 0:
                 return None
@@ -186,6 +196,14 @@ def reader_of(table: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> pa.Re
             ) from None
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _within(values: tuple[str, pa.Array] | None) -> Filters | None:
+    """What leaves files out by their bounds."""
+    if values is None or not len(values[1]) or values[1].null_count:
+        return None
+    name, bounds = values[0], pc.min_max(values[1])
+    return [(name, ">=", bounds["min"]), (name, "<=", bounds["max"])]
 
 
 # -- what is read here ----------------------------------------------------------------------------

@@ -159,8 +159,10 @@ def _in_memory(
         if sides.source_version is None
         else in_memory.lake_side(sides, sides.source_version)
     )
-    lake = None if source is None else in_memory.lake_side(sides, sides.version)
     tables = {use: in_memory.keys_of(sides, of_use.tables or ()) for use, of_use in keys.items()}
+    some = tables.get("wanted", source if sampled else None)
+    listed = [] if some is None else [some, *(tables[use] for use in tables if use == "unread")]
+    lake = None if source is None else in_memory.lake_side(sides, sides.version, listed)
     if source is None or lake is None:
         return None
     rows = pa.concat_tables(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,6 +23,8 @@ from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.binlog.column_types import DELTA_TYPES_COMPARED_AS_TEXT
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
     BEFORE_ABSENT_COLUMN,
@@ -35,12 +38,13 @@ from cdc_pipeline.sink.modes.mode_columns import (
 from cdc_pipeline.sink.modes.rescue import RESCUED
 from cdc_pipeline.sink.modes.shape import needs_shaping
 from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
-from cdc_pipeline.sink.read.rows import small_rows
+from cdc_pipeline.sink.read.rows import open_rows, small_rows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _NAMES: Final = pa.list_(pa.string())
 _RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
 _OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: _NAMES}
+_KEYS_HELD: Final = 10_000  # at least, before the smallest of them are chosen
 
 KeyUse = Literal["changed", "unread", "wanted"]
 
@@ -69,8 +73,10 @@ def _joined(parts: Sequence[pa.Table | None]) -> pa.Table | None:
     return pa.concat_tables(known) if len(known) == len(parts) else None
 
 
-def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
-    """Of a version of the table, the rows that represent rows of the source."""
+def lake_side(sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = ()) -> pa.Table | None:
+    """Of a version of the table, the rows that represent rows of the source; of a large one, those
+    with the first column of `keys` (``c0 ...``).
+    """
     spec = sides.target.spec
     columns = {spec.columns[at].name for at in sides.positions}
     if not _are_known(sides):
@@ -83,7 +89,15 @@ def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
     own |= {DELETED_COLUMN: pa.bool_()} if mode.marks_deleted_rows else {}
     own |= {END_COLUMN: SEQ_TYPE} if mode.keeps_versions else {}
     maybe = {RESCUED.name, BEFORE_COLUMN}
-    rows = small_rows(sides.path, version, columns=columns | shard | set(own) | maybe)
+    names = columns | shard | set(own) | maybe
+    rows = small_rows(sides.path, version, columns=names)
+    if rows is None and keys and not mode.rows_are_changes:
+        first = sides.key_positions[0]
+        chunks = [chunk for some in keys for chunk in some.column(f"c{first}").chunks]
+        values = pa.chunked_array(chunks, arrow_of(sides.type_of(first))).unique()
+        rows = small_rows(
+            sides.path, version, columns=names, values=(spec.columns[first].name, values)
+        )
     if rows is None or not (columns | shard | set(own)) - maybe <= set(rows.column_names):
         return None
     if any(rows.schema.field(name).type != kind for name, kind in own.items()):
@@ -93,6 +107,45 @@ def lake_side(sides: ComparisonSql, version: int) -> pa.Table | None:
     rows = live_rows(_of_shard(sides, rows), mode)
     values = {at: _column(rows, spec.columns[at].name) for at in sides.positions}
     return _side(sides, values, len(rows), seq=rows.column(SEQ_COLUMN))
+
+
+def next_keys(
+    path: Path, version: int, spec: TargetSpec, *, after: pa.Table | None, most: int
+) -> pa.Table:
+    """The `most` smallest keys of a table above `after` (one), in Arrow's order, each once, of rows
+    that represent rows of the source. Raises SparkNeededError: only Spark reads the table.
+    """
+    mode, key = MODES[spec.mode], list(spec.key)
+    columns = {*key, *([DELETED_COLUMN] if mode.marks_deleted_rows else [])}
+    columns |= {END_COLUMN} if mode.keeps_versions else set()
+    filters = None if after is None else [(key[0], ">=", after.column(key[0])[0])]
+    opened = open_rows(path, readable_state(path, version), columns=columns, filters=filters)
+    keys = opened.schema.empty_table().select(key)
+    for part in opened.batches():
+        rows = live_rows(part, mode).select(key)
+        if after is not None:
+            rows = _where(rows, _is_above(rows, after))
+        keys = pa.concat_tables([keys, rows])
+        if len(keys) > 2 * (most + _KEYS_HELD):
+            keys = _smallest(keys, most)
+    return _smallest(keys, most)
+
+
+def _is_above(keys: pa.Table, after: pa.Table) -> Any:
+    above = None
+    for name in reversed(keys.column_names):
+        column, value = keys.column(name), after.column(name)[0]
+        greater = pc.greater(column, value)
+        above = (
+            greater if above is None else pc.or_(greater, pc.and_(pc.equal(column, value), above))
+        )
+    return pc.fill_null(above, True)  # NULL comes last
+
+
+def _smallest(keys: pa.Table, most: int) -> pa.Table:
+    keys = keys.group_by(keys.column_names).aggregate([])
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return keys.take(order[:most])
 
 
 def _are_known(sides: ComparisonSql) -> bool:

@@ -19,6 +19,7 @@ MariaDB the same.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -106,6 +107,19 @@ def plan_ranges(
         if upto is None:
             return
         after = upto
+
+
+def key_layout(reader: TableReader, schema: TableSchema) -> str:
+    """What decides how bounds of the primary key are written and compared, as a hash: bounds of
+    another one are none of this table. "" without a key.
+    """
+    columns = [schema.columns[index] for index in schema.primary_key]
+    if not columns:
+        return ""
+    has_text = any(column.type.key == "text" for column in columns)
+    collations = _collations(reader, schema) if has_text else {}
+    named = [(repr(column), collations.get(column.name.lower(), "")) for column in columns]
+    return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
 class _Literals:

@@ -48,9 +48,10 @@ def test_every_field_of_a_report_is_documented_and_no_other(
     section = (
         (DOCS / page).read_text().partition("## The report (`--json`)")[2].partition("\n## ")[0]
     )
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    rows = [line for line in section.splitlines() if line.startswith(("| `", "- `"))]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     fields = {name for model in models for name in model.model_fields} | more
     assert not fields - told, "not documented"
-    first = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    names = [re.split("^- |: |[|]", row)[1] for row in rows]
+    first = {name for of_row in names for name in re.findall(r"`(\w+)`", of_row)}
     assert not first - fields, "there is no such field"

@@ -1,0 +1,58 @@
+"""A run as everybody starts it: the capture, and behind it the rolling proof if `verify` is set.
+
+Rules:
+- A source without `verify` imports nothing of it.
+- A run that leaves tables suspended is followed by the proof of the others, and then fails. Runs of
+  chosen tables or with a bound are not: the proof would capture what they leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.report import CaptureReport
+
+
+def capture_and_prove(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    bound: Bound | None = None,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    tables: Sequence[str] | None = None,
+) -> CaptureReport:
+    """A capture, and behind it the rolling proof if `verify` is set. Raises what `capture` does;
+    TargetSuspendedError, too, if the proof has suspended a table.
+    """
+    asked = partial(
+        capture, config, cursors=cursors, bound=bound, observer=observer, run_id=run_id,
+        tables=tables,
+    )  # fmt: skip
+    if config.verify is None or tables is not None or (bound or config.bound) != "end_of_log":
+        return asked()
+    from cdc_pipeline.operations.verify.rolling import prove
+    from cdc_pipeline.run.capture.suspension import check_suspended
+
+    try:
+        report, error = asked(), None
+    except TargetSuspendedError as suspended:  # the others go on, and are proved
+        report, error = None, suspended
+    proof = prove(config, cursors=cursors, observer=observer, run_id=run_id)
+    if observer is not None:
+        observer.proved(proof)
+    if proof.suspended:
+        from cdc_pipeline.run.wiring import build_sink
+
+        cut = build_sink(config).last_cut()
+        check_suspended(None if cut is None else cut.cursor)
+    if report is None:
+        assert error is not None
+        raise error
+    return report.model_copy(update={"proof": proof})

@@ -1,0 +1,372 @@
+"""The rolling proof: behind each run, `verify` of the ranges that are next, within a budget.
+
+    run's cut | view: the next rows, or the next keys of the lake | short capture | compare
+
+Rules:
+- It is exact as `verify` is, and by its code: the rows are read in a view behind the run's cut,
+  and if the log has grown by then, a capture brings the lake behind the view. That costs nothing
+  on a quiet server. A view at the run's own end would cost each run a wait for a moment without
+  commits before it may read, and hold the run to it.
+- A pass leads a table through two walks. The server's ranges find what is missing or has other
+  values; the keys of the lake, in an order of the lake's own, find what only the lake has. Two,
+  because a server's collations order text as nothing else does, so that a range of the server is
+  none of the lake. A table that fits into what is left of the budget is one comparison of both.
+- No more rows are read than the budget has, but for keys that changed meanwhile: `verify` reads
+  these again. Of the lake, a range reads the files that may have its keys; the next keys cost a
+  look at the key's columns of all files behind the place. Time is looked at between ranges, which
+  are as small as the time left asks for.
+- What cannot be proved by ranges and is too large to be whole is told with its reason; so is a
+  table that `verify` does not compare. Nothing here starts Spark.
+- A table is done once a run. The one in the middle of a pass comes first, then the oldest pass.
+- Whatever fails here is told and counted, and fails no capture.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from shlex import quote
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import PipelineConfig, VerifyConfig
+from cdc_pipeline.errors import CdcError, RowsDifferError, SparkNeededError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import (
+    ROWS_PER_RANGE_MIN,
+    ProofReport,
+    Proofs,
+    TablePass,
+    TableProof,
+    proof_file,
+)
+from cdc_pipeline.lake.suspensions import suspension
+from cdc_pipeline.operations.snapshot.main import MainLake
+from cdc_pipeline.operations.verify.captures import Captures, SourceState
+from cdc_pipeline.operations.verify.read import (
+    NextRange,
+    NotByRangeError,
+    ReadRequest,
+    VerifyContext,
+    VerifyOptions,
+)
+from cdc_pipeline.operations.verify.report import Difference
+from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison, displayed
+from cdc_pipeline.operations.verify.verify import why_not
+from cdc_pipeline.operations.verify.view import NotFollowedError
+from cdc_pipeline.position.cursor import CursorStore, Suspension
+from cdc_pipeline.run.admin_batch import AdminBatch
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.sink.delta.failures import is_of_one_table
+from cdc_pipeline.sink.delta.replay import row_count
+from cdc_pipeline.sink.read.rows import SMALL_ROWS
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
+from cdc_pipeline.sink.verify.in_memory import next_keys
+from cdc_pipeline.sink.verify.scratch import verify_lock
+from cdc_pipeline.targets.targets import targets_at
+
+_LOCK_WAIT_S: Final = 60.0
+_RANGE_ROWS_MAX: Final = 50_000
+_FIRST_ROWS: Final = 2_000  # of a run with a limit of time: how fast the server is, is not known
+_KEYS_NAMED_MAX: Final = 20
+
+
+def prove(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    clock_s: Callable[[], float] = time.monotonic,
+) -> ProofReport:
+    """Compare the next rows behind a run, as `config.verify` says. Raises nothing."""
+    assert config.verify is not None
+    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
+    run = _Run(config.verify, main, clock_s)
+    try:
+        run.proofs = proof_file(paths).read()
+        with verify_lock(paths) as scratch:
+            options = VerifyOptions(who="the rolling proof", keys_shown=_KEYS_NAMED_MAX)
+            context = VerifyContext(
+                config, options, build_sink(config), scratch, Captures(main), lambda _: None,
+                may_start_spark=False,
+            )  # fmt: skip
+            run.compare(context)
+            run.suspend()
+    except Exception as error:
+        run.failure = str(error) if isinstance(error, CdcError) else type(error).__name__
+    return run.report(paths)
+
+
+class _Run:
+    def __init__(
+        self, settings: VerifyConfig, main: MainLake, clock_s: Callable[[], float]
+    ) -> None:
+        self.proofs = Proofs()
+        self.failure = ""
+        self._settings = settings
+        self._main = main
+        self._clock_s = clock_s
+        self._began_s = clock_s()
+        self._longest_s = 0.0  # of this run's ranges
+        self._spent = self._rows = 0
+        self._touched: set[str] = set()
+        self._done: set[str] = set()
+        self._suspended: tuple[str, ...] = ()
+        limited = settings.each_run.seconds is not None
+        self._range_rows = _FIRST_ROWS if limited else _RANGE_ROWS_MAX
+
+    # -- which range is next -----------------------------------------------------------------------
+
+    def compare(self, context: VerifyContext) -> None:
+        state = context.captures.source_state()
+        self._begin_tables(context.config, state)
+        while self._has_budget():
+            left = [
+                (proof.current is None, proof.done_at_us, name)
+                for name, proof in self.proofs.tables.items()
+                if not proof.reason and name not in self._done
+            ]
+            if not left:
+                break
+            began_s = self._clock_s()
+            self._try_range(context, min(left)[-1])
+            took_s = self._clock_s() - began_s
+            self._longest_s = max(self._longest_s, took_s)
+            if 4 * took_s < self._left_s():
+                self._range_rows = min(2 * self._range_rows, _RANGE_ROWS_MAX)
+        else:
+            self.proofs = self.proofs.model_copy(update={"rows_per_run": self._spent})
+
+    def _begin_tables(self, config: PipelineConfig, state: SourceState) -> None:
+        """With those of the cut; what was reset, or loaded again, begins again."""
+        tables = {}
+        for name, target in state.cut.cursor.targets.items():
+            proof = self.proofs.tables.get(name)
+            spec = state.cut.tables[name].spec if name in state.cut.tables else None
+            key = [] if spec is None else [c for c in spec.columns if c.name in spec.key]
+            identity = f"{target.app_id} {[(c.name, c.delta_type) for c in key]}"
+            if proof is None or proof.identity != identity:
+                proof = TableProof(identity=identity, known_since_us=now_us())
+            reason = why_not(config, name, state.cut)
+            if not reason and len(state.cut.tables[name].spec.sources_of(name)) > 1:
+                reason = "it has the rows of several tables: `cdc-pipeline verify` compares them"
+            tables[name] = proof.model_copy(update={"reason": reason})
+        self.proofs = self.proofs.model_copy(update={"tables": tables})
+
+    def _left_s(self) -> float:
+        limit_s = self._settings.each_run.seconds
+        return float("inf") if limit_s is None else limit_s - (self._clock_s() - self._began_s)
+
+    def _rows_left(self) -> int:
+        rows = self._settings.each_run.rows
+        return SMALL_ROWS if rows is None else rows - self._spent
+
+    def _has_budget(self) -> bool:
+        if self._rows_left() < ROWS_PER_RANGE_MIN:
+            return False
+        return not self._spent or self._left_s() > self._longest_s
+
+    # -- one range ---------------------------------------------------------------------------------
+
+    def _try_range(self, context: VerifyContext, name: str) -> None:
+        proof, spent = self.proofs.tables[name], self._spent
+        try:
+            proof = self._range(context, name, proof).model_copy(update={"not_by_range": ""})
+        except (NotByRangeError, NotFollowedError, SparkNeededError) as error:
+            is_large = self._range_rows > _FIRST_ROWS or not proof.is_wide
+            if isinstance(error, SparkNeededError) and is_large:  # they may be too many bytes
+                self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
+                proof = proof.model_copy(update={"is_wide": True})
+            else:
+                self._done.add(name)
+                update = {"not_by_range": error.what, "current": None, "done_at_us": now_us()}
+                proof = proof.model_copy(update=update)
+        except Exception as error:
+            if isinstance(error, CdcError) and not is_of_one_table(error):
+                raise
+            what = str(error) if isinstance(error, CdcError) else type(error).__name__
+            self.failure = f"{name}: {what}"
+            self._done.add(name)
+            proof = proof.model_copy(update={"done_at_us": now_us()})
+        finally:
+            context.scratch.clear()
+        self._spent = max(self._spent, spent + ROWS_PER_RANGE_MIN)
+        self._touched.add(name)
+        tables = {**self.proofs.tables, name: proof}
+        self.proofs = self.proofs.model_copy(update={"tables": tables})
+        proof_file(context.sink.paths).write(self.proofs)
+
+    def _range(self, context: VerifyContext, name: str, proof: TableProof) -> TableProof:
+        before = context.captures.source_state()
+        table = before.cut.tables[name]
+        path, version = context.sink.paths.table(name), table.table_version
+        rows = min(self._rows_left(), self._range_rows)
+        current = proof.current or TablePass(place=before.position, began_at_us=now_us())
+        if proof.walk == "source":
+            count = None if proof.is_wide or proof.after else row_count(path, version=version)
+            is_whole = count is not None and count <= rows
+            request = ReadRequest(next=NextRange(rows, proof.after, proof.layout, is_whole))
+        else:
+            after = _read_keys(proof.lake_after)
+            keys = next_keys(path, version, table.spec, after=after, most=rows)
+            columns = {c.name: c for c in table.spec.columns}
+            by_column = {columns[key]: keys.column(key) for key in table.spec.key}
+            request = ReadRequest(keys=by_column, next=NextRange(10 * rows))
+        settled, following = self._settled(context, name, request, before)
+        spent = settled.rows_source if proof.walk == "source" else len(keys)
+        self._spent += spent
+        self._rows += spent
+        # What both walks meet is told by the first.
+        kinds: Collection[Kind] = DIFFERENCES if proof.walk == "source" else ("extra",)
+        current = _with(current, settled, context, rows=spent, kinds=kinds)
+        if proof.walk == "source":
+            assert following is not None
+            if following.layout != proof.layout and proof.after is not None:
+                current = current.model_copy(  # it began again from the table's first row
+                    update={"place": before.position, "began_at_us": now_us(), "rows": spent}
+                )
+            update: dict[str, object] = {"after": following.after, "layout": following.layout}
+            if following.after is None and not following.is_whole:
+                update |= {"walk": "lake"}
+            is_end = following.is_whole
+        else:
+            update = {"lake_after": _write_keys(keys.slice(len(keys) - 1)) if len(keys) else ""}
+            is_end = len(keys) < rows
+        if is_end:
+            self._done.add(name)
+            ended = current.model_copy(update={"ended_at_us": now_us()})
+            update |= {"current": None, "last": ended, "walk": "source", "after": None}
+            update |= {"lake_after": "", "done_at_us": ended.ended_at_us}
+        else:
+            update |= {"current": current}
+        return proof.model_copy(update=update)
+
+    def _settled(
+        self, context: VerifyContext, name: str, request: ReadRequest, before: SourceState
+    ) -> tuple[RoundsResult, NextRange | None]:
+        sources = before.cut.tables[name].spec.sources_of(name)
+        comparison = TableComparison(context, name, next(iter(sources)), first=request)
+        with context.captures.keeping(comparison.keep):
+            targets = targets_at(context.config, before.cut, before.cursor)
+            comparison.begin(before, targets)
+            after = context.captures.run_behind(before)
+        return comparison.verify(after), comparison.next
+
+    # -- what it leads to --------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        differing = {
+            name: proof.differing
+            for name in self._touched
+            if (proof := self.proofs.tables[name]).differing is not None
+        }
+        if self._settings.on_difference == "suspend" and differing:
+            self._suspended = self._main.locked(lambda batch: self._suspend(batch, differing))
+
+    def _suspend(
+        self, batch: AdminBatch, differing: Mapping[str, TablePass | None]
+    ) -> tuple[str, ...]:
+        new: dict[str, Suspension | None] = {}
+        for name, state in batch.last_cut().cursor.targets.items():
+            if name in differing and state.suspended is None:
+                command = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)}"
+                error = RowsDifferError(
+                    self.proofs.tables[name].summary,
+                    table=name,
+                    next_step=f"`{command} --repair` repairs it",
+                )
+                new[name] = suspension(
+                    error, batch_number=batch.number, at=batch.cursor.position,
+                    epoch=batch.cursor.epoch, needs_snapshot=True,
+                )  # fmt: skip
+        if new:
+            batch.suspend(new)
+        return tuple(new)
+
+    def report(self, paths: LakePaths) -> ProofReport:
+        """Of what was done, which it counts."""
+        failed = self.proofs.failed_runs + 1 if self.failure else 0
+        self.proofs = self.proofs.model_copy(
+            update={"failed_runs": failed, "failure": self.failure}
+        )
+        try:
+            proof_file(paths).write(self.proofs)
+        except Exception as error:
+            self.failure = self.failure or f"its progress is not kept: {type(error).__name__}"
+        warnings = []
+        shown = {}
+        for name, proof in sorted(self.proofs.tables.items()):
+            is_old = proof.is_stale(now_us(), self._settings.pass_age_max_s)
+            if proof.differing is not None:
+                repair = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)}"
+                warnings.append(f"{name} {proof.summary}; `{repair} --repair` repairs it")
+            elif is_old:
+                warnings.append(f"{name}: its last whole pass is too old: {proof.summary}")
+            if name in self._touched or proof.differing is not None or is_old:
+                shown[name] = proof
+        if failed >= self._settings.failed_runs_max:
+            warnings.append(f"{failed} runs in a row could not compare: {self.failure}")
+        return ProofReport(
+            rows=self._rows,
+            seconds=self._clock_s() - self._began_s,
+            tables=shown,
+            failure=self.failure,
+            failed_runs=failed,
+            warnings=tuple(warnings),
+            suspended=self._suspended,
+        )
+
+
+def _with(
+    current: TablePass,
+    settled: RoundsResult,
+    context: VerifyContext,
+    *,
+    rows: int,
+    kinds: Collection[Kind],
+) -> TablePass:
+    """With what a range found of these kinds."""
+    counts, named = Counter(current.counts), list(current.keys)
+    for piece in settled.different:
+        mine = replace(piece, kinds=tuple(kind for kind in piece.kinds if kind in kinds))
+        if mine.keys:
+            counts.update({kind: piece.found.counts.get(kind, 0) for kind in mine.kinds})
+            named += map(_key_text, displayed(context, mine, len(named)))
+    counts["stale"] += settled.stale
+    unsettled = 0 if settled.unsettled is None else settled.unsettled.keys
+    return current.model_copy(
+        update={
+            "rows": current.rows + rows,
+            "counts": {kind: number for kind, number in counts.items() if number},
+            "keys": tuple(named),
+            "unsettled": current.unsettled + unsettled,
+        }
+    )
+
+
+def _key_text(difference: Difference) -> str:
+    key = ", ".join(
+        f"{name}={'NULL' if value is None else value}" for name, value in difference.key.items()
+    )
+    return f"{difference.kind}: {key}" + (
+        f" ({', '.join(difference.columns)})" if difference.columns else ""
+    )
+
+
+def _write_keys(keys: pa.Table) -> str:
+    with pa.BufferOutputStream() as stream:
+        with pa.ipc.new_stream(stream, keys.schema) as writer:
+            writer.write_table(keys)
+        return base64.b64encode(stream.getvalue()).decode()
+
+
+def _read_keys(text: str) -> pa.Table | None:
+    return pa.ipc.open_stream(base64.b64decode(text)).read_all() if text else None

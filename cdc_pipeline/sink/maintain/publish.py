@@ -1,0 +1,223 @@
+"""Publish a cut (`sink.publish`): views of its tables for readers by SQL, all at one transaction.
+
+Rules:
+- A cut is published after it is durable and the cursor is moved. A failure changes neither: it is
+  told at the run's end, and the next run publishes what is missing before it reads anything.
+- DuckDB's file is replaced by one rename, and its statements are one transaction.
+- No catalog of Spark's replaces several views at once. So each cut gets a database of its own,
+  which is complete when the view ``DATABASE_cuts.newest`` names it; the views of the plain name
+  follow one after the other, unchanged tables not at all.
+- A view reads a version, which no VACUUM can pin (K15): what the published views read is
+  remembered, and a vacuum or a log's cleanup that would take it waits. Maintenance publishes again:
+  the same rows in the files that stay.
+- What is remembered is a convenience: without it, everything is published once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, Field
+
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.config.sink_config import PublishConfig
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError, PublicationError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.paths import LakePaths, read_if_there, replace_file
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.sink.delta.replay import table_state
+from cdc_pipeline.sink.read.read import view_statements
+from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.spark.sql import quoted, text_literal
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DATABASES_KEPT: Final = 10  # of the newest cuts: for sessions that read one of them
+
+
+class _Published(BaseModel):
+    """What one kind of reader is shown; `settings`: those it was made with, "" while it changes.
+    Of each table the version and the application id.
+    """
+
+    cut: int
+    settings: str
+    at_us: int
+    tables: dict[str, tuple[int, str]]
+
+
+class _Memory(BaseModel):
+    kinds: dict[str, _Published] = Field(default_factory=dict)
+
+
+def publish(
+    paths: LakePaths,
+    config: SinkConfig,
+    cut: Cut,
+    *,
+    newest: Callable[[Cut], Cut],
+    session: Callable[[], SparkSession],
+    again: bool = False,
+) -> PublicationError | None:
+    """Show a cut to the readers that are not shown it yet, or to all `again`; return the last
+    failure. Only for the holder of the source's lock.
+
+    Args:
+        newest: the cut with each table at its newest version, if only maintenance lies between.
+        session: starts Spark, which only a catalog needs.
+    """
+    asked = config.publish
+    assert asked is not None
+    kinds = {"duckdb": asked.duckdb is not None, "catalog": asked.catalog}
+    memory, settings = _remembered(paths), asked.model_dump_json()
+    memory.kinds = {kind: shown for kind, shown in memory.kinds.items() if kinds[kind]}
+    failure = None
+    for kind in (kind for kind, is_asked in kinds.items() if is_asked):
+        shown = memory.kinds.get(kind)
+        if shown is not None and (again or shown.settings != settings):
+            shown.settings = ""
+        is_there = kind == "catalog" or (asked.duckdb is not None and asked.duckdb.exists())
+        if shown and shown.cut == cut.batch_number and shown.settings == settings and is_there:
+            continue
+        try:
+            cut = newest(cut)
+            if kind == "duckdb":
+                _write_file(paths, asked, cut)
+            else:
+                unchanged = _unchanged(paths, asked, cut, shown)
+                if shown is not None:
+                    shown.settings = ""
+                    _remember(paths, memory)
+                _to_catalog(new_session(session()), paths, asked, cut, unchanged)
+        except LockError:
+            raise
+        except Exception as error:
+            failure = _failure(kind, cut, error)
+            continue
+        versions = {
+            name: (table.table_version, cut.cursor.targets[name].app_id)
+            for name, table in cut.tables.items()
+            if name not in cut.cursor.suspended
+        }
+        memory.kinds[kind] = _Published(
+            cut=cut.batch_number, settings=settings, at_us=now_us(), tables=versions
+        )
+        _remember(paths, memory)
+    return failure
+
+
+def published_versions(paths: LakePaths) -> dict[str, int]:
+    """The oldest version of each table that published views read."""
+    versions: dict[str, int] = {}
+    for shown in _remembered(paths).kinds.values():
+        for table, (version, _) in shown.tables.items():
+            versions[table] = min(version, versions.get(table, version))
+    return versions
+
+
+def is_read(paths: LakePaths, table: str, *, retention_us: int) -> bool:
+    """Whether a vacuum might remove files that published views read: they were published before
+    the retention began, and the table has replaced some of these files since.
+    """
+    version = published_versions(paths).get(table)
+    oldest_us = min((shown.at_us for shown in _remembered(paths).kinds.values()), default=0)
+    if version is None or oldest_us + retention_us > now_us():
+        return False
+    path = paths.table(table)
+    shown, present = table_state(path, version), table_state(path)
+    return shown is not None and present is not None and not set(shown.names) <= set(present.names)
+
+
+def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
+    assert asked.duckdb is not None
+    schema = asked.database
+    statements = [
+        "BEGIN TRANSACTION",
+        f'DROP SCHEMA IF EXISTS "{schema}" CASCADE',
+        *view_statements(paths, cut, schema=schema, plain=asked.plain, dialect="duckdb"),
+        "COMMIT",
+    ]
+    text = f"-- cut {cut.batch_number} of {paths.source}; replaces the schema {schema}\n"
+    text += "".join(f"{statement};\n" for statement in statements)
+    reach("before_published")
+    replace_file(asked.duckdb, text.encode())
+
+
+def _unchanged(
+    paths: LakePaths, asked: PublishConfig, cut: Cut, shown: _Published | None
+) -> set[str]:
+    """The statements for `cut` that were carried out when `shown` was published."""
+    if shown is None or not shown.settings:
+        return set()
+    tables = {
+        name: table.model_copy(update={"table_version": shown.tables[name][0]})
+        for name, table in cut.tables.items()
+        if name in shown.tables and shown.tables[name][1] == cut.cursor.targets[name].app_id
+    }
+    before = cut.model_copy(update={"tables": tables})
+    return set(view_statements(paths, before, schema=asked.database, plain=asked.plain)[1:])
+
+
+def _to_catalog(
+    session: SparkSession, paths: LakePaths, asked: PublishConfig, cut: Cut, unchanged: set[str]
+) -> None:
+    def run(statement: str) -> list[Any]:
+        return session.sql(statement).collect()
+
+    def fill(database: str) -> None:
+        statements = view_statements(paths, cut, schema=database, plain=asked.plain)
+        for statement in statements:
+            if statement not in unchanged:
+                run(statement)
+        for row in run(f"SHOW VIEWS IN {quoted(database)}"):
+            name = f"{quoted(database)}.{quoted(row['viewName'])}"
+            if any(f" VIEW {name} AS ".lower() in made.lower() for made in statements):
+                continue
+            text = run(f"SHOW CREATE TABLE {name}")[0][0]
+            if "VERSION AS OF" in text and str(paths.lake) in text:  # ours, of a table that is gone
+                run(f"DROP VIEW IF EXISTS {name}")
+
+    names, of_cut = f"{asked.database}_cuts", f"{asked.database}_cut_{cut.batch_number}"
+    fill(of_cut)
+    reach("before_published")
+    run(f"CREATE SCHEMA IF NOT EXISTS {quoted(names)}")
+    run(
+        f"CREATE OR REPLACE VIEW {quoted(names)}.newest AS "
+        f"SELECT {cut.batch_number} AS cut, {text_literal(of_cut)} AS database"
+    )
+    fill(asked.database)
+    numbers = {
+        int(match[1])
+        for row in run(f"SHOW SCHEMAS LIKE '{asked.database}_cut_*'")
+        if (match := re.fullmatch(rf"{asked.database}_cut_(\d+)", row[0], re.IGNORECASE))
+    }
+    kept = sorted(number for number in numbers if number <= cut.batch_number)[-_DATABASES_KEPT:]
+    for number in numbers.difference(kept):
+        run(f"DROP SCHEMA IF EXISTS {quoted(f'{asked.database}_cut_{number}')} CASCADE")
+
+
+def _failure(kind: str, cut: Cut, error: Exception) -> PublicationError:
+    return PublicationError(
+        f"cut {cut.batch_number} is not published: readers by SQL are still shown an older one",
+        setting=f"sink.publish.{kind}",
+        expected="its views",
+        got=error.what if isinstance(error, CdcError) else said_by(error),
+        next_step="remove the cause, then run again: a run without changes publishes it too",
+    )
+
+
+def _remembered(paths: LakePaths) -> _Memory:
+    file = paths.state / "published.json"
+    try:
+        return read_if_there(file, _Memory.model_validate_json, absent=_Memory(), next_step="")
+    except (OSError, LakeStateError):
+        return _Memory()
+
+
+def _remember(paths: LakePaths, memory: _Memory) -> None:
+    replace_file(paths.state / "published.json", memory.model_dump_json(indent=1).encode())

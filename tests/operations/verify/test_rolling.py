@@ -1,0 +1,328 @@
+"""The rolling proof: what was changed out of the log's sight is found within the runs that it
+names, by reads within its budget, whatever is written, killed or refused in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import SourceError, TargetSuspendedError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.proofs import ProofReport, Proofs, proof_file, runs_of_a_pass
+from cdc_pipeline.lake.run_notes import NoteFile
+from cdc_pipeline.operations.verify import rolling
+from cdc_pipeline.operations.verify.proved_run import capture_and_prove
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.rolling import prove
+from cdc_pipeline.operations.verify.verify import verify
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.verify import scratch
+from tests.servers import Server
+from tests.support.captures import here, live
+
+BUDGET = 200
+# By table: its columns, and rows as SQL values, some more than a run compares.
+TABLES: dict[str, tuple[str, list[str]]] = {
+    "numbers": (
+        "id BIGINT UNSIGNED PRIMARY KEY, v INT",
+        [f"({2**64 - 1 - 7 * at}, {at})" for at in range(260)],
+    ),
+    "words": (
+        "id VARCHAR(9) CHARACTER SET utf8mb4 PRIMARY KEY, v INT",
+        [
+            f"('{letter}{at}{mark}', {at})"
+            for letter in ("\u00f6", "B", "a", "\u0439", "Z")
+            for mark in ("", "!", "\u00e9x")
+            for at in range(16)
+        ],
+    ),
+    "pairs": (
+        "a VARCHAR(5) CHARACTER SET latin1, b DECIMAL(9,2), v INT, PRIMARY KEY (a, b)",
+        [f"('x{at % 3}', {at - 105}.25, {at})" for at in range(211)],
+    ),
+    "codes": (
+        "id BINARY(3) PRIMARY KEY, v INT",
+        [f"(x'{(at * 53) % 256:02x}00{at % 256:02x}', {at})" for at in range(205)],
+    ),
+    "bag": ("v INT", ["(1)"] * 3 + [f"({at})" for at in range(40)]),
+}  # fmt: skip
+
+
+class Rolling:
+    """One source with its lake, whose runs compare `BUDGET` rows each."""
+
+    def __init__(self, server: Server, database: str, config: PipelineConfig) -> None:
+        self.server, self.database, self.config = server, database, config
+        self.cursors = MemoryCursorStore()
+        self.paths = LakePaths(config.sink.lake_path, config.name)
+
+    def run(self) -> ProofReport:
+        report = capture_and_prove(self.config, cursors=self.cursors)
+        assert report.proof is not None
+        assert not report.proof.failure, report.proof.failure
+        return report.proof
+
+    def name(self, table: str) -> str:
+        return f"{self.database}.{table}"
+
+    @property
+    def proofs(self) -> Proofs:
+        return proof_file(self.paths).read()
+
+    def pass_runs(self, rows: dict[str, int]) -> int:
+        assert self.config.verify is not None
+        runs = runs_of_a_pass(self.config.verify.each_run, self.proofs, rows)
+        assert runs is not None
+        return runs
+
+    def unlogged(self, *statements: str) -> None:
+        connection = self.server.root_connection(database=self.database, autocommit=True)
+        with connection.cursor() as run:
+            run.execute("SET SESSION sql_log_bin = 0")
+            for statement in statements:
+                run.execute(statement)
+        connection.close()
+
+    def keys(self) -> dict[str, list[str]]:
+        """What is known to differ."""
+        return {
+            name.partition(".")[2]: sorted(proof.differing.keys)
+            for name, proof in self.proofs.tables.items()
+            if proof.differing is not None
+        }
+
+
+@pytest.fixture
+def start(
+    server: Server, fresh_database: str, make_config: Callable[..., PipelineConfig]
+) -> Callable[..., Rolling]:
+    def make(*tables: str, each_run: dict[str, Any] | None = None, **settings: Any) -> Rolling:
+        place = here(server)
+        server.execute(f"USE `{fresh_database}`")
+        for name in tables:
+            columns, rows = TABLES[name]
+            server.execute(f"CREATE TABLE {name} ({columns})")
+            server.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+        section = {"each_run": each_run or {"rows": BUDGET}, **settings}
+        config = make_config(
+            live(server), include=[f"{fresh_database}.*"], start=place, verify=section,
+            targets=[{"tables": ["*.bag"], "keyless": "row_hash"}],
+        )  # fmt: skip
+        return Rolling(server, fresh_database, config)
+
+    return make
+
+
+@pytest.mark.spark
+def test_k17_what_the_log_never_showed_is_found_within_the_runs_of_a_pass(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start(*TABLES)
+    first = lake.run()
+    assert first.rows == 100 + len(TABLES["bag"][1])  # whose few rows count as a hundred
+    lake.unlogged(
+        "DELETE FROM numbers WHERE v IN (0, 131, 259)", "UPDATE numbers SET v = -1 WHERE v = 7",
+        "INSERT INTO numbers VALUES (3, 3)", "DELETE FROM words WHERE id IN ('B3!', '\u00f67')",
+        "INSERT INTO words VALUES ('ab', 1), ('\u00f6B', 2)",
+        "DELETE FROM pairs WHERE v IN (1, 99)", "UPDATE pairs SET v = NULL WHERE v = 210",
+        "DELETE FROM codes WHERE v = 100",
+        "INSERT INTO codes VALUES (x'ffffff', 1)", "DELETE FROM bag WHERE v = 1 LIMIT 1",
+    )  # fmt: skip
+    runs = lake.pass_runs({name: len(rows) for name, (_, rows) in TABLES.items()})
+    # What lies behind the pass that is under way is found by the next one.
+    reports = [lake.run() for _ in range(2 * runs)]
+    assert all(report.rows <= BUDGET for report in reports)
+    top = 2**64 - 1
+    assert lake.keys() == {
+        "numbers": sorted([
+            f"extra: id={top}", f"extra: id={top - 7 * 131}", f"extra: id={top - 7 * 259}",
+            "missing: id=3", f"different: id={top - 49} (v)",
+        ]),
+        "words": ["extra: id=B3!", "extra: id=\u00f67", "missing: id=ab", "missing: id=\u00f6B"],
+        "pairs": [
+            "different: a=x0, b=105.25 (v)", "extra: a=x0, b=-6.25", "extra: a=x1, b=-104.25"
+        ],
+        "codes": [f"extra: id=0x{(100 * 53) % 256:02X}0064", "missing: id=0xFFFFFF"],
+        "bag": ["extra: v=1"],
+    }  # fmt: skip
+    assert all(proof.last is not None for proof in lake.proofs.tables.values())
+    warnings = reports[-1].warnings
+    assert len(warnings) == len(TABLES)
+    assert "--repair` repairs it" in warnings[0]
+
+    repaired = verify(lake.config, cursors=lake.cursors, options=VerifyOptions(repair=True))
+    assert repaired.status == "equal"
+    assert lake.keys() == {}
+    assert not lake.run().warnings
+
+
+def test_a_budget_is_held_and_a_small_table_is_one_comparison(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    add = scratch.StoredRows.add
+
+    def counted(stored: scratch.StoredRows, table: pa.Table) -> None:
+        if "_op" in table.column_names:
+            read.append(len(table))
+        add(stored, table)
+
+    monkeypatch.setattr(scratch.StoredRows, "add", counted)
+    lake = start("numbers", "codes", each_run={"rows": 240})
+    assert lake.run().rows == 205  # all of `codes`, and too few are left for another range
+    assert sum(read) == 205
+    assert lake.proofs.tables[lake.name("codes")].last is not None
+    read.clear()
+    assert lake.run().rows == 240  # of the server's
+    assert sum(read) == 240
+    read.clear()
+    report = lake.run()
+    assert report.rows == 20 + 140  # the last range counts as a hundred
+    assert sum(read) == 160
+    assert lake.proofs.tables[lake.name("numbers")].walk == "lake"
+    assert [lake.run().rows for _ in range(2)] == [120 + 120, 85 + 140]
+    assert lake.proofs.tables[lake.name("numbers")].last is not None
+
+
+def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the test's clock: a row takes a millisecond."""
+    now_s = 0.0
+    sizes: list[int] = []
+    compared = rolling._Run._settled
+
+    def settled(run: Any, context: Any, name: str, request: Any, before: Any) -> Any:
+        nonlocal now_s
+        result = compared(run, context, name, request, before)
+        sizes.append(request.next.rows)
+        now_s += result[0].rows_source / 1000
+        return result
+
+    monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(rolling._Run, "_settled", settled)
+    lake = start("numbers", each_run={"seconds": 0.2})
+    capture(lake.config, cursors=lake.cursors)
+    report = prove(lake.config, cursors=lake.cursors, clock_s=lambda: now_s)
+    assert sizes == [20, 40, 40, 40, 40]  # one as long as the longest would not fit
+    assert report.rows == 180
+    assert report.seconds == now_s <= 0.2
+    assert lake.proofs.rows_per_run == 500  # a range counts as a hundred rows at least
+
+
+def test_k17_writes_in_between_and_kills_make_no_difference_and_hide_none(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is killed behind a comparison whose progress is not written: the range is repeated."""
+    lake, chosen = start("numbers", "words"), random.Random(33)
+    lake.run()
+    lake.unlogged("DELETE FROM numbers WHERE v = 131", "DELETE FROM words WHERE id = 'Z5!'")
+    runs = 2 * lake.pass_runs({"numbers": 300, "words": 300})
+    connection = lake.server.root_connection(database=lake.database, autocommit=True)
+    written = NoteFile.write
+    with connection.cursor() as write:
+        for number in range(runs):
+            write.execute("INSERT INTO numbers VALUES (%s, %s)", (number, 1000 + number))
+            write.execute("DELETE FROM numbers WHERE v = %s", (1000 + number // 2,))
+            write.execute("UPDATE words SET v = v + 1000 WHERE id LIKE %s", (f"%{number % 10}!",))
+            if chosen.random() < 0.3:
+                with monkeypatch.context() as patch:
+                    patch.setattr(NoteFile, "write", _killed)
+                    with pytest.raises(_Killed):
+                        capture_and_prove(lake.config, cursors=lake.cursors)
+            before = lake.proofs
+            lake.run()
+            assert before != lake.proofs
+    connection.close()
+    assert NoteFile.write is written
+    top = 2**64 - 1
+    assert lake.keys() == {"numbers": [f"extra: id={top - 7 * 131}"], "words": ["extra: id=Z5!"]}
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _killed(*_: object) -> None:
+    raise _Killed
+
+
+def test_what_fails_here_is_told_and_counted_and_fails_no_run(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = start("codes", failed_runs_max=2)
+    with monkeypatch.context() as patch:
+
+        def busy(*_: object, **__: object) -> None:
+            raise SourceError("the server is too busy")
+
+        patch.setattr(rolling.TableComparison, "begin", busy)
+        reports = [capture_and_prove(lake.config, cursors=lake.cursors).proof for _ in range(2)]
+    assert all(report and "too busy" in report.failure for report in reports)
+    assert [len(report.warnings) for report in reports if report] == [0, 1]
+    assert lake.proofs.failed_runs == 2
+    lake.run()
+    assert lake.proofs.failed_runs == 0
+
+
+def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start("codes", "numbers", on_difference="suspend", each_run={"rows": 10_000})
+    lake.run()
+    lake.unlogged("UPDATE codes SET v = NULL WHERE v = 3")
+    with pytest.raises(TargetSuspendedError, match="codes") as suspended:
+        capture_and_prove(lake.config, cursors=lake.cursors)
+    assert "cdc-pipeline snapshot" in str(suspended.value)
+    lake.server.execute(f"UPDATE `{lake.database}`.codes SET v = 77 WHERE v = 4")
+    with pytest.raises(TargetSuspendedError):
+        capture_and_prove(lake.config, cursors=lake.cursors)
+    proof = lake.proofs.tables[lake.name("codes")]
+    assert proof.reason.startswith("suspended")
+    assert lake.proofs.tables[lake.name("numbers")].last is not None
+    options = VerifyOptions(repair=True, tables=(lake.name("codes"),))
+    repaired = verify(lake.config, cursors=lake.cursors, options=options)
+    assert repaired.tables[lake.name("codes")].repaired == {"updated": 1}
+    report = lake.run()
+    assert not report.warnings
+    assert not lake.keys()
+
+
+def test_tables_that_cannot_be_proved_by_ranges_say_why(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start("codes", each_run={"rows": 100})
+    lake.config = lake.config.model_copy(
+        update={"targets": (TargetRule(tables=("*.codes",), mode="changelog"),)}
+    )
+    report = lake.run()
+    (proof,) = report.tables.values()
+    assert "more rows than a run compares" in proof.not_by_range
+    assert "not proved" in proof.summary
+
+
+def test_a_key_that_orders_otherwise_since_then_begins_its_pass_again(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start("words")
+    lake.run()
+    assert lake.proofs.tables[lake.name("words")].after is not None
+    lake.server.execute(
+        f"ALTER TABLE `{lake.database}`.words MODIFY id VARCHAR(9) CHARACTER SET utf8mb4 "
+        "COLLATE utf8mb4_bin"
+    )
+    lake.run()
+    proof = lake.proofs.tables[lake.name("words")]
+    assert proof.current is not None
+    assert proof.current.rows == BUDGET
+    assert "utf8mb4_bin" in str(proof.after)
+    for _ in range(4):
+        lake.run()
+    assert not lake.keys()
