@@ -1,4 +1,4 @@
-"""``cdc-pipeline cuts list|show|sql|materialize``: the lake as of one source transaction."""
+"""``cdc-pipeline cuts list|show|sql|dbt|materialize``: the lake as of one source transaction."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from cdc_pipeline.cli.common.settings import (
     source_argument,
     with_json,
 )
+from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.wording import count_of, moment_text
 
@@ -150,6 +151,54 @@ def sql(
         click.echo(f"-- left out because it is suspended: {printable(name)}")
     for statement in statements:
         click.echo(f"{statement};")
+
+
+@command.command("dbt")
+@source_argument()
+@click.option("--schema", metavar="NAME", help="The views' schema; default: sink.publish.database.")
+@with_json
+def dbt(settings: Settings, *, source: str, schema: str | None) -> None:
+    """Print dbt's sources.yml of the published views of SOURCE, with the keys of Dagster's assets,
+    by which dagster-dbt joins the lineage."""
+    config = settings.config_of(source)
+    publish = config.sink.publish
+    if schema is None and publish is None:
+        raise click.UsageError("--schema is needed where the file has no sink.publish")
+    check_dagster("the assets' keys are Dagster's")
+    _, found = _cut(config, None)
+    import yaml
+
+    from cdc_pipeline.orchestration.runs.execute import load_source
+    from cdc_pipeline.sink.modes.registry import SINK_MODES
+    from cdc_pipeline.sink.read.read import view_names
+
+    translator = load_source(settings.jobs_directory, source).translator
+    views = view_names([name for name in found.tables if name not in found.cursor.suspended])
+    if publish is not None and publish.plain:
+        modes = {name: found.tables[name].spec.mode for name in views}
+        views = {
+            name: views[name] for name in views if SINK_MODES[modes[name]].live_rows is not None
+        }
+    tables = [
+        {
+            "name": view,
+            "description": f"{name} of {source}",
+            "config": {
+                "meta": {"dagster": {"asset_key": list(translator.table_key(source, name).path)}}
+            },
+        }
+        for name, view in views.items()
+    ]
+    shown_schema = schema or (publish.database if publish is not None else "")
+    document = {
+        "version": 2,
+        "sources": [{"name": source, "schema": shown_schema, "tables": tables}],
+    }
+    if settings.as_json:
+        emit_json(document)
+        return
+    ended()
+    click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
 
 
 @command.command("materialize")

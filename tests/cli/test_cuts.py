@@ -98,6 +98,15 @@ def test_duckdb_reads_the_same_versions(shop: Project) -> None:
     )
 
 
+def test_dbt_gets_the_views_with_the_keys_of_their_assets(shop: Project) -> None:
+    assert _run(shop, "cuts", "dbt", "shop").exit_code == 2
+    (source,) = _json(_run(shop, "cuts", "dbt", "shop", "--schema", "live", "--json"))["sources"]
+    assert (source["name"], source["schema"]) == ("shop", "live")
+    (table,) = source["tables"]  # items is suspended
+    assert table["name"] == "orders"
+    assert table["config"]["meta"]["dagster"]["asset_key"] == ["shop", "shop", "orders"]
+
+
 def test_maintain_finds_a_table_that_is_gone_and_leaves_a_suspended_one(shop: Project) -> None:
     result = _run(shop, "maintain", "shop", "--json")
     assert result.exit_code == 1
