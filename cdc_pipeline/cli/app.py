@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "run": "Capture a source once.",
     "status": "Show the state of sources.",
     "history": "Show past runs of a source and what each published.",
+    "story": "Show every known change of one row, or write SQL that would take one back.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
     "backfill": (

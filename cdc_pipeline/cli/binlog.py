@@ -7,18 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from cdc_pipeline.cli.common.activity import ended
 from cdc_pipeline.cli.common.output import emit_json, note, results, show_result
-from cdc_pipeline.cli.common.ranges import POSITION
+from cdc_pipeline.cli.common.ranges import POSITION, conditions_of
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
-from cdc_pipeline.position.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,12 +25,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.operations.inspect.inspect import Inspection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
-_OTHER_PLACES: Final = {
-    "from": "a place in these journals",
-    "until": "a position or a time; a set of transactions is for --gtid",
-}
 _STDIN: Final = Path("-")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _paths(
@@ -45,45 +38,6 @@ def _paths(
     if paths.count(_STDIN) > 1:
         raise click.BadParameter("standard input can be read only once", context, parameter)
     return paths
-
-
-def _conditions(option: Literal["from", "until"], values: tuple[str, ...]) -> dict[str, Any]:
-    """The conditions of ``--from`` or ``--until``, each as the selection takes it.
-
-    Raises:
-        ConfigError: one of them cannot be understood.
-    """
-    if not values:
-        return {}  # without loading what a configuration is
-    from cdc_pipeline.config.pipeline_config import (
-        GtidConfig,
-        PositionConfig,
-        TimeBoundConfig,
-        TimeConfig,
-    )
-    from cdc_pipeline.run.bounds import end_of, not_understood, start_of
-
-    conditions: list[tuple[str, Any]] = []
-    for text in values:
-        place = start_of(text) if option == "from" else end_of(text)
-        if isinstance(place, PositionConfig):
-            name = "from_position" if option == "from" else "to_position"
-            conditions.append((name, Position(place.journal, place.offset)))
-        elif isinstance(place, TimeConfig):
-            conditions.append(("from_us", _microseconds(place.time)))
-        elif isinstance(place, TimeBoundConfig):
-            conditions.append(("to_us", _microseconds(place.time) + 1))
-        elif isinstance(place, GtidConfig):
-            conditions.append(("exclude_gtids", place.gtid_set))
-        elif place not in ("earliest", "end_of_log"):
-            raise not_understood(text, option, expected=_OTHER_PLACES[option])
-    if len(dict(conditions)) < len(conditions):
-        raise click.UsageError(f"--{option} was given twice for the same kind of position")
-    return dict(conditions)
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -237,7 +191,7 @@ def command(
     damaged or cannot be read; 2 wrong usage.
     """
     _check_usage(settings, paths, form, output, follow)
-    conditions = _conditions("from", begins) | _conditions("until", ends)
+    conditions = conditions_of("from", begins) | conditions_of("until", ends)
     if exclude_gtids and "exclude_gtids" in conditions:
         raise click.UsageError("--exclude-gtid and a GTID set of --from exclude each other")
     if annotations and form != "jsonl":

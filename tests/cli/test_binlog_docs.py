@@ -15,7 +15,7 @@ from cdc_pipeline.cli.app import cli
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "binlog.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
-COUNT = 7
+COUNT = 5
 
 
 def output_of(command: str, directory: Path) -> str:

@@ -100,6 +100,24 @@ def test_a_migration_is_rehearsed_from_a_file(shop: MemoryShop) -> None:
     assert "change_key" in made["next_step"]
 
 
+def test_the_story_of_a_row_is_told_and_taken_back_in_sql(shop: MemoryShop) -> None:
+    run("run", "shop")
+    row = ("story", "shop", "shop.pair", "--key", "a=20", "--key", "b=two")
+    changes = json.loads(run(*row, "--json").stdout)["changes"]
+    change = next(each for each in changes if each["op"] == "update")
+    assert (change["note"], change["changed"]) == ("its key changes", ["a", "c"])
+    assert "its key changes" in run(*row).stdout
+    script = run(*row, "--undo", change["transaction"]).stdout
+    whole = run(*row[:3], "--whole-table", "--undo", change["transaction"]).stdout
+    words = [line.split()[0] for line in script.splitlines() if "`pair`" in line]
+    assert words == ["UPDATE", "DELETE"]  # the transaction inserted it too
+    assert "DELETE FROM `shop`.`pair` WHERE `a` = 1" in whole
+    run(*row[:3], "--key", "a=20", exit_code=2)
+    run(*row[:3], "--key", "a=x", "--key", "b=two", exit_code=2)
+    run(*row[:3], "--key", "a=99", "--key", "b=two", exit_code=1)
+    run(*row[:3], exit_code=2)
+
+
 def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: MemoryShop) -> None:
     """LakeStateError: also where `snapshot` is tried first, and over a load whose own file is
     damaged, which keeps no capture from going on."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
 
 import click
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.position.position import Position
 
 POSITION: Final = "POSITION"
+_OTHER_PLACES: Final = {
+    "from": "a place in these journals",
+    "until": "a position or a time; a set of transactions is for --gtid",
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -98,3 +105,42 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, bound=bound, **kwargs)
 
     return wrapped
+
+
+def conditions_of(option: Literal["from", "until"], values: tuple[str, ...]) -> dict[str, Any]:
+    """The conditions of ``--from`` or ``--until``, each as the selection takes it.
+
+    Raises:
+        ConfigError: one of them cannot be understood.
+    """
+    if not values:
+        return {}  # without loading what a configuration is
+    from cdc_pipeline.config.pipeline_config import (
+        GtidConfig,
+        PositionConfig,
+        TimeBoundConfig,
+        TimeConfig,
+    )
+    from cdc_pipeline.run.bounds import end_of, not_understood, start_of
+
+    conditions: list[tuple[str, Any]] = []
+    for text in values:
+        place = start_of(text) if option == "from" else end_of(text)
+        if isinstance(place, PositionConfig):
+            name = "from_position" if option == "from" else "to_position"
+            conditions.append((name, Position(place.journal, place.offset)))
+        elif isinstance(place, TimeConfig):
+            conditions.append(("from_us", _microseconds(place.time)))
+        elif isinstance(place, TimeBoundConfig):
+            conditions.append(("to_us", _microseconds(place.time) + 1))
+        elif isinstance(place, GtidConfig):
+            conditions.append(("exclude_gtids", place.gtid_set))
+        elif place not in ("earliest", "end_of_log"):
+            raise not_understood(text, option, expected=_OTHER_PLACES[option])
+    if len(dict(conditions)) < len(conditions):
+        raise click.UsageError(f"--{option} was given twice for the same kind of position")
+    return dict(conditions)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -26,7 +26,7 @@ from cdc_pipeline.operations.inspect.inputs import FileChunk, read_all, shown_na
 from cdc_pipeline.operations.inspect.selection import OPERATIONS, STATEMENT, Selection
 from cdc_pipeline.operations.inspect.summary import JournalSummary, SummaryBuilder
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.decode.schemas import journal_schemas
+from cdc_pipeline.run.decode.schemas import AskCatalog, journal_schemas
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 
 class Inspection:
-    """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex."""
+    """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex; `ask`:
+    for a server's catalog, if one is there.
+    """
 
     def __init__(
         self,
@@ -44,14 +46,15 @@ class Inspection:
         *,
         unknown_charset: str = "utf8mb4",
         annotations: bool = False,
+        ask: AskCatalog = lambda _captured: None,
     ) -> None:
         self.selection = selection or Selection()
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
-        self._schemas = journal_schemas()
+        self.schemas = journal_schemas(ask)
         maps = TableMaps(
             self.selection.wants_table,
-            schemas=self._schemas,
+            schemas=self.schemas,
             completes=self.bare_tables.completed,
             names=self.selection.names,
         )
@@ -61,7 +64,7 @@ class Inspection:
 
     def _take_statement(self, query: Query, chunk: Chunk, row: int) -> None:
         event = chunk.events[row]
-        self._schemas.apply(
+        self.schemas.apply(
             query,
             self.selection.parse(query, is_mariadb=chunk.journal_format.is_mariadb),
             lambda _database, _table: True,
@@ -70,7 +73,7 @@ class Inspection:
             time_us=int(event["commit_ts_us"]),
         )
 
-    def _changes(self, chunks: Iterable[FileChunk]) -> Iterator[tuple[LogPiece, Changes]]:
+    def changes(self, chunks: Iterable[FileChunk]) -> Iterator[tuple[LogPiece, Changes]]:
         for _, chunk in chunks:
             for piece in self.log.feed(chunk):
                 yield from piece.decoded()
@@ -81,13 +84,13 @@ class Inspection:
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[bytes]:
         """Whole lines of JSON. CdcError comes after everything before it."""
         with _shown_in_errors():
-            for piece, its_changes in self._changes(chunks):
+            for piece, its_changes in self.changes(chunks):
                 yield from lines_of(piece, its_changes, self.selection)
 
     def write(self, chunks: Iterable[FileChunk], writer: ChangeFiles) -> None:
         """Raises CdcError, after everything before it was passed on, and as `writer`."""
         with _shown_in_errors():
-            for piece, its_changes in self._changes(chunks):
+            for piece, its_changes in self.changes(chunks):
                 writer.add(piece, its_changes)
 
     def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
@@ -95,7 +98,7 @@ class Inspection:
         builder = SummaryBuilder(everything=self.selection.is_everything)
         try:
             with _shown_in_errors():
-                for piece, its_changes in self._changes(builder.seen(chunks)):
+                for piece, its_changes in self.changes(builder.seen(chunks)):
                     builder.add_piece(piece, its_changes)
         except CdcError as error:
             builder.summary.error = error.as_dict()

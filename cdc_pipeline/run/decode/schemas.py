@@ -48,14 +48,14 @@ AskCatalog = Callable[[Captured], "PlacedCatalog | None"]
 AskPrograms = Callable[[], StoredPrograms | None]
 
 
-def journal_schemas() -> Schemas:
-    """Built from the journals' statements alone, and not stored."""
+def journal_schemas(ask: AskCatalog = lambda _captured: None) -> Schemas:
+    """Built from the journals' statements and a catalog, if there is one, and not stored."""
     return Schemas(
         SchemaHistory(),
         file=None,
         epoch=1,
         start=Position("journal.000000", 4),
-        ask=lambda _captured: None,
+        ask=ask,
     )
 
 

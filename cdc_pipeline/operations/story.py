@@ -1,0 +1,745 @@
+"""Every change of one row that the log, changelogs and histories know, joined.
+
+Rules:
+- A change is one entry, whoever knows it: by its place in the order of changes (K1), else by
+  transaction, operation and keys (another server's log has other places). Rows of an XA transaction
+  belong to its COMMIT.
+- A row is followed over changes of its key, in both directions: each further key costs another
+  reading. Other rows that had such a key before or after are not part of it.
+- Nothing of the log is shown that no target of the table shows: masks apply before anything else,
+  excluded columns are left out, and statements have no literals (K14, K26).
+- What nobody knows is named: a `Hole`, never silence. DDL of the table is an entry if the log has
+  it.
+- Rows are found by kernels. Python loops over what was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_pipeline.binlog.arrow_types import arrow_of_delta
+from cdc_pipeline.binlog.chunk import Role
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events import query
+from cdc_pipeline.binlog.events.xa import parse_prepare
+from cdc_pipeline.binlog.rows.text_jsonl import iso_time, jsonl_lines
+from cdc_pipeline.binlog.seq import (
+    EVENT_BITS,
+    JOURNAL_BITS,
+    OFFSET_BITS,
+    ROW_BITS,
+    journal_number,
+    pack_seq,
+)
+from cdc_pipeline.binlog.value_text import text_of
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, PositionError
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.operations.backfill.lake import checked_tables
+from cdc_pipeline.operations.inspect.bare_table_maps import MEANINGS
+from cdc_pipeline.operations.inspect.change_log import LogPiece
+from cdc_pipeline.operations.inspect.inspect import Inspection
+from cdc_pipeline.operations.inspect.selection import Selection
+from cdc_pipeline.operations.undo import RowChange, undo_sql
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.lookup import journals_before, journals_to_scan
+from cdc_pipeline.run.plan.reconcile import reconcile
+from cdc_pipeline.run.plan.starting import choose
+from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.schema.ddl.ddl import parse_statement
+from cdc_pipeline.schema.ddl.published import published, without_literals
+from cdc_pipeline.schema.ddl.statement import TABLE_DDL, StatementKind
+from cdc_pipeline.sink.modes import mode_columns as own
+from cdc_pipeline.sink.read.lake import Lake
+from cdc_pipeline.sink.target import Target
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.targets.masks import mask_of
+from cdc_pipeline.targets.targets import Targets, targets_at
+from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+
+_K = StatementKind
+_END: Final = 1 << 126
+_RANGES_MAX: Final = 16
+LOG: Final = "log"
+_IMAGES: Final = ("before", "after")
+
+Key = tuple[str, ...]  # texts, bytes in hex
+
+
+class Change(FrozenModel):
+    """`op`: insert, update, delete, truncate, ddl, statement (rows that are in the log as text);
+    `transaction`: its GTID, or journal:offset of its begin; `known_by`: the log, or targets; `sql`:
+    of the statement, without literals.
+    """
+
+    op: str
+    transaction: str | None
+    position: str
+    time: str | None
+    known_by: tuple[str, ...]
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    changed: tuple[str, ...] = ()
+    sql: str | None = None
+    note: str = ""
+
+
+class Hole(FrozenModel):
+    """What nobody knows, between two places; "" where there is none."""
+
+    begin: str
+    end: str
+    why: str
+
+
+class Story(FrozenModel):
+    source: str
+    table: str
+    key: dict[str, str]
+    changes: tuple[Change, ...]
+    holes: tuple[Hole, ...]
+    notes: tuple[str, ...] = ()
+
+
+class _Range(NamedTuple):
+    """Changes of a key from one seq to another, both included."""
+
+    key: Key
+    low: int = 0
+    high: int = _END
+
+
+@dataclass(slots=True)
+class _Found:
+    op: str
+    seq: int  # of the before image
+    transaction: str | None
+    time_us: int
+    known_by: list[str] = field(default_factory=list)
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    keys: tuple[Key | None, Key | None] = (None, None)
+    sql: str | None = None
+    note: str = ""
+    row: RowChange | None = None  # of the log
+
+
+def story(
+    config: PipelineConfig,
+    table: str,
+    key: Mapping[str, str],
+    *,
+    cursors: CursorStore,
+    selection: Selection = Selection(),  # noqa: B008 - a plain value
+) -> Story:
+    """`key`: the row's key columns with the texts of their values; `selection`: of transactions.
+    Raises ConfigError: the table is not captured, or the key is not its own; and what would keep a
+    run from starting.
+    """
+    with _opened(config, table, selection, cursors) as teller:
+        return teller.story(dict(key))
+
+
+def undo(
+    config: PipelineConfig,
+    table: str,
+    key: Mapping[str, str],
+    transaction: str,
+    *,
+    cursors: CursorStore,
+    selection: Selection = Selection(),  # noqa: B008 - a plain value
+) -> Iterator[str]:
+    """Lines of SQL that take back what a transaction changed in the row, without `key` in all rows
+    of the table. Raises as `story`; PositionError: the log does not have such changes; SchemaError:
+    they cannot be taken back (`undo.py`).
+    """
+    with _opened(config, table, selection, cursors) as teller:
+        changes = teller.changes_of(transaction, dict(key))
+    yield from undo_sql(changes, transaction=transaction)
+
+
+@contextmanager
+def _opened(
+    config: PipelineConfig, table: str, selection: Selection, cursors: CursorStore
+) -> Iterator[_Teller]:
+    cut = build_sink(config).last_cut()
+    cursor = reconcile(cursors.read(), cut).cursor
+    source = build_source(choose(config).config)
+    try:
+        source.check()
+        names = source.identity.names
+        config = config.comparing(names)
+        (table,) = checked_tables(config, [table])
+        selection = replace(selection, tables=(exact_pattern(table),), names=names)
+        yield _Teller(config, table, selection, source, targets_at(config, cut, cursor), cursor)
+    finally:
+        source.close()
+
+
+# Columns of the key, changes of the table, the transaction of each -> which are asked for.
+_Wanted = Callable[[DecodedRows, pa.Array], pa.Array]
+
+
+@dataclass(slots=True)
+class _Teller:
+    config: PipelineConfig
+    table: str
+    selection: Selection
+    source: Source
+    targets: Targets
+    cursor: CursorState | None
+    columns: tuple[str, ...] = ()  # of the key
+    holes: list[Hole] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def story(self, key: dict[str, str]) -> Story:
+        changes = self._of_row(key)
+        self._note_before(changes)
+        return Story(
+            source=self.config.name,
+            table=self.table,
+            key=key,
+            changes=tuple(map(self._shown, changes)),
+            holes=tuple(self.holes),
+            notes=tuple(self.notes),
+        )
+
+    def _of_row(self, key: dict[str, str]) -> list[_Found]:
+        asked = self._checked(key)
+        ranges: tuple[_Range, ...] = (_Range(asked),)
+        while True:
+            self.holes, self.notes = [], {}
+            changes = self._of_keys(sorted({each.key for each in ranges}))
+            following = _followed(changes, asked)
+            if following == ranges:
+                break
+            if len(following) > _RANGES_MAX:
+                self.notes["its key changes often: ask for a later or earlier key too"] = None
+                break
+            ranges = following
+        return [each for each in changes if any(_is_within(each, one) for one in ranges)]
+
+    def _of_keys(self, keys: Sequence[Key]) -> list[_Found]:
+        log = self._logged(lambda rows, _transactions: _touching(rows, self.columns, keys))
+        return _joined(log, self._of_lake(keys))
+
+    def changes_of(self, transaction: str, key: dict[str, str]) -> list[RowChange]:
+        changes = (
+            self._of_row(key)
+            if key
+            else self._logged(lambda _rows, transactions: pc.equal(transactions, transaction))
+        )
+        changes = [each for each in changes if each.transaction == transaction]
+        rows = [each.row for each in changes if each.row is not None]
+        if not rows or len(rows) < len(changes):
+            raise PositionError(
+                f"the log cannot tell how to take {transaction} back",
+                table=self.table,
+                expected="a transaction with changes of these rows, and no statement on the table",
+                got=next((each.sql for each in changes if each.row is None), None)
+                or "; ".join(hole.why for hole in self.holes)
+                or "no change of them",
+                next_step="name one that the row's story shows as known by the log",
+            )
+        return rows
+
+    def _checked(self, key: dict[str, str]) -> Key:
+        """Raises ConfigError: it is not the table's, or no value of its columns."""
+        self.columns = tuple(key)
+        for target in self._kept_by():
+            expected = target.spec.sources[self.table]
+            names = [column.name for column in expected.columns]
+            if not set(key) <= set(names) or (expected.key and set(key) != set(expected.key)):
+                raise _no_key(self.table, expected.key or names, self.columns)
+            for column in expected.columns:
+                if column.name in key and not _hashes(target, column.name):
+                    type_ = arrow_of_delta(column.delta_type)
+                    if type_ is None or _scalar(key[column.name], type_) is None:
+                        raise _no_key(self.table, [column.delta_type], [column.name])
+        return tuple(key.values())
+
+    def _kept_by(self) -> list[Target]:
+        return [each for each in self.targets.by_name.values() if self.table in each.spec.sources]
+
+    @property
+    def _epoch(self) -> int:
+        """Of the log, as a run would number it."""
+        if self.cursor is None:
+            return 1
+        return self.cursor.epoch + (not self.cursor.identity.same_server(self.source.identity))
+
+    def _shown(self, found: _Found) -> Change:
+        before, after = found.before, found.after
+        names = {} if before is None or after is None else {**before, **after}
+        place = found.seq >> _ORDINAL_BITS
+        number = place >> OFFSET_BITS & (1 << JOURNAL_BITS) - 1
+        base = self.source.earliest_position().journal.rpartition(".")[0]
+        note = found.note
+        if None not in found.keys and found.keys[0] != found.keys[1]:
+            note = note or "its key changes"
+        return Change(
+            op=found.op,
+            transaction=found.transaction,
+            position=f"{base}.{number:06d}:{place & (1 << OFFSET_BITS) - 1}",
+            time=None if found.time_us < 0 else iso_time(found.time_us),
+            known_by=tuple(found.known_by),
+            before=before,
+            after=after,
+            changed=tuple(n for n in names if (before or {}).get(n) != (after or {}).get(n)),
+            sql=found.sql,
+            note=note,
+        )
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def _logged(self, wanted: _Wanted) -> list[_Found]:
+        """In the order of changes, up to a place that cannot be read."""
+        found: list[_Found] = []
+        end = begin = self.source.end_position()
+        try:
+            begin = self._begin()
+            inspection = Inspection(
+                self.selection,
+                annotations=True,
+                ask=lambda _all: self.source.catalog(
+                    lambda *name: name == split_table_name(self.table), since=begin
+                ),
+            )
+            xids: dict[str, list[_Found]] = {}
+            chunks = self.source.chunks(begin, end)
+            for piece, changes in inspection.changes((Path(), chunk) for chunk in chunks):
+                for table_rows, rows in changes:
+                    generated = self._generated(inspection, piece, int(table_rows[0]))
+                    found += self._rows_in(piece, table_rows, rows, wanted, generated)
+                for row in piece.statements.tolist():
+                    found = self._with_statement(piece, row, found, xids)
+            for missing in inspection.bare_tables.missing.values():
+                why = "; ".join(MEANINGS[part] for part in missing)
+                self.notes[f"the log does not describe the table completely: {why}"] = None
+        except CdcError as error:
+            place = str(begin) if error.offset is None else f"{error.journal}:{error.offset}"
+            self.holes.append(
+                Hole(begin=place, end=str(end), why=f"it cannot be read: {error.what}")
+            )
+        return sorted(found, key=lambda each: each.seq)
+
+    def _begin(self) -> Position:
+        """Of the first journal to read."""
+        asked, earliest = self.selection, self.source.earliest_position()
+        names = [info.journal for info in self.source.journals()]
+        first = earliest.journal
+        if asked.from_position is not None:
+            first = asked.from_position.journal
+        elif asked.from_us is not None:
+            first = names[journals_to_scan(self.source, names, t_us=asked.from_us).first]
+        elif asked.exclude_gtids:
+            first = names[max(0, journals_before(self.source, names, asked.exclude_gtids) - 1)]
+        return Position(first)
+
+    def _note_before(self, changes: Sequence[_Found]) -> None:
+        """Name what lies between the lake's end and the log's begin, and before both."""
+        earliest, asked = self.source.earliest_position(), self.selection
+        is_whole = journal_number(earliest.journal) == 1 and not earliest.gtid_set
+        if is_whole or asked.from_position or asked.from_us is not None or asked.exclude_gtids:
+            return
+        begin = earliest.seq(self._epoch)
+        first = changes[0] if changes else None
+        if first is None or first.op != "insert" or LOG not in first.known_by:
+            why = "neither the log nor a table of the lake goes back further"
+            self.holes.insert(0, Hole(begin="", end=str(earliest), why=why))
+        ends = [
+            (held.seq, str(held.position))
+            for target in self._recording()
+            for held in (target.state.suspended or self.cursor,)
+            if held is not None
+        ]
+        if ends and max(ends)[0] < begin:
+            why = "the lake does not have it yet, and the log has it no more"
+            self.holes.append(Hole(begin=max(ends)[1], end=str(earliest), why=why))
+
+    def _rows_in(
+        self,
+        piece: LogPiece,
+        table_rows: np.ndarray,
+        rows: DecodedRows,
+        wanted: _Wanted,
+        generated: Sequence[str],
+    ) -> Iterator[_Found]:
+        journal, events = piece.chunk.journal, piece.chunk.events[table_rows]
+        gtids = piece.gtids_of(table_rows)
+        transactions = [
+            gtids.text(at) or f"{journal}:{offset}"
+            for at, offset in enumerate(events["tx_offset"].tolist())
+        ]
+        of_rows = pa.array(transactions, pa.string()).take(pa.array(rows.event_row))
+        rows = self.targets.masks.apply(rows)
+        rows = rows.where(wanted(rows, of_rows).to_numpy(zero_copy_only=False))
+        if not len(rows):
+            return
+        hidden = self._hidden(rows.schema.column_names)
+        keys = [_keys(image, self.columns) for image in (rows.before, rows.after)]
+        lines = jsonl_lines(
+            rows, journal=journal, offsets=events["offset"], gtids=[None] * len(events)
+        )
+        for at, line in enumerate(map(json.loads, lines)):
+            event = int(rows.event_row[at])
+            before, after = line["before"], line["after"]
+            old, new = (
+                None if line[i] is None else k[at] for i, k in zip(_IMAGES, keys, strict=True)
+            )
+            yield _Found(
+                op=line["op"],
+                seq=int(rows.seq[at].as_py()) + (self._epoch - 1 << _EPOCH_SHIFT),
+                transaction=transactions[event],
+                time_us=int(rows.commit_ts_us[at]),
+                known_by=[LOG],
+                before=_without(before, hidden),
+                after=_without(after, hidden),
+                keys=(old, new if new is None or None not in new else old),
+                sql=self._statement_of(piece, int(table_rows[event])),
+                row=RowChange(rows.schema, before, after, generated),
+            )
+
+    def _generated(self, inspection: Inspection, piece: LogPiece, row: int) -> tuple[str, ...]:
+        place = piece.chunk.journal, int(piece.chunk.events["offset"][row])
+        known = inspection.schemas.before(*split_table_name(self.table), *place)
+        return tuple(column.name for column in (known and known.generated) or ())
+
+    def _hidden(self, names: Sequence[str]) -> set[str]:
+        routes = self.targets.routes_of(self.table)
+        return {name for name in names if mask_of(routes, name) == "drop"}
+
+    def _statement_of(self, piece: LogPiece, row: int) -> str | None:
+        assert piece.annotations is not None
+        sql = piece.annotations[row - piece.first].as_py()
+        if sql is None:
+            return None
+        is_mariadb = piece.chunk.journal_format.is_mariadb
+        # In a charset of several bytes a quote may be half of a letter.
+        text = None if "\ufffd" in sql else without_literals(sql, is_mariadb=is_mariadb)
+        return text or published(parse_statement(sql, "", is_mariadb=is_mariadb))
+
+    def _with_statement(
+        self, piece: LogPiece, row: int, found: list[_Found], xids: dict[str, list[_Found]]
+    ) -> list[_Found]:
+        """`found` after a statement: with its entry, or with what the end of an XA transaction
+        makes of the entries of `xids`.
+        """
+        chunk, event = piece.chunk, piece.chunk.events[row]
+        offset = int(event["tx_offset"] if event["tx_offset"] >= 0 else event["offset"])
+        transaction = piece.gtids_of(np.array([row])).text(0) or f"{chunk.journal}:{offset}"
+        place = pack_seq(self._epoch, journal_number(chunk.journal), offset)
+        time_us = int(event["commit_ts_us"])
+        if event["role"] == Role.XA_PREPARE:
+            prepared = parse_prepare(chunk, row)
+            if not prepared.one_phase:
+                xids[prepared.xid] = [each for each in found if each.transaction == transaction]
+                for each in xids[prepared.xid]:
+                    each.note = "prepared by XA, and not committed"
+        elif event["role"] == Role.STATEMENT:
+            logged = query.parse_query(chunk, row)
+            statement = self.selection.parse(logged, is_mariadb=chunk.journal_format.is_mariadb)
+            if statement.kind is _K.XA_ROLLBACK:
+                gone = xids.pop(statement.name, [])
+                return [each for each in found if not any(each is one for one in gone)]
+            if statement.kind is _K.XA_COMMIT:
+                for each in xids.pop(statement.name, []):
+                    each.seq, each.note = place | each.seq & (1 << _ORDINAL_BITS) - 1, ""
+                    each.transaction, each.time_us = transaction, time_us
+            elif (statement.kind in _TOLD or statement.drops_database) and (
+                self.selection.wants_statement(statement)
+            ):
+                op = _TOLD.get(statement.kind, "ddl")
+                entry = _Found(op, place, transaction, time_us, [LOG], sql=published(statement))
+                return [*found, entry]
+        return found
+
+    # -- the lake ----------------------------------------------------------------------------------
+
+    def _recording(self) -> list[Target]:
+        """Changelogs first, which say more."""
+        kept = [each for each in self._kept_by() if each.spec.mode in ("changelog", "history")]
+        return sorted(kept, key=lambda each: each.spec.mode)
+
+    def _of_lake(self, keys: Sequence[Key]) -> Iterator[_Found]:
+        lake = Lake(self.config.sink.lake_path.absolute())
+        for target in self._recording():
+            if target.state.table_version < 0:
+                continue
+            spec = target.spec
+            names = self._names(target)
+            key_columns = [names[name] for name in self.columns]
+            reader = lake.read(target.name, source=self.config.name, allow_suspended=True)
+            parts = [reader.schema.empty_table()]
+            for batch in reader:
+                rows = pa.table(batch)
+                is_asked = _are_in([rows[name] for name in key_columns], keys)
+                if spec.mode == "changelog":
+                    before = rows[own.BEFORE_COLUMN]
+                    fields = [pc.struct_field(before, name) for name in key_columns]
+                    is_asked = pc.or_(is_asked, _are_in(fields, keys))
+                    is_asked = pc.or_(is_asked, pc.equal(rows[own.OP_COLUMN], "truncate"))
+                if spec.shape is not None and spec.shape.shard_column:
+                    shard = pc.equal(rows[spec.shape.shard_column], spec.shape.shard_value)
+                    is_asked = pc.and_(is_asked, pc.fill_null(shard, False))
+                parts.append(rows.filter(is_asked))
+            read = _history if spec.mode == "history" else _changelog
+            for each in read(pa.concat_tables(parts), names, self.columns):
+                each.known_by.append(target.name)
+                if self._is_asked(each):
+                    yield each
+
+    def _names(self, target: Target) -> dict[str, str]:
+        """The target's columns by those of the source that they show."""
+        recorded = target.spec.sources[self.table]
+        renamed, present = dict(recorded.names), {column.name for column in target.spec.columns}
+        own_names = [column.name for column in recorded.columns]
+        shown = [name for name in own_names if name not in self._hidden(own_names)]
+        return {n: renamed.get(n, n) for n in shown if renamed.get(n, n) in present}
+
+    def _is_asked(self, found: _Found) -> bool:
+        """By the conditions of the selection, as the log applies them to itself."""
+        asked, epoch = self.selection, self._epoch
+        if asked.from_position is not None and found.seq < asked.from_position.seq(epoch):
+            return False
+        if asked.to_position is not None and found.seq >= asked.to_position.seq(epoch):
+            return False
+        if asked.from_us is not None and found.time_us < asked.from_us:
+            return False
+        if asked.to_us is not None and not 0 <= found.time_us < asked.to_us:
+            return False
+        if not asked.exclude_gtids or found.transaction is None or ":" not in found.transaction:
+            return True
+        flavor = self.source.identity.flavor
+        excluded: Any = parse_gtid_set(asked.exclude_gtids, flavor)
+        return not excluded.contains(parse_gtid_set(found.transaction, flavor))
+
+
+_ORDINAL_BITS: Final = EVENT_BITS + ROW_BITS + 1
+_EPOCH_SHIFT: Final = _ORDINAL_BITS + OFFSET_BITS + JOURNAL_BITS
+_TOLD: Final = {
+    **dict.fromkeys(TABLE_DDL, "ddl"), _K.TRUNCATE_TABLE: "truncate", _K.DML: "statement",
+}  # fmt: skip
+
+
+def _no_key(table: str, expected: Sequence[str], got: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        "this is not a key of the table",
+        table=table,
+        setting="key",
+        expected=", ".join(expected),
+        got=", ".join(got),
+        next_step="give each column of the key once, with the text of its value, bytes in hex: "
+        "--key COLUMN=VALUE",
+    )
+
+
+def _hashes(target: Target, column: str) -> bool:
+    shape = target.spec.shape
+    return shape is not None and shape.masks.get(column.lower(), "").startswith("hash")
+
+
+# -- keys in Arrow ---------------------------------------------------------------------------------
+
+
+def _scalar(text: str, type_: pa.DataType) -> pa.Scalar | None:
+    """The value of a text; None if it is none of this type."""
+    try:
+        if pa.types.is_binary(type_):
+            return pa.scalar(bytes.fromhex(text), type_)
+        if pa.types.is_timestamp(type_):
+            return pa.scalar(text).cast(pa.timestamp("us")).cast(type_)
+        return pa.scalar(text).cast(type_)
+    except (ValueError, pa.ArrowException):
+        return None
+
+
+def _are_in(columns: Sequence[Any], keys: Sequence[Key]) -> Any:
+    """Which rows have one of the keys; one that the columns cannot hold is none's."""
+    has_key = [pa.array(np.zeros(len(columns[0]), bool))]
+    for key in keys:
+        scalars = [_scalar(text, column.type) for text, column in zip(key, columns, strict=True)]
+        if None not in scalars:
+            equal = map(pc.equal, columns, scalars)
+            has_key.append(pc.fill_null(reduce(pc.and_, equal), False))
+    return reduce(pc.or_, has_key)
+
+
+def _touching(rows: DecodedRows, columns: Sequence[str], keys: Sequence[Key]) -> pa.Array:
+    if not set(columns) <= set(rows.schema.column_names):
+        return pa.array(np.zeros(len(rows), bool))
+    images = ([image.column(name) for name in columns] for image in (rows.before, rows.after))
+    return reduce(pc.or_, (_are_in(image, keys) for image in images))
+
+
+def _keys(image: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> list[Key]:
+    texts = []
+    for name in columns:
+        values = pa.chunked_array([]) if not len(image) else image.column(name)
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        texts.append([t.hex() if isinstance(t, bytes) else t for t in text_of(values).to_pylist()])
+    return list(zip(*texts, strict=True)) if texts else [()] * len(image)
+
+
+def _without(image: dict[str, Any] | None, hidden: set[str]) -> dict[str, Any] | None:
+    if image is None:
+        return None
+    return {name: value for name, value in image.items() if name not in hidden}
+
+
+# -- rows of the lake ------------------------------------------------------------------------------
+
+
+def _changelog(
+    rows: pa.Table, names: Mapping[str, str], columns: Sequence[str]
+) -> Iterator[_Found]:
+    afters, after_keys = _images(rows, names, columns)
+    flat = pa.table({to: pc.struct_field(rows[own.BEFORE_COLUMN], to) for to in names.values()})
+    befores, before_keys = _images(flat, names, columns)
+    for at, (op, seq, time, transaction) in enumerate(
+        zip(
+            rows[own.OP_COLUMN].to_pylist(),
+            rows[own.SEQ_COLUMN].to_pylist(),
+            rows[own.TS_COLUMN].cast(pa.int64()).to_pylist(),
+            rows[own.TRANSACTION_COLUMN].to_pylist(),
+            strict=True,
+        )
+    ):
+        is_row = op in ("insert", "update", "delete")
+        has_before, has_after = is_row and op != "insert", is_row and op != "delete"
+        yield _Found(
+            op,
+            int(seq) & ~1,
+            transaction,
+            -1 if time is None else time,
+            before=befores[at] if has_before else None,
+            after=afters[at] if has_after else None,
+            keys=(before_keys[at] if has_before else None, after_keys[at] if has_after else None),
+        )
+
+
+def _history(rows: pa.Table, names: Mapping[str, str], columns: Sequence[str]) -> Iterator[_Found]:
+    images, keys = _images(rows, names, columns)
+    begins = [int(seq) & ~1 for seq in rows[own.START_COLUMN].to_pylist()]
+    ends = rows[own.END_COLUMN].to_pylist()
+    times = rows[own.TS_COLUMN].cast(pa.int64()).to_pylist()
+    end_times = rows[own.END_TS_COLUMN].cast(pa.int64()).to_pylist()
+    ended = {int(seq) & ~1: at for at, seq in enumerate(ends) if seq is not None}
+    for at, seq in enumerate(begins):
+        was = ended.get(seq)
+        is_last = seq == int(rows[own.SEQ_COLUMN][at].as_py()) & ~1
+        yield _Found(
+            "insert" if was is None else "update",
+            seq,
+            None,
+            times[at] if is_last and times[at] is not None else -1,
+            before=None if was is None else images[was],
+            after=images[at],
+            keys=(None if was is None else keys[was], keys[at]),
+        )
+    for seq in ended.keys() - set(begins):
+        was = ended[seq]
+        time_us = -1 if end_times[was] is None else end_times[was]
+        yield _Found("delete", seq, None, time_us, before=images[was], keys=(keys[was], None))
+
+
+def _images(
+    rows: pa.Table, names: Mapping[str, str], columns: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[Key]]:
+    """Rows by the source's names, as JSON has them, and their keys."""
+    renamed = rows.select([*names.values()]).rename_columns([*names]).combine_chunks()
+    values = [_plain(renamed[name]) for name in names]
+    images = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+    return images, _keys(renamed, columns)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_struct(type_):  # a geometry
+        return [
+            value and (value["srid"].to_bytes(4, "little", signed=True) + value["wkb"]).hex()
+            for value in column.to_pylist()
+        ]
+    if pa.types.is_boolean(type_):
+        column = column.cast(pa.int8())
+    elif pa.types.is_decimal(type_) and type_.scale == 0:
+        return [None if value is None else int(value) for value in column.to_pylist()]
+    elif pa.types.is_temporal(type_) or pa.types.is_decimal(type_):
+        column = text_of(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([]))
+    elif pa.types.is_float32(type_):
+        return [None if text is None else float(text) for text in column.cast("string").to_pylist()]
+    return [value.hex() if isinstance(value, bytes) else value for value in column.to_pylist()]
+
+
+# -- one row's story -------------------------------------------------------------------------------
+
+
+def _joined(log: Sequence[_Found], lake: Iterator[_Found]) -> list[_Found]:
+    """One entry for each change, in order."""
+    changes = {each.seq: each for each in log}
+    elsewhere: dict[Any, list[_Found]] = defaultdict(list)
+    for each in log:
+        elsewhere[each.transaction, each.op, each.keys].append(each)
+    for each in lake:
+        same = changes.get(each.seq)
+        if same is None and each.transaction is not None:
+            others = elsewhere[each.transaction, each.op, each.keys]
+            same = next((one for one in others if each.known_by[0] not in one.known_by), None)
+        if same is None:  # of a history, to which a TRUNCATE is the end of a version
+            truncated = (one for one in log if one.op == "truncate")
+            ends = (one for one in truncated if one.seq ^ each.seq < 1 << _ORDINAL_BITS)
+            same = next(ends, None)
+        if same is None:
+            changes[each.seq] = each
+        else:
+            same.known_by += each.known_by
+            same.before = same.before or each.before
+    return sorted(changes.values(), key=lambda each: each.seq)
+
+
+def _followed(changes: Sequence[_Found], asked: Key) -> tuple[_Range, ...]:
+    """Where the row has which key: the asked one always; another from the change that brought it
+    until the one that took it away.
+    """
+    ranges = [_Range(asked)]
+    for one in ranges:
+        for each in changes:
+            old, new = each.keys
+            if old is None or new is None or old == new or not _is_within(each, one):
+                continue
+            if old == one.key:
+                leaves = (e.seq for e in changes if e.seq > each.seq and _leaves(e, new))
+                following = _Range(new, each.seq, min(leaves, default=_END))
+            else:
+                comes = (e.seq for e in changes if e.seq < each.seq and _comes(e, old))
+                following = _Range(old, max(comes, default=0), each.seq)
+            if following.key != asked and following not in ranges:
+                ranges.append(following)
+    return tuple(ranges)
+
+
+def _leaves(change: _Found, key: Key) -> bool:
+    return change.op == "truncate" or (change.keys[0] == key and change.keys[1] != key)
+
+
+def _comes(change: _Found, key: Key) -> bool:
+    return change.op == "truncate" or (change.keys[1] == key and change.keys[0] != key)
+
+
+def _is_within(change: _Found, one: _Range) -> bool:
+    return one.low <= change.seq <= one.high and (
+        change.keys == (None, None) or one.key in change.keys
+    )
