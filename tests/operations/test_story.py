@@ -227,6 +227,8 @@ def test_what_cannot_be_taken_back_is_refused(
     assert [line for line in script if line.startswith("UPDATE")] == [
         f"UPDATE `{fresh_database}`.`t` SET `id` = 1, `n` = 1 WHERE `id` = 1 AND `n` = 11 LIMIT 1;"
     ]
+    with pytest.raises(pymysql.err.MySQLError, match="more than 1 row"):
+        _run(server, script)  # the row is gone
     with pytest.raises(SchemaError, match="does not hold all of"):
         [*undo(config, table, {"id": "1"}, told[3].transaction or "", **asked)]
     for transaction in (told[4].transaction or "", "nothing"):
