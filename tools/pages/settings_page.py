@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.section import sections_in, setting_name, type_text
 from cdc_pipeline.config.settings import meaning, plain_value, text_of
-from cdc_pipeline.config.units import SIZE_HELP
+from cdc_pipeline.config.units import DURATION_HELP, SIZE_HELP
 from tools.pages.markdown import as_markdown, code, made_from
 
 INTRO = """\
@@ -20,13 +20,26 @@ INTRO = """\
 Every setting of a pipeline's file, with its values, its default and what it does.
 [Configuration](configuration.md) shows a file and explains how the settings work together.
 What is required is so where its section is used. `${NAME}` in any text is replaced from the
-environment. A *size* is a number of bytes or has a unit: `16777216`, `16 MiB`, `16 MB`, `512k`; a
-*duration* is a number of seconds or has a unit: `30s`, `5m`, `2 h`, `7 days`.
+environment. A *size* is a number of bytes or has a unit: `16777216`, `16 MiB`, `16 MB`, `512k`. A
+*duration* is a number, of the unit in the setting's name (`_s`: seconds), or has a unit: `30s`,
+`5m`, `2 h`, `7 days`. Times have a zone: `2026-01-31T08:00:00+00:00`.
 """
 _DEFINED = {
-    "a number of seconds, or a duration with its unit such as 30s, 5m, 2 h or 7 days": "a duration",
-    ", or a duration with its unit such as 30s, 5m, 2 h or 7 days": ", or a duration with its unit",
-    SIZE_HELP: "a size",
+    **{
+        f"a number of {unit}, or a duration such as 30s, 5m or 7 days": "duration"
+        for unit in ("seconds", "hours", "days")
+    },
+    DURATION_HELP: "duration with a unit",
+    SIZE_HELP: "size",
+    "; a time needs a zone, as in 2026-01-31T08:00:00+00:00": "",
+    "best from the environment: ${NAME}": "best ${NAME}",
+    "a list, each item a text": "list of texts",
+    "a list, each item a section": "list of sections",
+    "a list, each item": "list of",
+    "a section whose values are each a text": "section of texts",
+    "a section whose values are each a section": "section of sections",
+    "a section whose values are each any value": "section of any values",
+    "a section whose values are each": "section with values",
     "a whole number": "integer",
     "a section": "section",
     "a path": "path",
