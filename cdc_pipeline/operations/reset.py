@@ -93,7 +93,7 @@ def named_targets(
                 if states
                 else "a captured table",
                 next_step=f"name tables as schema.table; `cdc-pipeline status {config.name}` lists "
-                "them",
+                "them, and one that is not there yet has nothing to reset or to compare",
             )
         chosen |= of_table
     return chosen

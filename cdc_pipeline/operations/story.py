@@ -44,6 +44,7 @@ from cdc_pipeline.binlog.seq import (
     pack_seq,
 )
 from cdc_pipeline.binlog.value_text import text_of
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, PositionError
 from cdc_pipeline.frozen_model import FrozenModel
@@ -473,8 +474,8 @@ class _Teller:
 
     def _recording(self) -> list[Target]:
         """Changelogs first, which say more."""
-        kept = [each for each in self._kept_by() if each.spec.mode in ("changelog", "history")]
-        return sorted(kept, key=lambda each: each.spec.mode)
+        kept = [each for each in self._kept_by() if MODES[each.spec.mode].keeps_every_change]
+        return sorted(kept, key=lambda each: MODES[each.spec.mode].keeps_versions)
 
     def _of_lake(self, keys: Sequence[Key]) -> Iterator[_Found]:
         lake = Lake(self.config.sink.lake_path.absolute())
@@ -489,7 +490,7 @@ class _Teller:
             for batch in reader:
                 rows = pa.table(batch)
                 is_asked = _are_in([rows[name] for name in key_columns], keys)
-                if spec.mode == "changelog":
+                if MODES[spec.mode].rows_are_changes:
                     before = rows[own.BEFORE_COLUMN]
                     fields = [pc.struct_field(before, name) for name in key_columns]
                     is_asked = pc.or_(is_asked, _are_in(fields, keys))
@@ -498,7 +499,7 @@ class _Teller:
                     shard = pc.equal(rows[spec.shape.shard_column], spec.shape.shard_value)
                     is_asked = pc.and_(is_asked, pc.fill_null(shard, False))
                 parts.append(rows.filter(is_asked))
-            read = _history if spec.mode == "history" else _changelog
+            read = _history if MODES[spec.mode].keeps_versions else _changelog
             for each in read(pa.concat_tables(parts), names, self.columns):
                 each.known_by.append(target.name)
                 if self._is_asked(each):

@@ -95,5 +95,6 @@ def test_a_table_that_is_not_there_is_named_with_those_that_are(shop: Project) -
     assert done.exit_code == 2
     assert "one of: shop.items, shop.orders" in done.stderr
     assert "`cdc-pipeline status shop`" in done.stderr
+    assert "nothing to reset" in " ".join(done.stderr.split())
     assert "shop.orders" in _run("status", "shop").stdout
     assert _last(shop).batch_number == 1

@@ -398,12 +398,15 @@ class Server:
                 raise self._failure("ended while starting")
             try:
                 self._admin = self.root_connection(connect_timeout=2)
-                return
+                ((answers,),) = self.query("SELECT @@datadir")
+                if Path(answers).resolve() == self.datadir.resolve():
+                    return
+                answer = f"the server of {answers} has port {self.port}"
             except pymysql.err.OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise self._failure(
-                        f"did not answer within {START_DEADLINE_S:.0f} s: {error.args}"
-                    ) from error
+                answer = str(error.args)
+            self._drop_admin()  # another's server has the port: this one will end
+            if time.monotonic() > deadline:
+                raise self._failure(f"did not answer within {START_DEADLINE_S:.0f} s: {answer}")
             pause.wait(0.05)
 
     def _connection(self) -> Connection[Any]:

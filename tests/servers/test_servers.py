@@ -14,6 +14,7 @@ import pytest
 
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.servers import FLAVORS, Flavor, Server, find_installation
+from tests.servers import server as server_module
 from tests.servers.apt_source import parse_deb822, parse_one_line, stanzas_for
 from tests.servers.installation import fill_once
 from tests.support.waits import wait_until
@@ -28,6 +29,20 @@ both = pytest.mark.parametrize(
         pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )
+
+
+@both
+def test_a_server_whose_port_another_took_gets_another_port(
+    flavor: Flavor, start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one answers there, with the same account."""
+    first = start_server(flavor)
+    free_port = server_module._free_port
+    ports = iter([first.port])
+    monkeypatch.setattr(server_module, "_free_port", lambda: next(ports, None) or free_port())
+    second = start_server(flavor)
+    assert second.port != first.port
+    assert second.variable("server_id") == str(second.server_id) != first.variable("server_id")
 
 
 @both
