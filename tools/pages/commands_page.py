@@ -44,7 +44,7 @@ def commands_page() -> str:
         command = cli.get_command(context, name)
         assert command is not None
         parts += _sections(command, click.Context(command, info_name=name, parent=context))
-    return "\n".join(parts)
+    return _said_once("\n".join(parts))
 
 
 def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -76,6 +76,17 @@ def _described(command: click.Command, context: click.Context, title: str) -> It
     ]
     if options:
         yield "\n".join(options) + "\n"
+
+
+def _said_once(page: str) -> str:
+    """Options of `run` that `plan` has too, in one line that refers to it."""
+    head, rest = page.split("## run\n", 1)
+    run, tail = rest.split("\n## ", 1)
+    of_plan = set(head.split("## plan\n", 1)[1].splitlines())
+    shared = [line for line in run.splitlines() if line.startswith("- ") and line in of_plan]
+    names = ", ".join(line[2:].split()[0] for line in shared)
+    kept = [line for line in run.splitlines() if line not in shared]
+    return "\n".join([f"{head}## run", *kept, f"- {names}: as of [plan](#plan).", f"\n## {tail}"])
 
 
 def _prose(text: str) -> str:
