@@ -77,6 +77,7 @@ class Operation(FrozenModel):
         time_us: the rows' ``_cdc_ts``: the source's time at `cursor`.
         rows_estimated: of each source table, by the server's catalog.
         partial: targets of a finished backfill that lack what was before the range (K19).
+        filled: rows that a gap's batch appends, by changelog; 0 if the range has none of it.
         is_over: it is done or given up: what is left of its side lake is removed.
     """
 
@@ -94,6 +95,7 @@ class Operation(FrozenModel):
     time_us: int = 0
     rows_estimated: dict[str, int] = Field(default_factory=dict)
     partial: tuple[str, ...] = ()
+    filled: dict[str, int] = Field(default_factory=dict)
     started_at_us: int = Field(default_factory=now_us)
     is_over: bool = False
 
@@ -373,6 +375,14 @@ def unfinished(
             yield folder, state
 
 
+def remembered(config: PipelineConfig, kind: OperationKind) -> Iterator[Operation]:
+    """Those that are done, oldest first. Raises LakeStateError: a file is damaged."""
+    for operation_id in operation_ids(config, (".json", _REMEMBERED)):
+        state = OperationFolder(config, operation_id).read()
+        if state is not None and state.kind == kind and state.is_over:
+            yield state
+
+
 def consumers_beside(config: PipelineConfig, cut: Cut | None) -> list[Consumer]:
     """What unfinished snapshots and rebuilds still need of the log. Others fix their own ranges."""
     consumers = []
@@ -429,6 +439,8 @@ def claim(
                 state = folder.read()  # what held the lock may have ended it
                 if state is None or (state.is_over and kind not in _IS_REMEMBERED):
                     folder.remove()
+                    continue
+                if not matches(state):
                     continue
             elif not folder.is_locked():
                 folder.finish(state)  # a process was killed before it did that

@@ -7,13 +7,15 @@ Rules:
   seq of their place in the log, and a note records them.
 - The number of its batch is in the operation's progress before the batch is recorded. The range
   is filled once the cut of that number has its note. The same range again, or a part of it, is
-  nothing new.
+  nothing new for the changelogs that the operation names and that still have as many rows of it:
+  not for one that is younger, or was created again.
 - A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
   columns have no place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,8 +34,9 @@ from cdc_pipeline.lake.long_operations import (
     claimed,
     is_appended,
     new_operation_id,
+    remembered,
 )
-from cdc_pipeline.lake.records import BatchRecord, Interval, Note
+from cdc_pipeline.lake.records import BatchRecord, Interval, Note, RecordedTarget
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
 from cdc_pipeline.operations.backfill.rebuild import with_archive
@@ -112,30 +115,37 @@ def fill_gap(
             cursor=cursor_state(config.name, source.identity, first, epoch=epoch),
             end=last,
         )
-        with (
-            claimed(
-                config,
-                "gap",
-                lambda: new,
-                matches=new.gives_up
-                if restart
-                else lambda other: new.is_same(other) or _contains(other, new),
-                restart=restart,
-                on_waiting=main.waiting,
-            ) as (folder, state),
-            folder.leaving_nothing(),
-        ):
+
+        def filled(folder: OperationFolder, state: Operation) -> GapReport | None:
             return main.locked(
                 lambda batch: _Filling(config, folder, state, batch).fill(
                     source, first, last, asked=as_text(end)
                 )
             )
+
+        report = None
+        while report is None:  # again if a killed process had appended it: others may lack it
+            with (
+                claimed(
+                    config,
+                    "gap",
+                    lambda: new,
+                    matches=new.gives_up
+                    if restart
+                    else lambda other: not other.is_over and new.is_same(other),
+                    restart=restart,
+                    on_waiting=main.waiting,
+                ) as (folder, state),
+                folder.leaving_nothing(),
+            ):
+                report = filled(folder, state)
+        return report
     finally:
         source.close()
 
 
 def _contains(filled: Operation, new: Operation) -> bool:
-    if not filled.is_over or filled.end is None or new.end is None:
+    if filled.end is None or new.end is None:
         return False
     starts, ends = filled.cursor.position.order, filled.end.order
     return (filled.sources, filled.cursor.epoch) == (new.sources, new.cursor.epoch) and (
@@ -160,6 +170,14 @@ def _check_reached(start: Start, source: Source) -> None:
         )
 
 
+def _seqs(epoch: int, *places: ResumePlace) -> Iterator[int]:
+    return (seq_of_place(epoch, place.journal, place.offset) for place in places)
+
+
+def _row_changes(target: RecordedTarget) -> int:
+    return target.rows_inserted + target.rows_updated + target.rows_deleted
+
+
 @dataclass(frozen=True)
 class _Filling:
     config: PipelineConfig
@@ -173,7 +191,8 @@ class _Filling:
 
     def fill(
         self, source: Source, first: Position, last: Position | None, *, asked: str
-    ) -> GapReport:
+    ) -> GapReport | None:
+        """None: a process that was killed had appended it, which is remembered now."""
         cursor = self.batch.cursor
         if (
             last is None
@@ -188,18 +207,28 @@ class _Filling:
                 next_step="give the position where the changelog continues",
             )
         names = self._changelogs()
-        if self._is_filled():
-            return self._report("the range was filled before", dict.fromkeys(names, 0))
-        for name in names:
-            self._check_empty(name, first, last)
-        record = self._record(self._staged(source, first, last), names, first, last)
-        if record is None:
+        if is_appended(self.config, self.state, self.folder.read_progress()):
             self.folder.finish(self.state)
-            return self._report("the range has no change of the table", dict.fromkeys(names, 0))
+            return None
+        over = [each for each in remembered(self.config, "gap") if _contains(each, self.state)]
+        left = [name for name in names if not any(self._has_rows(name, each) for each in over)]
+        if not left:
+            self.folder.forget()
+            return self._report("the range was filled before", dict.fromkeys(names, 0))
+        for name in left:
+            self._check_empty(name, first, last)
+        record = self._record(self._staged(source, first, last), left, first, last)
+        targets = () if record is None else record.targets
+        rows = dict.fromkeys(left, 0) | {each.table: _row_changes(each) for each in targets}
+        state = self.state.model_copy(update={"filled": rows})
+        rows = dict.fromkeys(names, 0) | rows
+        if record is None:
+            self.folder.finish(state)
+            return self._report("the range has no change of the table", rows)
+        self.folder.change(state)
         self.folder.write_progress(0, Progress(batch_number=record.batch_number))
         cut = self.batch.finish(self.batch.rows.put(record))
-        self.folder.finish(self.state)
-        rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
+        self.folder.finish(state)
         return self._report("the changes of the range were appended", rows, cut.batch_number)
 
     def _changelogs(self) -> list[str]:
@@ -232,7 +261,7 @@ class _Filling:
 
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
         epoch = self.batch.cursor.epoch
-        low, high = (seq_of_place(epoch, at.journal, at.offset) for at in (first, last))
+        low, high = _seqs(epoch, first, last)
         rows = self.batch.sink.rows_within(name, low=low, high=high - 1).rows
         if rows:
             raise SnapshotError(
@@ -308,8 +337,8 @@ class _Filling:
         notes = [
             Note(
                 kind=GAP_FILLED_NOTE,
-                text=f"{target.rows_inserted + target.rows_updated + target.rows_deleted} changes "
-                f"between {first} and {last} were appended by {self.state.operation_id}",
+                text=f"{_row_changes(target)} changes between {first} and {last} were appended "
+                f"by {self.state.operation_id}",
                 journal=first.journal,
                 offset=first.offset,
                 table=target.table,
@@ -331,13 +360,12 @@ class _Filling:
             }
         )
 
-    def _is_filled(self) -> bool:
-        if self.state.is_over:
-            return True
-        if not is_appended(self.config, self.state, self.folder.read_progress()):
+    def _has_rows(self, name: str, filled: Operation) -> bool:
+        """By the changelog's own rows: it may have been created again since."""
+        if name not in filled.filled or filled.end is None:
             return False
-        self.folder.finish(self.state)
-        return True
+        low, high = _seqs(filled.cursor.epoch, filled.cursor.position, filled.end)
+        return self.batch.sink.rows_within(name, low=low, high=high - 1).rows >= filled.filled[name]
 
     def _report(self, reason: str, rows: dict[str, int], cut: int = -1) -> GapReport:
         assert self.state.end is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +194,52 @@ def test_k18_a_part_of_a_filled_range_is_nothing_new(
             fill(4, 5, restart=True)
     assert fill(4, 6) == "applied"
     assert [fill(4, 5), fill(5, 6)] == ["nothing_new"] * 2
+
+
+def test_k18_a_filled_gap_is_filled_in_a_younger_changelog_too(
+    history: History, config: Callable[[str, int], PipelineConfig], memory: MemoryLake
+) -> None:
+    """Also if a process was killed when it had filled the older one; and in one that was created
+    again."""
+    cursors = MemoryCursorStore()
+    gapped = config("gapped", 6)
+    again = gapped.targets[0].model_copy(update={"name": "{schema}.again"})
+    both = gapped.model_copy(update={"targets": (*gapped.targets, again)})
+    names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]
+
+    def rows(table: str) -> list[Any]:
+        return lake_rows(memory, gapped.sink.lake_path, DATABASE, table, names)
+
+    def fill(begin: int, end: int, config: PipelineConfig) -> tuple[str, dict[str, int]]:
+        places = [PositionConfig(journal=history.journals[at]) for at in (begin, end)]
+        report = fill_gap(config, table=ACCOUNT, cursors=cursors, start=places[0], end=places[1])
+        return report.outcome, report.rows
+
+    bound = PositionConfig(journal=history.journals[7])
+    capture(gapped, cursors=cursors, bound=bound)
+    captured = rows("account_changelog")
+    first, second = f"{DATABASE}.account_changelog", f"{DATABASE}.again"
+    with killed_at("after_record"):
+        fill(4, 6, gapped)
+    capture(gapped, cursors=cursors, bound=bound)
+    filled = rows("account_changelog")
+    added = len(filled) - len(captured)
+    assert added > 0
+    capture(both, cursors=cursors)
+    whole, kept = rows("account_changelog"), rows("again")
+    assert fill(4, 6, both) == ("applied", {first: 0, second: added})
+    assert fill(4, 6, both) == fill(4, 5, both) == ("nothing_new", {first: 0, second: 0})
+    gap = [row for row in filled if row not in captured]
+    assert rows("account_changelog") == whole
+    assert rows("again") == sorted([*kept, *gap], key=repr)
+
+    place = LakePaths(gapped.sink.lake_path, "bank").table(second)
+    commits = memory.tables[place].commits
+    commits[-1] = replace(commits[-1], rows=commits[-1].rows[: len(kept)])
+    assert fill(4, 6, both) == ("applied", {first: 0, second: added})
+    assert fill(4, 6, both)[0] == "nothing_new"
+    assert rows("account_changelog") == whole
+    assert rows("again") == sorted([*kept, *gap], key=repr)
 
 
 def _killed(_folder: OperationFolder) -> None:
