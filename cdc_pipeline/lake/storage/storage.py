@@ -173,7 +173,7 @@ class LocalStorage:
     def names(self, folder: Path) -> list[str]:
         try:
             return os.listdir(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def written_s(self, folder: Path) -> dict[str, float]:

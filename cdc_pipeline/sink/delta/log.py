@@ -52,8 +52,8 @@ def read_commit(path: Path, version: int) -> Commit | None:
     try:
         for line in lines:
             if '"commitInfo"' in line:
-                info = json.loads(line).get("commitInfo", info)
-    except ValueError as error:
+                info = json.loads(line).get("commitInfo") or info
+    except (ValueError, AttributeError) as error:
         raise damaged_log(commit_file(path, version), error) from None
     try:
         metadata = json.loads(info.get("userMetadata") or "{}")
@@ -113,6 +113,20 @@ def damaged_log(file: Path, error: Exception) -> LakeStateError:
         got=said_by(error),
         next_step="restore this file from a backup of the lake",
     )
+
+
+def unreadable_log(path: Path, error: Exception) -> LakeStateError:
+    """Of a table whose log cannot be listed, or says of no table what it is."""
+    return LakeStateError(
+        f"the log of the Delta table in {path} cannot be read",
+        got=said_by(error),
+        next_step=f"restore {path / LOG_FOLDER} from a backup of the lake, {new_in_place_of(path)}",
+    )
+
+
+def new_in_place_of(path: Path) -> str:
+    """The other way out of a log that cannot be read: a new snapshot reads it, too."""
+    return f"or move {path} away and take a new snapshot of the table"
 
 
 def commit_note(app_id: str, batch_number: int) -> str:

@@ -39,6 +39,8 @@ _FEATURES: Final = frozenset(
 )
 # Files need statistics of the clustering columns.
 _FEATURES_OF_SPARKS_FILES: Final = frozenset({"clustering"})
+# Spark reads and writes these rows; what the log says is the same.
+_FEATURES_OF_ROWS: Final = frozenset({"variantShredding"})
 _MAPPING: Final = "delta.columnMapping.mode"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _ID: Final = "delta.columnMapping.id"
@@ -73,6 +75,15 @@ class MappedColumn(NamedTuple):
     id: int
 
 
+def unknown_to_readers(protocol: Mapping[str, Any]) -> str:
+    """A feature or version under which a log may mean something else; "" if all are known."""
+    if protocol["minReaderVersion"] > _READER_VERSION_MAX:
+        return f"the reader version {protocol['minReaderVersion']}"
+    features = (name.removesuffix("-preview") for name in protocol.get("readerFeatures") or ())
+    unknown = sorted(set(features) - _FEATURES - _FEATURES_OF_ROWS)
+    return f"the reader feature {', '.join(unknown)}" if unknown else ""
+
+
 def commit_refusal(
     features: Iterable[str], properties: Mapping[str, str], *, versions: tuple[int, int]
 ) -> str:
@@ -101,10 +112,13 @@ def rows_refusal(
     """Why Spark must write a table's rows and commit them; "" if it need not. Actions of the log;
     `fields` of the schema.
     """
-    features = {*protocol.get("writerFeatures", ()), *protocol.get("readerFeatures", ())}
+    features = {
+        *(protocol.get("writerFeatures") or ()),
+        *(protocol.get("readerFeatures") or ()),
+    }
     refusal = commit_refusal(
         features,
-        metadata.get("configuration", {}),
+        metadata.get("configuration") or {},
         versions=(protocol["minReaderVersion"], protocol["minWriterVersion"]),
     )
     if refusal:
@@ -116,7 +130,7 @@ def rows_refusal(
     for field in fields:
         if not field["nullable"]:
             return f"column {field['name']} is NOT NULL"
-        refused = sorted(set(field.get("metadata", {})) - _COLUMN_METADATA)
+        refused = sorted(set(field.get("metadata") or {}) - _COLUMN_METADATA)
         if refused:
             return f"column {field['name']} has {', '.join(refused)}"
     return ""
@@ -131,5 +145,5 @@ def mapped_columns(
     return {
         field["name"]: MappedColumn(str(field["metadata"][_PHYSICAL]), int(field["metadata"][_ID]))
         for field in fields
-        if _PHYSICAL in field.get("metadata", {})
+        if _PHYSICAL in (field.get("metadata") or {})
     }

@@ -42,7 +42,9 @@ from cdc_pipeline.sink.delta.log import (
     commit_file,
     damaged_log,
     json_lines,
+    new_in_place_of,
     read_commit_lines,
+    unreadable_log,
 )
 from cdc_pipeline.sink.delta.log_copy import log_on_disk
 
@@ -86,7 +88,8 @@ _COLUMNS_OF_FILES: Final = (
     "add.stats_parsed.numRecords",
     "sidecar.path",
 )
-_LINES_OF_FILES: Final = ('{"add":', '{"remove":')
+_LINE_OF_A_FILE: Final = ('{"add":', '{"remove":')
+_END_OF_ACTION: Final = "}}"
 # Some writers have a struct of NULLs where there is no action.
 _REQUIRED: Final = {
     "add": "path",
@@ -220,14 +223,17 @@ def table_state(
     (without their folders, as the disk has them); for () what the log has of files is not read.
     None if it cannot be determined (there is no such version, or the log's retention has removed
     what is needed), or if there are more than `files_max` files. For `is_new` see `log_copy`.
-    Raises LakeStateError: a file of the log is damaged.
+    Raises LakeStateError: a file of the log is damaged, or says of no table what it is.
     """
     with log_on_disk(path, version=version, is_new=is_new) as folder:
         try:
             return _replay(folder, version, names=names, files_max=files_max)
         except LakeStateError as error:
             error.what = error.what.replace(str(folder), str(path))  # of a copy
+            error.next_step = f"{error.next_step}, {new_in_place_of(path)}"
             raise
+        except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+            raise unreadable_log(path, error) from None
 
 
 def readable_state(
@@ -240,12 +246,24 @@ def readable_state(
     """As `table_state`. Raises LakeStateError, too, if its log does not reach back."""
     state = table_state(path, version, names=names, is_new=is_new)
     if state is None:
+        missing = _missing_commit(path, version)
         raise LakeStateError(
             f"the log of the Delta table in {path} does not reach back to a checkpoint",
-            next_step="restore its log from a backup of the lake, or take a new snapshot of the "
-            "table",
+            expected="" if missing is None else f"the commit {missing}",
+            next_step=f"restore {missing or 'its log'} from a backup of the lake, "
+            + new_in_place_of(path),
         )
     return state
+
+
+def _missing_commit(path: Path, version: int | None) -> Path | None:
+    log = path / LOG_FOLDER
+    newest, checkpoints = log_files(log)
+    version = newest if version is None else version
+    names = set(storage_of(log).names(log))
+    start = max((number for number in checkpoints if number <= version), default=-1)
+    files = (commit_file(path, number) for number in range(start + 1, min(version, newest) + 1))
+    return next((file for file in files if file.name not in names), None)
 
 
 def row_count(path: Path, *, version: int | None = None) -> int | None:
@@ -305,7 +323,12 @@ def _replay(
         if not lines:
             raise damaged_log(commit_file(path, number), ValueError("it is empty"))
         if names == ():
-            lines = [line for line in lines if not line.startswith(_LINES_OF_FILES)]
+            # a torn line is parsed, and so noticed
+            lines = [
+                line
+                for line in lines
+                if not (line.startswith(_LINE_OF_A_FILE) and line.endswith(_END_OF_ACTION))
+            ]
         actions = read_actions(lines, commit_file(path, number))
         gone |= state._apply(a for a in actions if _is_wanted(a.get("add"), names))
         if files_max is not None and len(state._added) > files_max:

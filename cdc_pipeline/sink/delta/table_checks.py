@@ -22,8 +22,8 @@ comparison, that comparison's answer holds.
 - What was seen before the comparison is remembered, so that a change during it shows.
 - A clock has ticks: a second change within one tick of the first leaves no trace. A folder that has
   changed within the last seconds is not remembered.
-- A file that is overwritten in place is not noticed: Delta's protocol forbids it, and the table's
-  next commit reads the log in full.
+- A file that is overwritten in place is not noticed: Delta's protocol forbids it. The table's next
+  commit reads again what the log says of the table; what it lists of files, whoever reads rows.
 - After a restart of the machine every table is compared in full: a power cut may have taken back
   what the folder said.
 - In an object store the commits from the cut's own on are listed, with the tags of their versions:

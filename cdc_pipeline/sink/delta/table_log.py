@@ -6,13 +6,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, is_interrupted_create
-from cdc_pipeline.sink.delta.plain_table import MappedColumn, mapped_columns, rows_refusal
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    is_interrupted_create,
+    new_in_place_of,
+    unreadable_log,
+)
+from cdc_pipeline.sink.delta.plain_table import (
+    MappedColumn,
+    mapped_columns,
+    rows_refusal,
+    unknown_to_readers,
+)
+
+if TYPE_CHECKING:
+    from cdc_pipeline.sink.delta.replay import TableState
 
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
@@ -56,8 +70,9 @@ def read_table_log(
     path: Path, *, version: int | None = None, is_new: bool = True
 ) -> TableLog | None:
     """At `version` or now; None if there is no table, or only the beginning of one
-    (`is_interrupted_create`). For `is_new` see `log_copy`. Raises LakeStateError: its log cannot be
-    read; LakeUnreachableError: its object store does not answer.
+    (`is_interrupted_create`). For `is_new` see `log_copy`. What the log lists of files is not read:
+    a checkpoint's columns of them, its sidecars, whole lines of a commit. Raises LakeStateError:
+    the rest cannot be read; LakeUnreachableError: its object store does not answer.
     """
     # late: Arrow, which a list of cuts does not need
     from cdc_pipeline.sink.delta.replay import log_files, readable_state
@@ -65,25 +80,39 @@ def read_table_log(
     try:
         state = readable_state(path, version, names=(), is_new=is_new)
     except LakeStateError:
-        if log_files(path / LOG_FOLDER)[0] < 0 or is_interrupted_create(path):
-            return None
+        with suppress(OSError):
+            if log_files(path / LOG_FOLDER)[0] < 0 or is_interrupted_create(path):
+                return None
         raise
+    try:
+        return _table_log(path, state)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise unreadable_log(path, error) from None
+
+
+def _table_log(path: Path, state: TableState) -> TableLog:
     metadata, protocol = state.metadata, state.protocol
-    properties = dict(metadata.get("configuration", {}))
+    if unknown := unknown_to_readers(protocol):
+        raise LakeStateError(
+            f"what the Delta table in {path} is cannot be told: its log needs a newer reader",
+            got=unknown,
+            next_step=f"let the program that added it remove it, {new_in_place_of(path)}",
+        )
+    properties = dict(metadata.get("configuration") or {})
     app_id = properties.get(APP_ID_PROPERTY, "")
     fields = json.loads(metadata["schemaString"])["fields"]
-    comments = {one["name"]: one.get("metadata", {}).get("comment") for one in fields}
+    comments = {one["name"]: (one.get("metadata") or {}).get("comment") for one in fields}
     comments[""] = metadata.get("description")
     return TableLog(
         version=state.version,
         app_id=app_id,
-        transaction_version=state.transactions.get(app_id, -1) if app_id else -1,
+        transaction_version=int(state.transactions.get(app_id, -1)) if app_id else -1,
         columns={one["name"]: _ddl_type(one["type"]) for one in fields},
         properties=properties,
         comments={name: text for name, text in comments.items() if text and isinstance(text, str)},
         reader_features=("columnMapping",)
         if protocol["minReaderVersion"] == 2
-        else tuple(sorted(protocol.get("readerFeatures", ()))),
+        else tuple(sorted(protocol.get("readerFeatures") or ())),
         needs_spark=rows_refusal(metadata, protocol, fields),
         mapped=mapped_columns(properties, fields),
     )

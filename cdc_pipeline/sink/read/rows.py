@@ -218,7 +218,7 @@ def _unknown_protocol(state: TableState) -> str:
         return f"the reader version {protocol.get('minReaderVersion')}"
     if unknown := sorted(set(protocol.get("readerFeatures") or ()) - _FEATURES):
         return f"the features {', '.join(unknown)}"
-    mapping = metadata["configuration"].get("delta.columnMapping.mode", "none")
+    mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
     if mapping not in ("none", "name"):
         return f"column mapping by {mapping}"
     return ""
