@@ -50,7 +50,7 @@ _SHORT: Final = 90
 @click.option(
     "--every",
     "every_s",
-    type=Quantity("s"),
+    type=Quantity(""),  # hours are meant: a number alone would be seconds
     metavar="TIME",
     help="Longest time between two runs, such as 6h.",
 )

@@ -56,11 +56,17 @@ def end_of(text: str | None) -> Bound:
     """Where to end: by default and for ``end_of_log``, where the log ends when the command
     begins. A GTID names the last transaction. Raises ConfigError if it cannot be understood.
     """
-    end: Bound = "end_of_log" if text is None or text == "end_of_log" else _read(text, "until")
+    return _end_of(text, name="--until")
+
+
+def _end_of(text: str | None, *, name: str) -> Bound:
+    end: Bound = (
+        "end_of_log" if text is None or text == "end_of_log" else _read(text, "until", name=name)
+    )
     return end
 
 
-def _read(text: str, setting: Literal["from", "until"]) -> Any:
+def _read(text: str, setting: Literal["from", "until"], *, name: str = "") -> Any:
     position, time, gtid, gtid_field = _MODELS[setting]
     journal = _JOURNAL.fullmatch(text)
     try:
@@ -79,15 +85,17 @@ def _read(text: str, setting: Literal["from", "until"]) -> Any:
             return gtid.model_validate({gtid_field: text})
     except (ValidationError, PositionError):
         pass
-    raise not_understood(text, setting)
+    raise not_understood(text, setting, name=name)
 
 
 def not_understood(
-    text: str, setting: Literal["from", "until"], *, expected: str = _FORMS
+    text: str, setting: Literal["from", "until"], *, expected: str = _FORMS, name: str = ""
 ) -> ConfigError:
-    """For an end that cannot be understood, or that a command does not take."""
+    """For an end that cannot be understood, or that a command does not take; `name`: under which
+    it was written, by default the option's.
+    """
     return ConfigError(
-        f"--{setting} cannot be understood",
+        f"{name or '--' + setting} cannot be understood",
         setting=setting,
         expected=expected,
         got=text or "an empty text",
@@ -120,7 +128,7 @@ def bound_of(
             "one of: a place, a number of transactions, of bytes or of seconds",
         )
     if not given:
-        return None if until is None else end_of(until)
+        return None if until is None else _end_of(until, name="until")
     ((form, name, value),) = given
     try:
         bound: Bound = form.model_validate({name: value})  # type: ignore[assignment]

@@ -142,7 +142,8 @@ def test_what_would_suspend_a_table_does(
     [
         ("SET/**/sql_log_bin=(0)", {"is_logged": False}),
         ("SET @@session . sql_log_bin := OFF", {"is_logged": False}),
-        ("SET sql_log_bin = @saved", {"is_logged": False}),
+        ("SET sql_log_bin = @saved", {"is_logged": None}),
+        ("SET sql_log_bin = DEFAULT", {}),
         ("SET GLOBAL  sql_mode = 'ANSI_QUOTES', sql_mode = ''", {}),
         ("SET @@GLOBAL.sql_mode = '', sql_mode = ANSI_QUOTES", {"sql_mode": 4}),
         ("SET GLOBAL max_connections = 5, SESSION `sql_mode` = 'ANSI_QUOTES'", {"sql_mode": 4}),
@@ -174,7 +175,13 @@ def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database
         CREATE TABLE other.t (a INT);
         SET sql_log_bin = 1;
         UPDATE a JOIN b SET a.n = 1;
-        CREATE TABLE other.t (a INT)
+        CREATE TABLE other.t (a INT);
+        SET sql_log_bin = @saved;
+        ALTER TABLE a ADD COLUMN f INT;
+        UPDATE a SET n = 1;
+        CREATE TABLE other.t (a INT);
+        SET sql_log_bin = 1;
+        ALTER TABLE a DROP COLUMN f
     """
     rehearsal = rehearse(shop.config, script, cursors=shop.cursors, database=fresh_database)
     assert [(made.line, made.outcome) for made in rehearsal.statements] == [
@@ -192,7 +199,16 @@ def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database
         (12, "ignored"),
         (13, "rows"),
         (14, "ignored"),
+        (15, "ignored"),
+        (16, "uncertain"),
+        (17, "uncertain"),
+        (18, "ignored"),
+        (19, "ignored"),
+        (20, "recorded"),
     ]
+    _, added, *_ = (made for made in rehearsal.statements if made.line >= 15)
+    assert added.changes, "it is decided as if it were logged"
+    assert "if it is: applied" in added.reason
 
 
 def test_k26_what_is_shown_of_a_statement_has_no_secret(shop: MemoryShop) -> None:

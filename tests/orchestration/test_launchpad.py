@@ -11,6 +11,7 @@ from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 from dagster_shared.yaml_utils import load_run_config_yaml
 
 from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.orchestration.assets.run_config import (
     EXAMPLES,
@@ -49,3 +50,9 @@ def test_the_launchpad_begins_with_an_example_of_every_field(
 def test_each_example_works_one_level_higher(name: str) -> None:
     config = CaptureRunConfig(**{name: EXAMPLES[name]})
     assert config.bound() is not None or config.only_tables == ["shop.orders"]
+
+
+def test_an_end_that_is_not_understood_is_told_by_the_name_of_its_field() -> None:
+    with pytest.raises(ConfigError) as caught:
+        CaptureRunConfig(until="soon").bound()
+    assert (caught.value.what, caught.value.setting) == ("until cannot be understood", "until")

@@ -22,7 +22,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
-    """A size or a duration, as the configuration takes them."""
+    """A size or a duration, as the configuration takes them; `unit`: of a number alone, "" if it
+    must have one.
+    """
 
     name = "quantity"
 
@@ -87,18 +89,15 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(f"{' and '.join(names)} exclude each other: a run has one bound")
         if not names:
             return function(*args, bound=None, **kwargs)
-        from cdc_pipeline.run.bounds import bound_of
+        from cdc_pipeline.run.bounds import bound_of, end_of
 
+        if until is not None:
+            return function(*args, bound=end_of(until), **kwargs)
         try:
             bound = bound_of(
-                until,
-                transactions=until_transactions,
-                size_bytes=until_bytes,
-                seconds=until_seconds,
+                transactions=until_transactions, size_bytes=until_bytes, seconds=until_seconds
             )
         except ConfigError as error:
-            if until is not None:
-                raise
             raise click.UsageError(
                 f"the run's bound is {error.got}; expected {error.expected}"
             ) from None

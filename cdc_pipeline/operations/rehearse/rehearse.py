@@ -295,21 +295,37 @@ def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedSt
             yield told(
                 outcome="not_reached", reason=f"the statement of line {stopped_at} stops every run"
             )
-        elif not session.is_logged and log.concerns(statement):
+        elif session.is_logged is False and log.concerns(statement):
             yield told(
                 outcome="not_logged",
-                reason="sql_log_bin is off, or not known: the lake never learns of it",
+                reason="sql_log_bin is off: the lake never learns of it",
                 next_step="take new snapshots of the captured tables that it changes",
             )
         elif kind is _K.DML:
-            yield told(**_of_rows(statement, is_captured=log.concerns(statement)))
+            outcome = _of_rows(statement, is_captured=log.concerns(statement))
+            yield told(**_if_logged(outcome, session, log, statement))
         else:
             before = log.targets
             decision, errors = log.decide(rules, query)
             if decision is None:
                 stopped_at = line
             suspends = sorted(log.targets.suspended.keys() - before.suspended.keys())
-            yield told(**_outcome(decision, errors, before), suspends=tuple(suspends))
+            outcome = _outcome(decision, errors, before) | {"suspends": tuple(suspends)}
+            yield told(**_if_logged(outcome, session, log, statement))
+
+
+def _if_logged(
+    outcome: dict[str, Any], session: Session, log: _Log, statement: Statement
+) -> dict[str, Any]:
+    if session.is_logged is not None or not log.concerns(statement):
+        return outcome
+    return outcome | {
+        "outcome": "uncertain",
+        "reason": "whether sql_log_bin is on is not known; if it is: "
+        f"{outcome['outcome']}, {outcome['reason']}",
+        "next_step": "set sql_log_bin to 0 or 1 in the script; if it is off, take new snapshots of "
+        "the captured tables that the statement changes",
+    }
 
 
 def _of_rows(statement: Statement, *, is_captured: bool) -> dict[str, Any]:

@@ -53,14 +53,14 @@ def statements_of(script: str) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Settings that the meaning of the next statement depends on; `sql_mode` None: not known."""
+    """Settings that the meaning of the next statement depends on; None: not known."""
 
     database: str
     sql_mode: int | None = None
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
     server_charset: str = ""
-    is_logged: bool = True
+    is_logged: bool | None = True
 
     def query(self, sql: str) -> Query:
         raw = sql.encode()
@@ -113,14 +113,15 @@ class Session:
         word = (text or "").upper()
         match name:
             case "SQL_LOG_BIN":
-                return replace(self, is_logged=word in (*_ON, "DEFAULT"))
+                is_on = word in (*_ON, "DEFAULT")
+                return replace(self, is_logged=is_on if is_on or word in _OFF else None)
             case "SQL_MODE":
                 is_plain = text is not None and not _COMBINED & {*word.split(",")}
                 bits = bits_of(word, is_mariadb=is_mariadb) if is_plain else None
                 return replace(self, sql_mode=int(word) if word.isdecimal() else bits)
             case "EXPLICIT_DEFAULTS_FOR_TIMESTAMP":
-                is_on = word in _ON if word in (*_ON, *_OFF) else None
-                return replace(self, explicit_defaults_for_timestamp=is_on)
+                is_explicit = word in _ON if word in (*_ON, *_OFF) else None
+                return replace(self, explicit_defaults_for_timestamp=is_explicit)
             case "TIME_ZONE":
                 return replace(self, time_zone="" if word == "DEFAULT" else text or "")
         return self
