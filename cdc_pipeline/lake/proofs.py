@@ -47,7 +47,9 @@ class TableProof(FrozenModel):
     known_since_us: when the proof first saw the table.
     walk: what leads: the rows of the server by ranges, then the keys of the lake.
     after, lake_after: the last key that is done, as SQL literals, and as Arrow's stream.
-    current, last: the pass under way, and the last whole one.
+    current, last: the pass under way, and the last whole one that settled all keys, or that found
+        differences.
+    unsettled: keys that the newest whole pass left open.
     is_wide: the table does not fit in memory whole.
     reason, not_by_range: why it is not proved: `verify` does not compare it; or it cannot be
         compared by ranges, which is tried again in its turn. "" if it is.
@@ -62,6 +64,7 @@ class TableProof(FrozenModel):
     lake_after: str = ""
     current: TablePass | None = None
     last: TablePass | None = None
+    unsettled: int = 0
     is_wide: bool = False
     reason: str = ""
     not_by_range: str = ""
@@ -72,6 +75,11 @@ class TableProof(FrozenModel):
         """The newest pass that found a difference which no later pass has disproved."""
         return next((one for one in (self.current, self.last) if one and one.counts), None)
 
+    @property
+    def proved(self) -> TablePass | None:
+        """The last whole pass, if all was equal."""
+        return None if self.last is None or self.last.counts else self.last
+
     def is_stale(self, now_us: int, age_max_s: float) -> bool:
         since_us = self.known_since_us if self.last is None else self.last.began_at_us
         return now_us - since_us > age_max_s * 1e6
@@ -79,7 +87,10 @@ class TableProof(FrozenModel):
     @property
     def unproved(self) -> str:
         """Why it is not proved; "" if it is."""
-        return self.reason or self.not_by_range
+        if self.reason or self.not_by_range:
+            return self.reason or self.not_by_range
+        open_keys = max(self.unsettled, self.current.unsettled if self.current else 0)
+        return f"{open_keys:,} keys changed whenever they were read" if open_keys else ""
 
     @property
     def summary(self) -> str:
@@ -92,8 +103,8 @@ class TableProof(FrozenModel):
             parts.append(f"differs from the server: {counts}")
         if self.unproved:
             parts.append(f"not proved: {self.unproved}")
-        if self.last is not None:
-            parts.append(f"proved through {self.last.place}")
+        if self.proved is not None:
+            parts.append(f"proved through {self.proved.place}")
         if self.current is not None:
             parts.append(f"{self.current.rows:,} rows of a pass since {self.current.place}")
         return "; ".join(parts) or "not begun"

@@ -29,7 +29,7 @@ def capture_and_prove(
     tables: Sequence[str] | None = None,
 ) -> CaptureReport:
     """A capture, and behind it the rolling proof if `verify` is set. Raises what `capture` does;
-    TargetSuspendedError, too, if the proof has suspended a table.
+    TargetSuspendedError, too, if a table is suspended behind the proof.
     """
     asked = partial(
         capture, config, cursors=cursors, bound=bound, observer=observer, run_id=run_id,
@@ -37,6 +37,7 @@ def capture_and_prove(
     )  # fmt: skip
     if config.verify is None or tables is not None or (bound or config.bound) != "end_of_log":
         return asked()
+    from cdc_pipeline.operations.snapshot.main import MainLake
     from cdc_pipeline.operations.verify.rolling import prove
     from cdc_pipeline.run.capture.suspension import check_suspended
 
@@ -47,12 +48,10 @@ def capture_and_prove(
     proof = prove(config, cursors=cursors, observer=observer, run_id=run_id)
     if observer is not None:
         observer.proved(proof)
-    if proof.suspended:
-        from cdc_pipeline.run.wiring import build_sink
-
-        cut = build_sink(config).last_cut()
-        check_suspended(None if cut is None else cut.cursor)
+    # By the proof, or by a capture of its own.
+    cursor, _ = MainLake(config, cursors, observer or RunObserver(), run_id).state()
+    check_suspended(cursor)
     if report is None:
         assert error is not None
         raise error
-    return report.model_copy(update={"proof": proof})
+    return report.model_copy(update={"proof": proof, "cursor": cursor})

@@ -27,6 +27,7 @@ import base64
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
 from typing import Final
@@ -35,7 +36,7 @@ import pyarrow as pa
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig, VerifyConfig
-from cdc_pipeline.errors import CdcError, RowsDifferError, SparkNeededError
+from cdc_pipeline.errors import CdcError, LockError, RowsDifferError, SparkNeededError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import (
     ROWS_PER_RANGE_MIN,
@@ -89,20 +90,27 @@ def prove(
     assert config.verify is not None
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
-    run = _Run(config.verify, main, clock_s)
+    run, file = _Run(config.verify, main, clock_s), proof_file(paths)
     try:
-        run.proofs = proof_file(paths).read()
         with verify_lock(paths) as scratch:
+            run.proofs = file.read()
             options = VerifyOptions(who="the rolling proof", keys_shown=_KEYS_NAMED_MAX)
             context = VerifyContext(
                 config, options, build_sink(config), scratch, Captures(main), lambda _: None,
                 may_start_spark=False,
             )  # fmt: skip
-            run.compare(context)
-            run.suspend()
+            try:
+                run.compare(context)
+                run.suspend()
+            except Exception as error:
+                run.fail(error)
+            file.write(run.counted())
     except Exception as error:
-        run.failure = str(error) if isinstance(error, CdcError) else type(error).__name__
-    return run.report(paths)
+        run.fail(error)
+        run.is_kept = isinstance(error, LockError)  # by the holder
+        with suppress(Exception):
+            run.proofs = file.read()
+    return run.report()
 
 
 class _Run:
@@ -111,6 +119,8 @@ class _Run:
     ) -> None:
         self.proofs = Proofs()
         self.failure = ""
+        self.is_kept = True
+        self._is_counted = False  # the failure
         self._settings = settings
         self._main = main
         self._clock_s = clock_s
@@ -123,6 +133,12 @@ class _Run:
         limited = settings.each_run.seconds is not None
         self._range_rows = _FIRST_ROWS if limited else _RANGE_ROWS_MAX
 
+    def fail(self, error: Exception, name: str = "") -> None:
+        """Another run that holds a lock is no failure of this one."""
+        what = str(error) if isinstance(error, CdcError) else type(error).__name__
+        self.failure = f"{name}: {what}" if name else what
+        self._is_counted = self._is_counted or not isinstance(error, LockError)
+
     # -- which range is next -----------------------------------------------------------------------
 
     def compare(self, context: VerifyContext) -> None:
@@ -130,7 +146,7 @@ class _Run:
         self._begin_tables(context.config, state)
         while self._has_budget():
             left = [
-                (proof.current is None, proof.done_at_us, name)
+                (proof.current is None or bool(proof.not_by_range), proof.done_at_us, name)
                 for name, proof in self.proofs.tables.items()
                 if not proof.reason and name not in self._done
             ]
@@ -187,13 +203,13 @@ class _Run:
                 proof = proof.model_copy(update={"is_wide": True})
             else:
                 self._done.add(name)
-                update = {"not_by_range": error.what, "current": None, "done_at_us": now_us()}
+                # The pass keeps its place and what it found: it goes on from there.
+                update = {"not_by_range": error.what, "done_at_us": now_us()}
                 proof = proof.model_copy(update=update)
         except Exception as error:
             if isinstance(error, CdcError) and not is_of_one_table(error):
                 raise
-            what = str(error) if isinstance(error, CdcError) else type(error).__name__
-            self.failure = f"{name}: {what}"
+            self.fail(error, name)
             self._done.add(name)
             proof = proof.model_copy(update={"done_at_us": now_us()})
         finally:
@@ -243,7 +259,10 @@ class _Run:
         if is_end:
             self._done.add(name)
             ended = current.model_copy(update={"ended_at_us": now_us()})
-            update |= {"current": None, "last": ended, "walk": "source", "after": None}
+            # One that left keys open proves nothing, nor does it disprove a difference.
+            is_result = bool(ended.counts) or not ended.unsettled
+            update |= {"last": ended if is_result else proof.last, "unsettled": ended.unsettled}
+            update |= {"current": None, "walk": "source", "after": None}
             update |= {"lake_after": "", "done_at_us": ended.ended_at_us}
         else:
             update |= {"current": current}
@@ -291,17 +310,16 @@ class _Run:
             batch.suspend(new)
         return tuple(new)
 
-    def report(self, paths: LakePaths) -> ProofReport:
-        """Of what was done, which it counts."""
-        failed = self.proofs.failed_runs + 1 if self.failure else 0
-        self.proofs = self.proofs.model_copy(
-            update={"failed_runs": failed, "failure": self.failure}
-        )
-        try:
-            proof_file(paths).write(self.proofs)
-        except Exception as error:
-            self.failure = self.failure or f"its progress is not kept: {type(error).__name__}"
-        warnings = []
+    def counted(self) -> Proofs:
+        failed = self.proofs.failed_runs
+        if self._is_counted or not self.failure:
+            failed = failed + 1 if self.failure else 0
+            update = {"failed_runs": failed, "failure": self.failure}
+            self.proofs = self.proofs.model_copy(update=update)
+        return self.proofs
+
+    def report(self) -> ProofReport:
+        warnings = [] if self.is_kept else [f"its progress is not kept: {self.failure}"]
         shown = {}
         for name, proof in sorted(self.proofs.tables.items()):
             is_old = proof.is_stale(now_us(), self._settings.pass_age_max_s)
@@ -312,8 +330,9 @@ class _Run:
                 warnings.append(f"{name}: its last whole pass is too old: {proof.summary}")
             if name in self._touched or proof.differing is not None or is_old:
                 shown[name] = proof
+        failed = self.proofs.failed_runs
         if failed >= self._settings.failed_runs_max:
-            warnings.append(f"{failed} runs in a row could not compare: {self.failure}")
+            warnings.append(f"{failed} runs in a row could not compare: {self.proofs.failure}")
         return ProofReport(
             rows=self._rows,
             seconds=self._clock_s() - self._began_s,

@@ -149,8 +149,9 @@ def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None
                 place=table.place, began_at_us=at_us, ended_at_us=at_us, rows=table.rows_source
             )
             if current is not None:
-                current = current.model_copy(update={"counts": {}, "keys": ()})
-            kept[name] = proof.model_copy(update={"last": whole, "current": current})
+                current = current.model_copy(update={"counts": {}, "keys": (), "unsettled": 0})
+            update = {"last": whole, "current": current, "unsettled": 0}
+            kept[name] = proof.model_copy(update=update)
     file.write(proofs.model_copy(update={"tables": {**proofs.tables, **kept}}))
 
 

@@ -25,9 +25,9 @@ PROVED = "proved"
 
 def proof_metadata(proof: TableProof) -> Metadata:
     entries: Metadata = {}
-    if proof.last is not None:
-        at = datetime.fromtimestamp(proof.last.began_at_us / 1e6, tz=UTC)
-        entries["proved_through"] = dg.MetadataValue.text(str(proof.last.place))
+    if proof.proved is not None:
+        at = datetime.fromtimestamp(proof.proved.began_at_us / 1e6, tz=UTC)
+        entries["proved_through"] = dg.MetadataValue.text(str(proof.proved.place))
         entries["proved_time"] = dg.MetadataValue.timestamp(at)
     if proof.current is not None:
         entries["pass_rows"] = dg.MetadataValue.int(proof.current.rows)

@@ -127,9 +127,9 @@ class MetricsObserver(RunObserver):
             return []
         proofs = proof_file(LakePaths(self._config.sink.lake_path, self._config.name)).read()
         samples = {
-            labelled({"source": self._config.name, "table": name}): proof.last.began_at_us / 1e6
+            labelled({"source": self._config.name, "table": name}): proof.proved.began_at_us / 1e6
             for name, proof in proofs.tables.items()
-            if proof.last is not None
+            if proof.proved is not None
         }
         name = f"{_PREFIX}proved_through_timestamp_seconds"
         return [Metric(name, "gauge", _PROVED, samples, "seconds")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +13,19 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import SourceError, TargetSuspendedError
+from cdc_pipeline.errors import SchemaError, SourceError, TargetSuspendedError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import ProofReport, Proofs, proof_file, runs_of_a_pass
 from cdc_pipeline.lake.run_notes import NoteFile
+from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify import rolling
 from cdc_pipeline.operations.verify.proved_run import capture_and_prove
-from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.read import NotByRangeError, VerifyOptions
 from cdc_pipeline.operations.verify.rolling import prove
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.verify import scratch
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -293,6 +296,99 @@ def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
     report = lake.run()
     assert not report.warnings
     assert not lake.keys()
+
+
+def test_a_pass_that_is_given_up_goes_on_from_its_place_with_what_it_found(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = start("numbers")
+    capture(lake.config, cursors=lake.cursors)
+    lake.unlogged(f"UPDATE numbers SET v = -1 WHERE id = {2**64 - 1 - 7 * 259}")
+    lake.run()
+    before = lake.proofs.tables[lake.name("numbers")]
+    assert before.current is not None
+    assert before.current.counts == {"different": 1}
+    with monkeypatch.context() as patch:
+
+        def masked(*_: object, **__: object) -> None:
+            raise NotByRangeError("its key is masked")
+
+        patch.setattr(rolling.TableComparison, "begin", masked)
+        lake.run()
+    given_up = lake.proofs.tables[lake.name("numbers")]
+    assert (given_up.after, given_up.current) == (before.after, before.current)
+    assert given_up.unproved == "its key is masked"
+    for _ in range(3):
+        lake.run()
+    ended = lake.proofs.tables[lake.name("numbers")].last
+    assert ended is not None
+    assert (ended.place, ended.counts) == (before.current.place, before.current.counts)
+
+
+def test_k17_a_pass_that_leaves_keys_open_proves_and_disproves_nothing(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = start("codes", each_run={"rows": 10_000})
+    lake.run()
+    lake.unlogged("DELETE FROM codes WHERE v = 100")
+    lake.run()
+    first = lake.proofs.tables[lake.name("codes")]
+    assert first.differing is not None
+    compared = rolling._Run._settled
+
+    def settled(*given: Any) -> Any:
+        result = compared(*given)
+        result[0].different.clear()
+        result[0].unsettled = SimpleNamespace(keys=3)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rolling._Run, "_settled", settled)
+        lake.run()
+    proof = lake.proofs.tables[lake.name("codes")]
+    assert proof.last == first.last
+    assert proof.proved is None
+    assert proof.unproved == "3 keys changed whenever they were read"
+    assert proof.unproved in proof.summary
+    lake.unlogged(f"INSERT INTO codes VALUES {TABLES['codes'][1][100]}")
+    lake.run()
+    proof = lake.proofs.tables[lake.name("codes")]
+    assert not proof.unproved
+    assert proof.proved is not None
+
+
+def test_k4_a_table_that_a_capture_of_the_proof_suspends_fails_the_run(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = start("codes", "numbers")
+    lake.run()
+
+    def suspending(config: PipelineConfig, **_: object) -> ProofReport:
+        main = MainLake(config, lake.cursors, RunObserver())
+        main._suspend({lake.name("codes")}, SchemaError("its columns changed"))
+        return ProofReport()
+
+    monkeypatch.setattr(rolling, "prove", suspending)
+    with pytest.raises(TargetSuspendedError, match="its columns changed"):
+        capture_and_prove(lake.config, cursors=lake.cursors)
+
+
+def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start("codes")
+    lake.run()
+    before = lake.proofs
+    with scratch.verify_lock(lake.paths):
+        report = prove(lake.config, cursors=lake.cursors)
+    assert "under way" in report.failure
+    assert (report.failed_runs, report.warnings) == (0, ())
+    assert lake.proofs == before
+    file = lake.paths.state / "proofs.json"
+    file.write_text("{")
+    (warning,) = prove(lake.config, cursors=lake.cursors).warnings
+    assert "not kept" in warning
+    assert file.read_text() == "{"
 
 
 def test_tables_that_cannot_be_proved_by_ranges_say_why(
