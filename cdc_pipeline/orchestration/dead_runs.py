@@ -5,16 +5,17 @@ Rules:
   adds. A run that also selects a project's other assets, or checks of its own, has none: it is not
   ours to delete.
 - A run names its process in a tag: host, boot, process id and start time. That identifies it
-  uniquely, even if the operating system reuses the process id.
-- A run loses its slot only if it is finished, deleted, or its process ran on this host since this
-  boot and is gone. Any other run keeps its slot, and Dagster's run monitoring decides.
+  uniquely, even if the operating system reuses the process id. Where each step may have a process
+  of its own, each step names it: it ends before the run does.
+- A run loses its slot only if it is finished, deleted, or its process, or that of the step that
+  holds the slot, ran on this host since this boot and is gone. Any other run keeps its slot, and
+  Dagster's run monitoring decides.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,8 @@ import dagster as dg
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
 
 # Dagster does not show tags of this prefix: it is no name for people.
-_JOB_OF_PAGES: Final = "__ASSET_JOB"
-PROCESS_TAG = ".dagster/cdc_process"
+PROCESS_TAG: Final = ".dagster/cdc_process"
+_OF_ONE_PROCESS: Final = (dg.in_process_executor.name, "execute_in_process_executor")
 
 
 def this_process() -> str:
@@ -40,7 +41,10 @@ def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
     owners = [layer.get(key).tags.get(SOURCE_TAG) for step in steps for key in step.keys]
     owners += [step.node_def.tags.get(SOURCE_TAG) for step in steps if not step.keys]
     is_ours = all(owner == source for owner in owners)
-    tags = {PROCESS_TAG: this_process()} | (run_tags(source, kind) if is_ours else {})
+    step_key = context.get_step_execution_context().step.key
+    is_of_one = context.job_def.executor_def.name in _OF_ONE_PROCESS
+    process_tag = PROCESS_TAG if is_of_one else _step_tag(step_key)
+    tags = {process_tag: this_process()} | (run_tags(source, kind) if is_ours else {})
     context.instance.add_run_tags(
         run.run_id, {name: tag for name, tag in tags.items() if run.tags.get(name) != tag}
     )
@@ -52,20 +56,21 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
 
     Returns the ids of the dead runs, and of the live ones that hold a slot or wait for it.
     """
-    storage, holders = instance.event_log_storage, set[str]()
+    storage, holders = instance.event_log_storage, dict[str, set[str]]()  # steps with a slot
     if storage.supports_global_concurrency_limits:
         info = storage.get_concurrency_info(pool_name(source))
-        holders = {slot.run_id for slot in info.claimed_slots} | {
-            step.run_id for step in info.pending_steps
-        }
-    # A snapshot or a verification has no slot. A run that a page started has a process for each
-    # step, which ends before the run does: only runs of jobs are one process.
+        for slot in info.claimed_slots:
+            holders.setdefault(slot.run_id, set()).add(slot.step_key)
+        for step in info.pending_steps:
+            holders.setdefault(step.run_id, set())
+    # A snapshot or a verification has no slot.
     started = dg.RunsFilter(tags={SOURCE_TAG: source}, statuses=[dg.DagsterRunStatus.STARTED])
     freed, alive = [], []
-    for run_id in sorted(holders | _of_one_process(instance.get_runs(started))):
+    for run_id in sorted(holders.keys() | {run.run_id for run in instance.get_runs(started)}):
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
-            if not _is_gone(run.tags.get(PROCESS_TAG, "")):
+            names = [PROCESS_TAG, *map(_step_tag, holders.get(run_id, ()))]
+            if not any(_is_gone(run.tags.get(name, "")) for name in names):
                 alive += [run_id] if run_id in holders else []
                 continue
             instance.report_run_failed(
@@ -77,8 +82,8 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
     return freed, alive
 
 
-def _of_one_process(runs: Sequence[dg.DagsterRun]) -> set[str]:
-    return {run.run_id for run in runs if not run.job_name.startswith(_JOB_OF_PAGES)}
+def _step_tag(step_key: str) -> str:
+    return f"{PROCESS_TAG}/{step_key}"
 
 
 def _is_gone(name: str) -> bool:

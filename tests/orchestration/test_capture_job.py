@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -39,10 +41,16 @@ from cdc_pipeline.orchestration import (
     build_definitions,
     execute_capture,
 )
-from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
+from cdc_pipeline.orchestration.dead_runs import (
+    PROCESS_TAG,
+    free_dead_runs,
+    tag_run,
+    this_process,
+)
 from cdc_pipeline.orchestration.events.recorder import tables_text
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.orchestration.runs.execute import LoadedSource
+from cdc_pipeline.orchestration.translator import run_tags
 from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import cursor_metadata
@@ -582,10 +590,59 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
     assert free_dead_runs(disk_instance, source="shop") == ([here.run_id], [])
 
 
-def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
+def _claim(instance: dg.DagsterInstance, run_id: str, step_key: str = "capture_shop") -> bool:
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default("cdc_shop")
-    return storage.claim_concurrency_slot("cdc_shop", run_id, "capture_shop").is_claimed
+    return storage.claim_concurrency_slot("cdc_shop", run_id, step_key).is_claimed
+
+
+@pytest.mark.parametrize("job_name", ["theirs", "__ASSET_JOB"])
+def test_a_run_lives_between_its_steps_of_a_process_each(
+    project: Project, disk_instance: dg.DagsterInstance, job_name: str
+) -> None:
+    """Only the process of the step that holds the slot tells that a run is dead."""
+    job = _loaded(project, FakeCapture([])).job
+    host, boot, pid, _ticks = this_process().split("/")
+    gone = f"{PROCESS_TAG}/capture_shop"
+    run_id = disk_instance.create_run_for_job(
+        dg.JobDefinition(graph_def=job.graph, name=job_name, resource_defs=job.resource_defs),
+        status=dg.DagsterRunStatus.STARTED,
+        tags={**run_tags("shop", "capture"), gone: f"{host}/{boot}/{pid}/1"},
+    ).run_id
+    assert free_dead_runs(disk_instance, source="shop") == ([], [])
+    assert _claim(disk_instance, run_id, "snapshot_shop")
+    assert not _claim(disk_instance, run_id)  # it waits
+    assert free_dead_runs(disk_instance, source="shop") == ([], [run_id])
+    disk_instance.event_log_storage.free_concurrency_slot_for_step(run_id, "snapshot_shop")
+    assert free_dead_runs(disk_instance, source="shop") == ([], [run_id])
+    assert _claim(disk_instance, run_id)
+    assert free_dead_runs(disk_instance, source="shop") == ([run_id], [])
+
+
+@pytest.mark.parametrize(
+    ("executor", "name"),
+    [
+        (dg.in_process_executor, PROCESS_TAG),
+        (dg.multiprocess_executor, f"{PROCESS_TAG}/a_step"),
+        (dg.multi_or_in_process_executor, f"{PROCESS_TAG}/a_step"),
+    ],
+)
+def test_a_step_that_may_have_a_process_of_its_own_names_it(
+    project: Project, disk_instance: dg.DagsterInstance, executor: dg.ExecutorDefinition, name: str
+) -> None:
+    job = _loaded(project, FakeCapture([])).job
+    run = disk_instance.create_run_for_job(job)
+    step: Any = SimpleNamespace(
+        run=run,
+        instance=disk_instance,
+        job_def=SimpleNamespace(asset_layer=job.asset_layer, executor_def=executor),
+        get_step_execution_context=lambda: SimpleNamespace(step=SimpleNamespace(key="a_step")),
+    )
+    tag_run(step, "shop", "capture")
+    tagged = disk_instance.get_run_by_id(run.run_id)
+    assert tagged is not None
+    processes = {tag: text for tag, text in tagged.tags.items() if tag.startswith(PROCESS_TAG)}
+    assert processes == {name: this_process()}
 
 
 def test_slots_of_deleted_and_finished_runs_are_freed(

@@ -4,9 +4,9 @@ Dagster itself never deletes a run, and its SQLite storage has a file for each o
 
 Rules:
 - Only finished runs of the source's own jobs are deleted.
-- The run of the cursor stays, and that of the newest event of each asset of the source: the next
-  run reads the former, and Dagster's pages show the latter. So a table that seldom changes keeps
-  what is known of it.
+- The run of the cursor stays, and those of the newest event of each asset of the source, and of
+  each partition of its snapshots and backfills: the next run reads the first, and Dagster's pages
+  show the others. So a table that seldom changes keeps what is known of it.
 - A run's file of events is removed with it: SQLite does not shrink a file whose rows are deleted.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 
@@ -21,6 +22,7 @@ from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 
 _FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_RECORDS_PER_REQUEST: Final = 1_000  # Dagster raises above 10,000
 
 
 def delete_old_runs(
@@ -57,11 +59,11 @@ def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTrans
         by_partition = instance.event_log_storage.get_latest_storage_id_by_partition(
             key, dg.DagsterEventType.ASSET_MATERIALIZATION
         )
-        if by_partition:
-            of_partitions = dg.AssetRecordsFilter(key, storage_ids=[*by_partition.values()])
-            records = instance.fetch_materializations(
-                of_partitions, limit=len(by_partition)
-            ).records
+        ids = [*by_partition.values()]
+        for first in range(0, len(ids), _RECORDS_PER_REQUEST):
+            storage_ids = ids[first : first + _RECORDS_PER_REQUEST]
+            part = dg.AssetRecordsFilter(key, storage_ids=storage_ids)
+            records = instance.fetch_materializations(part, limit=len(storage_ids)).records
             run_ids |= {record.run_id for record in records}
     return run_ids
 
