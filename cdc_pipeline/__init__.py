@@ -211,12 +211,13 @@ def changes(
     allow_suspended: bool = False,
 ) -> Changes:
     """Return the row changes of tables between two cuts: `read(table)` gives those of one, from the
-    files that differ, without a JVM. The next ones begin after its `to_cut`.
+    files that differ, without a JVM. The next ones begin after its `bookmark`.
 
     Args:
         lake: as of `read`.
         tables: names in the lake; None for all of the source.
-        from_cut: they begin after it (as ``as_of`` of `read`); None: every row is an insert.
+        from_cut: they begin after it: the last ones' `bookmark`, or as ``as_of`` of `read`; None:
+            every row is an insert.
         to_cut: they end with it; the newest by default.
         net: False for every change, of changelogs alone.
         source, allow_suspended: as of `read`.

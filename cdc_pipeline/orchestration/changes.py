@@ -1,24 +1,34 @@
 """The changes of a lake's tables for an asset of one's own, each once.
 
 Rules:
-- The cut that an asset has taken changes up to is in the metadata of its newest materialization by
-  a run, like a source's cursor: a step that fails moves nothing.
+- The cut that an asset has taken changes up to is in the metadata of a materialization by a run,
+  like a source's cursor: a step that fails moves nothing. Of several the furthest cut counts, since
+  a run that began earlier may end later.
 - What a step begins to take is an observation of the asset. A step after one that failed takes the
-  same changes, and later ones the next time.
+  same changes, and later ones the next time; where it took none, it goes on to the newest cut.
+- While another run has begun to take changes, and has neither taken them nor ended, none begins.
 - A cut means something in its source alone, and of the tables that were taken: another source, or a
-  table more, is refused.
+  table more, is refused. So is a cut with the number alone of the one that was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from cdc_pipeline.errors import ConfigError, CutNotFoundError, SinkError
+from cdc_pipeline.errors import (
+    ConfigError,
+    CutNotFoundError,
+    LockError,
+    SinkError,
+    TableNotInCutError,
+)
 from cdc_pipeline.orchestration.cursor_store import materializations
+from cdc_pipeline.sink.read.cuts import AsOf
 from cdc_pipeline.sink.read.lake import Lake, open_lake
 
 if TYPE_CHECKING:
@@ -26,6 +36,10 @@ if TYPE_CHECKING:
 
 CHANGES_ENTRY: Final = "cdc_changes"
 _WIPE: Final = "wipe the asset's materializations: then every row comes as an insert"
+_PAGE_EVENTS: Final = 50
+_PAGES_MAX: Final = 20
+
+_Entry = dict[str, Any]
 
 
 def cdc_changes(
@@ -36,58 +50,97 @@ def cdc_changes(
     net: bool = True,
     source: str | None = None,
     key: dg.AssetKey | None = None,
+    from_cut: AsOf = None,
 ) -> Changes:
-    """Return the changes since the asset's last materialization; at first all rows. `key`: the
-    asset's, if the step has several. Raises ConfigError, too: another source, more tables, or
-    partitions.
+    """Return the changes since the asset's last materialization; at first all rows, or those after
+    `from_cut`. `key`: the asset's, if the step has several. Raises ConfigError, too: another
+    source, more tables, or partitions; LockError: another run is taking changes.
     """
-    if context.has_partition_key:
+    if context.has_partition_key or context.has_partition_key_range:
         raise ConfigError(
             "changes follow each other, and an asset with partitions has no order",
             next_step="take them in an asset without partitions",
         )
     key = context.asset_key if key is None else key
     opened, named = open_lake(lake), [tables] if isinstance(tables, str) else tables
-    taken = _newest(materializations(context.instance, key))
-    from_cut: int | None = taken.get("to_cut")
-    asked = {"tables": named and sorted(named), "net": net, "from_cut": from_cut}
-    records = context.instance.fetch_observations(key, limit=1).records
-    begun = _newest(record.event_log_entry for record in records)
-    to_cut = begun["to_cut"] if begun and asked.items() <= begun.items() else None
+    ended = list(islice(_entries(materializations(context.instance, key)), _PAGE_EVENTS))
+    taken: _Entry = max((entry for _, entry in ended), key=lambda it: it["to_cut"], default={})
+    begun = _begun(context, key, {run_id for run_id, _ in ended})
+    begin = taken.get("bookmark", from_cut)
+    asked = {"tables": named and sorted(named), "net": net, "begin": begin and str(begin)}
+    is_begun = asked.items() <= begun.items() and begun["from_cut"] != begun["to_cut"]
     try:
-        changes = opened.changes(named, from_cut, to_cut, net=net, source=source)
+        try:
+            to_cut = begun["bookmark"] if is_begun else None
+            changes = opened.changes(named, begin, to_cut, net=net, source=source)
+        except (CutNotFoundError, TableNotInCutError) as error:
+            if not is_begun:
+                raise
+            context.log.warning(
+                f"the changes go on to the newest cut, not to cut {begun['to_cut']} as those that "
+                f"a run before began to take: {error}"
+            )
+            changes = opened.changes(named, begin, net=net, source=source)
     except SinkError as error:
         if taken:
             error.next_step = f"{error.next_step}; or {_WIPE}"
-        if taken or to_cut is None or not isinstance(error, CutNotFoundError):
-            raise
-        changes = opened.changes(named, None, net=net, source=source)  # that cut was removed
-    more = () if named is None else set(named) - set(taken.get("tables") or named)
-    if taken and (
-        more
-        or taken["source"] != changes.source
-        or taken["net"] != net
-        or (named is None and taken["tables"] is not None)
-    ):
-        raise ConfigError(
-            f"the asset {key.to_user_string()} has taken other changes until now",
-            expected=f"source {taken['source']}, tables {taken['tables']}, net={taken['net']}",
-            got=f"source {changes.source}, tables {asked['tables']}, net={net}",
-            next_step=f"take these in an asset of their own; or {_WIPE}",
-        )
-    entry = {**asked, "source": changes.source, "to_cut": changes.to_cut}
+        raise
+    entry = {
+        **asked,
+        "source": changes.source,
+        "from_cut": changes.from_cut,
+        "to_cut": changes.to_cut,
+        "bookmark": changes.bookmark,
+    }
+    if taken:
+        _check_same(key, taken, entry)
     metadata = {CHANGES_ENTRY: dg.MetadataValue.json(entry)}
     context.log_event(dg.AssetObservation(key, metadata=metadata))
     context.add_asset_metadata(metadata, asset_key=key)
     return changes
 
 
-def _newest(entries: Iterable[dg.EventLogEntry]) -> dict[str, Any]:
-    """That of the newest event of a run that has one, else {}."""
-    for entry in entries:
-        event = entry.asset_materialization or entry.asset_observation
+def _begun(context: dg.AssetExecutionContext, key: dg.AssetKey, ended: set[str]) -> _Entry:
+    """What was begun last, else {}. `ended`: runs that have taken what they began."""
+    run_id, begun = next(_entries(_observations(context.instance, key)), ("", {}))
+    run = context.instance.get_run_by_id(run_id) if run_id not in ended else None
+    if run is not None and not run.is_finished and run_id != context.run.run_id:
+        raise LockError(
+            f"another run is taking the changes of the asset {key.to_user_string()}",
+            got=f"run {run_id}",
+            next_step="wait until it has ended; if its process died, terminate it in Dagster",
+        )
+    return begun
+
+
+def _check_same(key: dg.AssetKey, taken: _Entry, entry: _Entry) -> None:
+    before, now = taken["tables"], entry["tables"]
+    has_more = before is not None and (now is None or not set(now) <= set(before))
+    if has_more or taken["source"] != entry["source"] or taken["net"] != entry["net"]:
+        raise ConfigError(
+            f"the asset {key.to_user_string()} has taken other changes until now",
+            expected=f"source {taken['source']}, tables {taken['tables']}, net={taken['net']}",
+            got=f"source {entry['source']}, tables {entry['tables']}, net={entry['net']}",
+            next_step=f"take these in an asset of their own; or {_WIPE}",
+        )
+
+
+def _observations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator[dg.EventLogEntry]:
+    """The newest first, of any kind: an asset may have others."""
+    page_cursor: str | None = None
+    for _ in range(_PAGES_MAX):
+        page = instance.fetch_observations(key, limit=_PAGE_EVENTS, cursor=page_cursor)
+        yield from (record.event_log_entry for record in page.records)
+        if not page.has_more:
+            return
+        page_cursor = page.cursor
+
+
+def _entries(events: Iterable[dg.EventLogEntry]) -> Iterator[tuple[str, _Entry]]:
+    """Of those that a run logged, with the run's id."""
+    for logged in events:
+        event = logged.asset_materialization or logged.asset_observation
         value = None if event is None else event.metadata.get(CHANGES_ENTRY)
-        if entry.run_id and isinstance(value, dg.JsonMetadataValue):
-            entry_value: Any = value.value
-            return dict(entry_value)
-    return {}
+        if logged.run_id and isinstance(value, dg.JsonMetadataValue):
+            entry: Any = value.value
+            yield logged.run_id, dict(entry)

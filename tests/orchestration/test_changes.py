@@ -2,6 +2,7 @@
 
 # No postponed annotations: Dagster refuses a step's own as text.
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from cdc_pipeline import cdc_changes
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
-from cdc_pipeline.errors import ConfigError, CutNotFoundError
+from cdc_pipeline.errors import ConfigError, CutNotFoundError, LockError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.orchestration.changes import CHANGES_ENTRY
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.sink_values import applied, column, delete, insert, table_schema, update
 
@@ -25,6 +28,8 @@ class Consumer:
         self.instance, self.lake = instance, lake
         self.tables: list[str] | None = ["shop.orders"]
         self.fails = False
+        self.from_cut: int | None = None
+        self.meanwhile: Callable[[dg.AssetExecutionContext], None] = lambda _: None
 
     def run(self) -> list[tuple[str, int]]:
         """The changes that the asset takes: operation, id."""
@@ -32,10 +37,11 @@ class Consumer:
 
         @dg.asset(key=KEY)
         def order_facts(context: dg.AssetExecutionContext) -> None:
-            changes = cdc_changes(context, self.lake, self.tables)
+            changes = cdc_changes(context, self.lake, self.tables, from_cut=self.from_cut)
             for table in changes.tables:
                 rows = changes.read(table).read_all().to_pylist()
                 taken.extend((row["operation"], row["key"]["id"]) for row in rows)
+            self.meanwhile(context)
             if self.fails:
                 raise ValueError("the warehouse does not answer")
 
@@ -68,10 +74,12 @@ def test_k3_an_asset_takes_each_change_once(instance: dg.DagsterInstance, tmp_pa
         # An event that a person reports says nothing.
         instance.report_runless_asset_event(dg.AssetMaterialization(KEY))
         assert consumer.run() == []
-        last = sink.paths.cut(3)
+        applied(sink, 4, (ORDERS, [insert(id=3, n=3)], 40))
+        assert consumer.run() == [("insert", 3)], "after runs without a newer cut"
+        last = sink.paths.cut(4)
         content = last.read_bytes()
         last.unlink()  # as if its retention had ended
-        with pytest.raises(CutNotFoundError, match="there is no cut 3") as removed:
+        with pytest.raises(CutNotFoundError, match="there is no cut 4") as removed:
             consumer.run()
         assert "or wipe the asset's materializations" in str(removed.value.next_step)
         last.write_bytes(content)
@@ -83,13 +91,76 @@ def test_k3_an_asset_takes_each_change_once(instance: dg.DagsterInstance, tmp_pa
         with pytest.raises(ConfigError, match="has taken other changes"):
             consumer.run()
         instance.wipe_assets([KEY])
-        assert sorted(consumer.run()) == [("insert", 2), ("insert", 7)]
+        assert sorted(consumer.run()) == [("insert", 2), ("insert", 3), ("insert", 7)]
+
+
+def test_k3_what_was_begun_is_found_or_goes_on(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
+    consumer = Consumer(instance, tmp_path / "lake")
+    with sink.lock():
+        for number in (1, 2, 3):
+            applied(sink, number, (ORDERS, [insert(id=number, n=1)], 10 * number))
+        consumer.from_cut, consumer.fails = 1, True
+        other = dg.AssetObservation(KEY)
+
+        def meanwhile(context: dg.AssetExecutionContext) -> None:
+            for _ in range(60):
+                context.log_event(other)
+
+        consumer.meanwhile = meanwhile
+        assert consumer.run() == [("insert", 2), ("insert", 3)]
+        applied(sink, 4, (ORDERS, [insert(id=4, n=1)], 40))
+        assert consumer.run() == [("insert", 2), ("insert", 3)], "under 60 others"
+        sink.paths.cut(3).unlink()  # as if it were no longer readable
+        consumer.fails = False
+        assert consumer.run() == [("insert", 2), ("insert", 3), ("insert", 4)]
+        assert consumer.run() == []
+        last = sink.paths.cut(4)
+        published = Cut.model_validate_json(last.read_bytes()).published_at_us
+        last.write_text(last.read_text().replace(str(published), str(published + 1)))
+        with pytest.raises(CutNotFoundError, match="cut 4 is another one") as refused:
+            consumer.run()
+    assert "or wipe the asset's materializations" in str(refused.value.next_step)
+
+
+def test_k3_two_runs_do_not_take_the_same_changes(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
+    consumer, second = (Consumer(instance, tmp_path / "lake") for _ in range(2))
+    with sink.lock():
+        applied(sink, 1, (ORDERS, [insert(id=1, n=1)], 10))
+
+    def meanwhile(_: dg.AssetExecutionContext) -> None:
+        with pytest.raises(LockError, match="another run is taking"):
+            second.run()
+
+    consumer.meanwhile = meanwhile
+    assert consumer.run() == [("insert", 1)]
+    # One that began earlier and ends later moves nothing back.
+    entry = {"tables": ["shop.orders"], "net": True, "source": "shop", "to_cut": 0}
+
+    @dg.asset(key=KEY)
+    def late(context: dg.AssetExecutionContext) -> None:
+        context.add_output_metadata({CHANGES_ENTRY: dg.MetadataValue.json(entry)})
+
+    dg.materialize([late], instance=instance)
+    assert second.run() == []
 
 
 def test_an_asset_with_partitions_is_refused(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a"]))
+    @dg.asset(
+        partitions_def=dg.StaticPartitionsDefinition(["a"]),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
     def parted(context: dg.AssetExecutionContext) -> None:
         cdc_changes(context, tmp_path, None)
 
     with pytest.raises(ConfigError, match="no order"):
         dg.materialize([parted], instance=instance, partition_key="a")
+    bounds = ("start", "end")
+    tags = {f"dagster/asset_partition_range_{bound}": "a" for bound in bounds}
+    with pytest.raises(ConfigError, match="no order"):
+        dg.materialize([parted], instance=instance, tags=tags)

@@ -26,7 +26,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.sink.read.cuts import AsOf, check_readable, find_cut, version_in
+from cdc_pipeline.sink.read.cuts import AsOf, bookmark_of, check_readable, find_cut, version_in
 
 if TYPE_CHECKING:
     from cdc_pipeline.sink.read.read import SparkSession
@@ -41,12 +41,15 @@ class Changes:
         source: whose cuts these are.
         from_cut: number of the cut that they begin after; None: every row is an insert.
         to_cut: number of the cut that they end with: where the next changes begin.
+        bookmark: text of `to_cut`; as the next `from_cut` it is refused if that number is another
+            cut's, in a lake that was made again.
         dropped: tables that only the older cut has, if all tables were asked for.
     """
 
     source: str
     from_cut: int | None
     to_cut: int
+    bookmark: str
     dropped: tuple[str, ...]
     _tables: Mapping[str, TableChanges]
 
@@ -103,7 +106,8 @@ def changes_between(
         for table in tables
     }
     number = None if old is None else old.batch_number
-    return Changes(paths.source, number, new.batch_number, dropped, compared)
+    to_cut = new.batch_number
+    return Changes(paths.source, number, to_cut, bookmark_of(new), dropped, compared)
 
 
 def _is_net(cut: Cut, table: str) -> bool:

@@ -7,6 +7,8 @@ Rules:
 - As of a GTID set: the first cut whose set contains it, at or after the requested transactions. As
   of a time: the last cut before the first one whose source time is later, so that nothing which was
   committed after that time is in it.
+- A cut, or its bookmark, is refused where the cut of that number was published at another time: the
+  lake was made again.
 - Finding one reads few of many cuts: `lake.cut_order`.
 - A suspended table is at another place than the cut (K4): it is refused with that place, unless the
   reader allows it.
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _CUTS_CACHED: Final = 64  # of one search: more than a binary search reads
+_BOOKMARK: Final = re.compile(r"(\d+)@(\d+)")  # number, time of publication in us
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
 
 
@@ -89,12 +92,17 @@ class CutSummary(BaseModel):
 
 
 # What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
-# these as text.
+# these as text; a bookmark.
 AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None"
 
 
 def time_of(at_us: int) -> datetime:
     return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
+
+
+def bookmark_of(cut: Cut) -> str:
+    """Text that finds this cut alone."""
+    return f"{cut.batch_number}@{cut.published_at_us}"
 
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
@@ -197,8 +205,13 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
 def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
     if as_of is None:
         return state.read_cut(paths, numbers[-1])
-    if isinstance(as_of, Cut | CutSummary):
-        as_of = as_of.batch_number if isinstance(as_of, Cut) else as_of.number
+    published_at: datetime | None = None
+    if isinstance(as_of, Cut):
+        as_of = bookmark_of(as_of)
+    if isinstance(as_of, CutSummary):
+        published_at, as_of = as_of.published_at, as_of.number
+    elif isinstance(as_of, str) and (bookmark := _BOOKMARK.fullmatch(as_of)):
+        as_of, published_at = int(bookmark[1]), time_of(int(bookmark[2]))
     if isinstance(as_of, bool):
         raise _bad_as_of(as_of)
     if isinstance(as_of, int):
@@ -209,7 +222,7 @@ def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
                 f"{numbers[0]} to {numbers[-1]}",
                 as_of < numbers[0],
             )
-        return state.read_cut(paths, as_of)
+        return _published_at(state.read_cut(paths, as_of), published_at)
     if isinstance(as_of, datetime):
         return _at_time(paths, numbers, _with_zone(as_of))
     # Imported late: GTID sets need numpy, and most commands that read cuts compare none.
@@ -219,6 +232,18 @@ def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
     if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
         return _at_gtid_set(paths, numbers, str(as_of))
     raise _bad_as_of(as_of)
+
+
+def _published_at(cut: Cut, wanted: datetime | None) -> Cut:
+    published_at = time_of(cut.published_at_us)
+    if wanted not in (None, published_at):
+        raise CutNotFoundError(
+            f"cut {cut.batch_number} is another one than was asked for: the lake was made again",
+            expected=f"published at {wanted}",
+            got=f"published at {published_at}",
+            next_step="read the tables whole as of the newest cut, and go on from there",
+        )
+    return cut
 
 
 def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:

@@ -341,7 +341,7 @@ def _rows_of(
             arrays = [
                 batch.column(name).cast(field.type)
                 if name in listed
-                else pa.repeat(_partition_value(partition.get(name), field.type), count)
+                else _repeated(partition.get(name), field.type, count)
                 for name, field in zip(stored_names, schema, strict=True)
             ]
             rows = pa.table(arrays, schema=schema)
@@ -356,6 +356,11 @@ def _rows_of(
 
 def _marks(path: Path, vector: Mapping[str, Any] | None) -> NDArray[np.int64]:
     return np.zeros(0, np.int64) if vector is None else rows_of_vector(path, vector)
+
+
+def _repeated(text: str | None, kind: pa.DataType, count: int) -> pa.Array:
+    """A map, for one, has no cast from a text, not even from NULL."""
+    return pa.repeat(_partition_value(text, kind), count) if text else pa.nulls(count, kind)
 
 
 def _partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:

@@ -34,6 +34,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read import table_changes
+from cdc_pipeline.sink.read.rows import open_rows
 from cdc_pipeline.sink.read.table_changes import TableVersion
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.sink_values import (
@@ -327,6 +328,30 @@ def version_of(path: Path, number: int, app_id: str, *types: tuple[str, str]) ->
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in types)
     spec = TargetSpec(columns=columns, key=("id",))
     return TableVersion(app_id, spec, readable_state(path, number))
+
+
+def test_k13_a_file_without_a_nested_column_has_nulls_there(tmp_path: Path) -> None:
+    kinds = {
+        "_cdc_rescued": pa.map_(pa.string(), pa.string()),
+        "tags": pa.list_(pa.string()),
+        "at": pa.struct([pa.field("x", pa.int64())]),
+    }
+    write_deltalake(tmp_path, pa.table({"id": [1, 2]}))
+    full = {"_cdc_rescued": [("a", "b")], "tags": ["t"], "at": {"x": 1}}
+    columns = {"id": pa.array([3])} | {n: pa.array([full[n]], kinds[n]) for n in kinds}
+    write_deltalake(tmp_path, pa.table(columns), mode="append", schema_mode="merge")
+    none = dict.fromkeys(kinds)
+    state = readable_state(tmp_path, 1)
+    read = [row for part in open_rows(tmp_path, state).batches() for row in part.to_pylist()]
+    expected = [{"id": 1} | none, {"id": 2} | none, {"id": 3} | full]
+    assert sorted(read, key=lambda row: row["id"]) == expected
+    types = (("id", "bigint"), ("tags", "array<string>"))
+    old, new = (version_of(tmp_path, number, "app", *types) for number in (0, 1))
+    for before, count in ((None, 3), (old, 1)):
+        told_rows = table_changes.table_changes("shop.t", tmp_path, before, new).read().read_all()
+        images = told_rows.column("after").to_pylist()
+        assert len(images) == count
+        assert {"id": 3, "tags": ["t"], "_cdc_rescued": [("a", "b")]} in images
 
 
 def test_k3_after_a_snapshot_columns_are_those_of_the_same_name(tmp_path: Path) -> None:
