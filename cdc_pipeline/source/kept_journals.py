@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import struct
 import time
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -41,6 +42,7 @@ _PART: Final = re.compile(
 )
 _SEALING: Final = ".sealing"
 _COPY_BYTES: Final = 256 << 10
+_SEAL_BYTES: Final = 4 << 20  # larger blocks compress better
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,13 @@ class KeptJournals:
         self._compress = compress
         self._storage = storage_of(folder)
 
-    @property
     def is_readable_in_place(self) -> bool:
-        """Whether sealed journals are local files under their own names."""
-        return not self._compress and not is_object(self.folder)
+        """Whether sealed journals are local files under their own names, and will be."""
+        return (
+            not self._compress
+            and not is_object(self.folder)
+            and all(one.files == (one.name,) for one in self.journals() if one.is_sealed)
+        )
 
     def journals(self) -> list[KeptJournal]:
         """By number, then by the time of their creation."""
@@ -99,10 +104,8 @@ class KeptJournals:
         start, stop = journal.size_bytes, journal.size_bytes + len(content)
         name = f"{journal.name}.{journal.created_s}.{start}-{stop}.part"
         if self._compress:
-            import pyarrow as pa
-
             name += ".zst"
-            content = pa.Codec("zstd").compress(content, asbytes=True)
+            content = _compressed(content)
         if is_object(self.folder):
             content = bytes(content)
         else:
@@ -139,13 +142,24 @@ class KeptJournals:
     def seal(self, journal: KeptJournal) -> None:
         """Make an open journal, whose parts are its whole, one file."""
         name = f"{journal.name}.{journal.size_bytes}.zst" if self._compress else journal.name
-        temporary = self.folder / f"{name}{_SEALING}"
-        self._storage.remove(temporary)
-        stream = self._storage.create(temporary)
-        for file in journal.files:
-            with (self.folder / file).open("rb") as part:
-                shutil.copyfileobj(part, stream, _COPY_BYTES)
+        temporary = self.folder / f"{name}.{uuid.uuid4().hex}{_SEALING}"
+        stream, size_bytes = self._storage.create(temporary), 0
+        # The parts may be of runs with another `compress`.
+        for block in self._blocks(journal, _SEAL_BYTES):
+            size_bytes += len(block)
+            stream.write(_compressed(block) if self._compress else block)
         self._storage.finish(stream)
+        if size_bytes != journal.size_bytes:
+            self._storage.remove(temporary)
+            raise SourceIdentityError(
+                "the parts of a kept journal are not as long as their names say",
+                journal=journal.name,
+                setting="source.keep_journals",
+                expected=f"{journal.size_bytes} bytes",
+                got=f"{size_bytes} bytes",
+                next_step=f"remove {journal.name}.*.part* from {self.folder}: the next run fetches "
+                "them from the server",
+            )
         reach("journal_sealing")
         self._storage.move(temporary, self.folder / name)
         self._storage.make_durable(self.folder)
@@ -181,12 +195,16 @@ class KeptJournals:
         """What is kept of a journal, as a file of its own under its own name."""
         file = folder / journal.name
         with file.open("wb") as target:
-            for name in journal.files:
-                with (self.folder / name).open("rb") as stream:
-                    plain = self._plain(name, stream)
-                    while block := plain.read(_COPY_BYTES):
-                        target.write(block)
+            for block in self._blocks(journal, _COPY_BYTES):
+                target.write(block)
         return file
+
+    def _blocks(self, journal: KeptJournal, block_bytes: int) -> Iterator[bytes]:
+        for name in journal.files:
+            with (self.folder / name).open("rb") as stream:
+                plain = self._plain(name, stream)
+                while block := plain.read(block_bytes):
+                    yield block
 
     def _content(self, file: str) -> bytes:
         with (self.folder / file).open("rb") as stream:
@@ -217,6 +235,13 @@ class KeptJournals:
         if not self.folder.is_dir():
             self._storage.make_folder(self.folder)
             self.folder.chmod(0o700)
+
+
+def _compressed(content: bytes | memoryview) -> bytes:
+    import pyarrow as pa
+
+    packed: bytes = pa.Codec("zstd").compress(content, asbytes=True)
+    return packed
 
 
 def logs_of(path: Path) -> list[Path]:

@@ -31,10 +31,10 @@ _CHECKSUM_CRC32: Final = 1
 _TYPES_BEFORE_CHECKSUMS: Final = 27
 
 
-def parse(event: bytes, *, journal: str, offset: int = 4, is_sent: bool = False) -> JournalFormat:
-    """Parse a whole format description event, including header and checksum. `is_sent`: a server
-    that begins a dump in the middle of a journal, or after a GTID set, sends it with other
-    contents; without checksums, the stored one is left as it was. Raises DamagedJournalError: too
+def parse(event: bytes, *, journal: str, offset: int = 4, is_changed: bool = False) -> JournalFormat:
+    """Parse a whole format description event, including header and checksum.
+    `is_changed`: the first that a server sends when it begins a dump in the middle of a journal, or
+    after a GTID set, has other contents; without checksums, the stored one is left as it was. Raises DamagedJournalError: too
     short, or a wrong checksum; UnsupportedEventError: a relay log, MySQL 5.1 before its release,
     an unknown binlog version or checksum algorithm.
     """
@@ -85,7 +85,7 @@ def parse(event: bytes, *, journal: str, offset: int = 4, is_sent: bool = False)
     # A damaged version text must not disable the check: servers without checksums know at most 27
     # event types.
     if _knows_checksums(server_version) or len(lengths) > _TYPES_BEFORE_CHECKSUMS:
-        algorithm = _verify(event, flags, journal, offset, is_sent=is_sent)
+        algorithm = _verify(event, flags, journal, offset, is_changed=is_changed)
         checksum_bytes = CHECKSUM_BYTES if algorithm == _CHECKSUM_CRC32 else 0
         lengths = lengths[: -1 - CHECKSUM_BYTES]
     return JournalFormat(
@@ -109,13 +109,13 @@ def _knows_checksums(server_version: str) -> bool:
     return number >= (5, 6, 1) or ("mariadb" in server_version.lower() and number >= (5, 3, 0))
 
 
-def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_sent: bool) -> int:
+def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: bool) -> int:
     stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
     checked = bytearray(event[:-CHECKSUM_BYTES])
     struct.pack_into("<H", checked, 17, flags & ~FLAG_IN_USE)
     computed = zlib.crc32(checked)
     algorithm = event[-CHECKSUM_BYTES - 1]
-    if stored != computed and not (is_sent and algorithm == _CHECKSUM_NONE):
+    if stored != computed and not (is_changed and algorithm == _CHECKSUM_NONE):
         raise DamagedJournalError(
             "the checksum of the format description event is wrong",
             journal=journal,

@@ -118,6 +118,7 @@ class EventFramer:
 
     Args:
         dump: whether the bytes come from a server.
+        by_gtid: after a GTID set.
         prefix_bytes: PREFIX_BYTES of `packets` if they are still in their packets, else 0.
         unpacked_bytes_max: maximum unpacked size of one compressed event.
     """
@@ -129,6 +130,7 @@ class EventFramer:
         offset: int = 4,
         journal_format: JournalFormat | None = None,
         dump: bool = False,
+        by_gtid: bool = False,
         prefix_bytes: int = 0,
         unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
     ) -> None:
@@ -143,6 +145,7 @@ class EventFramer:
         self.offset = offset
         self.journal_format = journal_format
         self.dump = dump
+        self._by_gtid = by_gtid
         self._prefix_bytes = prefix_bytes
         self._unpacked_bytes_max = unpacked_bytes_max
         self.ignored_events: dict[int, int] = {}
@@ -324,8 +327,10 @@ class EventFramer:
                 next_step="journals that were joined into one file cannot be read: pass them "
                 "separately",
             )
+        # Only the first one of a dump by GTID set was changed by the server.
+        is_changed = self._by_gtid and self.journal_format is None
         self.journal_format = format_description.parse(
-            event, journal=self.journal, offset=self.offset, is_sent=self.dump
+            event, journal=self.journal, offset=self.offset, is_changed=is_changed
         )
 
     @staticmethod
@@ -346,7 +351,7 @@ class EventFramer:
             )
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self.journal_format = format_description.parse(
-                event, journal=self.journal, offset=self.offset, is_sent=True
+                event, journal=self.journal, offset=self.offset, is_changed=True
             )
             body = event[HEADER_BYTES:]
         else:

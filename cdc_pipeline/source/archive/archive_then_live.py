@@ -74,7 +74,7 @@ class _KeptFolder:
     def __init__(self, kept: KeptJournals) -> None:
         self._kept = kept
         self.where = kept.folder
-        self.is_in_place = kept.is_readable_in_place
+        self.is_in_place = kept.is_readable_in_place()
         self._copies = (
             None if self.is_in_place else tempfile.TemporaryDirectory(prefix="cdc-journals-")
         )

@@ -322,6 +322,7 @@ class _Stream:
             start.journal,
             offset=start.offset,
             dump=True,
+            by_gtid=by_gtid,
             prefix_bytes=PREFIX_BYTES,
             unpacked_bytes_max=source.config.unpacked_bytes_max,
         )
