@@ -78,7 +78,10 @@ class KeptJournals:
 
     def journals(self) -> list[KeptJournal]:
         """By number, then by the time of their creation."""
-        sizes = self._sizes()
+        return self._listed(self._sizes())
+
+    @staticmethod
+    def _listed(sizes: dict[str, int]) -> list[KeptJournal]:
         sealed = {}
         parts: dict[tuple[str, int], dict[int, tuple[int, str]]] = {}
         for name in sorted(sizes):
@@ -101,7 +104,7 @@ class KeptJournals:
 
     def append(self, journal: KeptJournal, content: bytes | memoryview) -> KeptJournal:
         """Add a part behind what is kept; returns the journal with it."""
-        start, stop = journal.size_bytes, journal.size_bytes + len(content)
+        plain, start, stop = content, journal.size_bytes, journal.size_bytes + len(content)
         name = f"{journal.name}.{journal.created_s}.{start}-{stop}.part"
         if self._compress:
             name += ".zst"
@@ -110,11 +113,13 @@ class KeptJournals:
             content = bytes(content)
         else:
             self._make_private()
-        self._storage.put_if_absent(self.folder / name, content)  # type: ignore[arg-type]
+        with_part = replace(journal, size_bytes=stop, files=(*journal.files, name))
+        if not self._storage.put_if_absent(self.folder / name, content):  # type: ignore[arg-type]
+            self.compare(with_part, start, plain)
         reach("journal_part")
-        return replace(journal, size_bytes=stop, files=(*journal.files, name))
+        return with_part
 
-    def compare(self, journal: KeptJournal, offset: int, content: bytes) -> None:
+    def compare(self, journal: KeptJournal, offset: int, content: bytes | memoryview) -> None:
         """Raises SourceIdentityError: an open journal has other bytes from `offset` on."""
         stop = offset + len(content)
         for file in journal.files:
@@ -167,12 +172,11 @@ class KeptJournals:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what a killed run has left of sealed journals."""
-        names = self._storage.names(self.folder)
-        sealed = {match["name"] for name in names if (match := _SEALED.fullmatch(name))}
-        for name in names:
-            match = _PART.fullmatch(name)
-            if name.endswith(_SEALING) or (match is not None and match["name"] in sealed):
+        """Remove what a killed run has left of sealed journals, and parts that do not join."""
+        sizes = self._sizes()
+        kept = {file for journal in self._listed(sizes) for file in journal.files}
+        for name in sizes.keys() - kept:
+            if name.endswith(_SEALING) or _PART.fullmatch(name):
                 self._storage.remove(self.folder / name)
 
     def remove(self, journal: KeptJournal) -> None:
@@ -185,11 +189,14 @@ class KeptJournals:
 
     def created_s_of(self, journal: KeptJournal) -> int:
         """The header timestamp of its format description."""
-        if not journal.is_sealed:
-            return journal.created_s
+        return self.origin_of(journal)[0] if journal.is_sealed else journal.created_s
+
+    def origin_of(self, journal: KeptJournal) -> tuple[int, int]:
+        """When it was created, and the server id, as its first event says."""
         with (self.folder / journal.files[0]).open("rb") as stream:
             head = self._plain(journal.files[0], stream).read(FIRST_OFFSET + HEADER_BYTES)
-        return int(struct.unpack_from("<I", head, FIRST_OFFSET)[0])
+        created_s, server_id = struct.unpack_from("<IxI", head, FIRST_OFFSET)
+        return created_s, server_id
 
     def copy(self, journal: KeptJournal, folder: Path) -> Path:
         """What is kept of a journal, as a file of its own under its own name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,19 @@ def test_parts_that_are_shorter_than_their_names_say_are_not_sealed(tmp_path: Pa
     with pytest.raises(SourceIdentityError):
         kept.seal(journal)
     assert [file.name for file in tmp_path.iterdir()] == list(journal.files)
+
+
+def test_a_part_that_exists_is_compared_and_one_that_does_not_join_is_removed(
+    tmp_path: Path,
+) -> None:
+    kept, begin = KeptJournals(tmp_path), KeptJournal("binlog.000001", 0, False, (), 7)
+    kept.append(begin, bytes(100))
+    kept.append(replace(begin, size_bytes=150), bytes(100))
+    kept.tidy()
+    (journal,) = kept.journals()
+    assert journal.size_bytes == 100
+    assert [file.name for file in tmp_path.iterdir()] == list(journal.files)
+    assert kept.append(begin, bytes(100)) == journal
+    with pytest.raises(SourceIdentityError) as caught:
+        kept.append(begin, bytes(60) + b"x" + bytes(39))
+    assert caught.value.offset == 60

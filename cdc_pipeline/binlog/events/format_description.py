@@ -31,12 +31,14 @@ _CHECKSUM_CRC32: Final = 1
 _TYPES_BEFORE_CHECKSUMS: Final = 27
 
 
-def parse(event: bytes, *, journal: str, offset: int = 4, is_changed: bool = False) -> JournalFormat:
-    """Parse a whole format description event, including header and checksum.
-    `is_changed`: the first that a server sends when it begins a dump in the middle of a journal, or
-    after a GTID set, has other contents; without checksums, the stored one is left as it was. Raises DamagedJournalError: too
-    short, or a wrong checksum; UnsupportedEventError: a relay log, MySQL 5.1 before its release,
-    an unknown binlog version or checksum algorithm.
+def parse(
+    event: bytes, *, journal: str, offset: int = 4, is_changed: bool = False
+) -> JournalFormat:
+    """Parse a whole format description event, including header and checksum. `is_changed`: the
+    first that a server sends when it begins a dump in the middle of a journal, or after a GTID set,
+    has other contents; without checksums, the stored one is left as it was. Raises
+    DamagedJournalError: too short, or a wrong checksum; UnsupportedEventError: a relay log, MySQL
+    5.1 before its release, an unknown binlog version or checksum algorithm.
     """
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(

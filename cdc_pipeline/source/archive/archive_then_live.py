@@ -13,6 +13,7 @@ Rules:
   number is the one before the server's oldest, it is not younger, and with GTIDs the transactions
   up to its end are exactly those that the server purged. While the archive is read, the end of each
   journal is proved as usual (`source.journal_ends`).
+- What is read of the archive was created in the order of its numbers, by this server.
 - By GTID set, the start is searched in the archive: a place that separates the set's transactions
   from all others.
 - The end of a run is the server's.
@@ -59,6 +60,10 @@ class _Directory:
     def file(self, journal: str) -> Path:
         return self.path / journal
 
+    def origin(self, journal: str) -> tuple[int, int]:
+        journal_format = read_head(self.path / journal).journal_format
+        return journal_format.created_s, journal_format.server_id
+
     def release(self, journal: str) -> None:
         """It was read."""
 
@@ -79,17 +84,20 @@ class _KeptFolder:
             None if self.is_in_place else tempfile.TemporaryDirectory(prefix="cdc-journals-")
         )
         self.path = kept.folder if self._copies is None else Path(self._copies.name)
-
-    def _sealed(self) -> dict[str, KeptJournal]:
-        return {one.name: one for one in self._kept.journals() if one.is_sealed}
+        self._sealed: dict[str, KeptJournal] = {}  # as listed last
 
     def journals(self) -> list[JournalInfo]:
-        return [JournalInfo(name, sealed.size_bytes) for name, sealed in self._sealed().items()]
+        self._sealed = {one.name: one for one in self._kept.journals() if one.is_sealed}
+        return [JournalInfo(name, sealed.size_bytes) for name, sealed in self._sealed.items()]
+
+    def origin(self, journal: str) -> tuple[int, int]:
+        """When it was created, and the server id."""
+        return self._kept.origin_of(self._sealed[journal])
 
     def file(self, journal: str) -> Path:
         file = self.path / journal
         if not self.is_in_place and not file.exists():
-            return self._kept.copy(self._sealed()[journal], self.path)
+            return self._kept.copy(self._sealed[journal], self.path)
         return file
 
     def release(self, journal: str) -> None:
@@ -118,6 +126,7 @@ class ArchiveThenLive(LiveSource):
     ) -> None:
         super().__init__(config, pipeline_name=pipeline_name, captured=captured)
         self._ways: dict[tuple[Position, str], _Way] = {}
+        self._names: dict[int, str] = {}  # as listed last
 
     @cached_property
     def _folder(self) -> _Directory | _KeptFolder:
@@ -193,6 +202,7 @@ class ArchiveThenLive(LiveSource):
                 return
             # The journal may have been purged since the run began: then it must now be in the
             # archive.
+            self._files()
             file = self._file(number)
             self._check_server(file, read_head(file).journal_format)
             stop = end.offset if number == end.order[0] else file.stat().st_size
@@ -256,9 +266,10 @@ class ArchiveThenLive(LiveSource):
         first = (
             self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
         )
-        for number in range(first, last + 1):
-            self._name(number)
+        self._check_order([self._name(number) for number in range(first, last + 1)])
         self._check_join(last, oldest)
+        if last != first:
+            self._folder.release(self._name(last))
         if by_gtid:
             return _Way(self._locate(start.gtid_set, self._file(first)), last, oldest.journal)
         self._file(first)
@@ -272,6 +283,7 @@ class ArchiveThenLive(LiveSource):
         for number in reversed(numbers):
             if not self._set(preceding_set(read_head(self._file(number)))).subtract(wanted):
                 return number
+            self._folder.release(self._name(number))
         raise JournalMissingError(
             "the server has purged transactions that follow the start, and the archive does not "
             "hold all of them",
@@ -310,16 +322,29 @@ class ArchiveThenLive(LiveSource):
         common = [info.journal for info in self.server.journals() if info.journal in archived]
         if common:
             theirs = self._live_format(common[-1])
-            ours = read_head(self._folder.file(common[-1])).journal_format
-            if (ours.server_id, ours.created_s) != (theirs.server_id, theirs.created_s):
+            created_s, server_id = self._folder.origin(common[-1])
+            if (server_id, created_s) != (theirs.server_id, theirs.created_s):
                 raise self._other_log(
                     common[-1],
                     f"server id {theirs.server_id}, created at {theirs.created_s}, "
                     "as on the server",
-                    f"server id {ours.server_id}, created at {ours.created_s}",
+                    f"server id {server_id}, created at {created_s}",
                 )
         if self.server.end_position().gtid_set:
             self._check_sets(file, head, oldest)
+
+    def _check_order(self, journals: list[str]) -> None:
+        """All are of the server, and none was created after the next one."""
+        before_s = 0
+        for journal in journals:
+            created_s, server_id = self._folder.origin(journal)
+            if server_id != self.identity.server_id or created_s < before_s:
+                raise self._other_log(
+                    journal,
+                    f"one of server id {self.identity.server_id}, created at {before_s} or later",
+                    f"server id {server_id}, created at {created_s}",
+                )
+            before_s = created_s
 
     def _check_tails(self, archived_bytes: dict[str, int]) -> None:
         """A copy longer than the server's journal: the server has lost its end (K24)."""
@@ -400,16 +425,20 @@ class ArchiveThenLive(LiveSource):
 
     def _files(self) -> list[JournalInfo]:
         try:
-            return self._folder.journals()
+            files = self._folder.journals()
         except CdcError as error:
             error.setting = self._folder.setting
             raise
+        self._names = {info.number: info.journal for info in files}
+        return files
 
     def _file(self, number: int) -> Path:
         return self._folder.file(self._name(number))
 
     def _name(self, number: int) -> str:
-        names = {info.number: info.journal for info in self._files()}
+        if number not in self._names:
+            self._files()
+        names = self._names
         if number in names:
             return names[number]
         there = f"{len(names)} journals" + (

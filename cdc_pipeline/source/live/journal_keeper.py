@@ -12,6 +12,9 @@ Rules:
   the last one; the next run fetches it.
 - In a dump by GTID set the first format description is not that of the file: the server takes its
   own start out of it. So the first of a run is fetched by offset too.
+- After a reset of the server's log, what is kept is another log: some of it is not on the server,
+  which has older journals, or was created at another time, or after a later one, or has another
+  name. What the server has purged since the reset cannot be compared.
 - A format description is kept as it is sent, without the flag of a journal that is in use. A server
   takes that off too when it closes the journal; after a crash MariaDB leaves it in the file.
 """
@@ -92,6 +95,7 @@ class JournalKeeper:
     """Args:
     fetch: read from one position to another by a dump of its own, into a `Tee`.
     listed: the journals that the server has.
+    created_s: when the server created a journal.
     reset: the folder of the server's next log, after a reset.
     """
 
@@ -101,11 +105,13 @@ class JournalKeeper:
         *,
         fetch: Callable[[Position, Position, Tee], None],
         listed: Callable[[], Sequence[JournalInfo]],
+        created_s: Callable[[str], int],
         reset: Callable[[], KeptJournals],
     ) -> None:
         self._kept = kept
         self._fetch = fetch
         self._listed = listed
+        self._created_s = created_s
         self._reset = reset
         self._writer: _Writer | None = None
         # Memory that is used again is in the cache, and needs no new pages.
@@ -131,7 +137,10 @@ class JournalKeeper:
             if self._writer is not None:
                 self._writer.flush()
                 self._writer = None
-            self._complete(self._kept.journals(), name)
+                kept = self._kept.journals()
+            else:
+                kept = self._kept_of_log(name)
+            self._complete(kept, name)
 
     def _add(
         self,
@@ -175,16 +184,46 @@ class JournalKeeper:
 
     def _turn_to(self, chunk: Chunk) -> _Writer:
         created_s, name = chunk.journal_format.created_s, chunk.journal
-        if self._writer is not None:
+        if self._writer is None:
+            listed = self._kept_of_log(name, created_s)
+        else:
             self._finish(self._writer, name)
-        listed = self._kept.journals()
-        same = [journal for journal in listed if journal.name == name]
-        if any(self._kept.created_s_of(journal) != created_s for journal in same):
-            self._kept, listed, same = self._reset(), [], []
+            listed = self._kept.journals()
         self._complete(listed, name)
+        same = [
+            journal
+            for journal in listed
+            if journal.name == name and (journal.is_sealed or journal.created_s == created_s)
+        ]
         journal = same[0] if same else KeptJournal(name, 0, False, (), created_s)
         self._writer = _Writer(self._kept, journal, self._buffer, is_left=journal.is_sealed)
         return self._writer
+
+    def _kept_of_log(self, name: str, created_s: int = 0) -> list[KeptJournal]:
+        """What is kept when a run begins to read journal `name`."""
+        self._kept.tidy()
+        kept = self._kept.journals()
+        if kept and self._was_reset(kept, name, created_s):
+            self._kept, kept = self._reset(), []
+        return kept
+
+    def _was_reset(self, kept: list[KeptJournal], name: str, created_s: int) -> bool:
+        listed = [info.journal for info in self._listed()]
+        oldest, base = journal_number(listed[0]), name.rpartition(".")[0]
+        if any(
+            journal.name.rpartition(".")[0] != base
+            or (journal.number > oldest and journal.name not in listed)
+            for journal in kept
+        ):
+            return True
+        created_s = created_s or self._created_s(name)
+        if common := [journal for journal in kept if journal.name in listed]:
+            newest = common[-1]
+            theirs_s = created_s if newest.name == name else self._created_s(newest.name)
+            if self._kept.created_s_of(newest) != theirs_s:
+                return True
+        before = [journal for journal in kept if journal.number < journal_number(name)]
+        return bool(before) and self._kept.created_s_of(before[-1]) > created_s
 
     def _complete(self, listed: Sequence[KeptJournal], name: str) -> None:
         """Whatever is missing between the oldest kept journal and this one."""
@@ -197,7 +236,6 @@ class JournalKeeper:
         ]
         if not missing:
             return
-        self._kept.tidy()
         there = {journal_number(info.journal) for info in self._listed()}
         if gone := [other for other in missing if other not in there]:
             _log.warning(

@@ -220,8 +220,16 @@ class LiveSource:
             path = newest_log(keep.path, identity, after=after)
             return KeptJournals(path, compress=keep.compress)
 
+        def created_s(journal: str) -> int:
+            with self._second("journals") as second:
+                return second.journal_created_s(journal)
+
         self._keeper = JournalKeeper(
-            folder(), fetch=self._fetch, listed=self.server.journals, reset=lambda: folder(1)
+            folder(),
+            fetch=self._fetch,
+            listed=self.server.journals,
+            created_s=created_s,
+            reset=lambda: folder(1),
         )
 
     def _fetch(self, start: Position, end: Position, tee: Tee) -> None:

@@ -169,6 +169,14 @@ def test_purged_journals_are_read_from_what_was_kept(keeping: Keeping, tmp_path:
             source.validate_position(begin)
             got = events_of(source.chunks(begin, end))
             assert got == archived_events(files, begin, end)
+    first = keeping.kept.folder / keeping.kept.journals()[0].files[0]
+    if first.suffix != ".zst":
+        content = first.read_bytes()
+        first.write_bytes(content[:4] + b"\xff\xff\xff\xff" + content[8:])
+        with closing(keeping.source()) as source, pytest.raises(SourceIdentityError) as refused:
+            source.validate_position(replace(start, gtid_set=""))
+        assert refused.value.setting == "source.keep_journals"
+        first.write_bytes(content)
     keeping.kept.remove(keeping.kept.journals()[1])
     with closing(keeping.source()) as source, pytest.raises(JournalMissingError) as caught:
         source.validate_position(replace(start, gtid_set=""))
@@ -211,3 +219,31 @@ def test_a_purged_beginning_is_a_hole_and_a_reset_log_is_another(
     keeping.write()
     keeping.run(Position("binlog.000001"))
     assert [folder.name[-2:] for folder in logs_of(keeping.keep.path)][-1] == ".2"
+
+
+@pytest.mark.parametrize("journals", [1, 2, 4])
+@pytest.mark.parametrize("keeping", FLAVORS[::2], indirect=True)
+def test_a_reset_log_is_another_wherever_a_run_begins_in_it(
+    keeping: Keeping, journals: int
+) -> None:
+    keeping.write()
+    keeping.server.flush_journal()
+    keeping.write()
+    keeping.run(replace(keeping.end(), offset=4, gtid_set=""))
+    keeping.server.flush_journal()
+    keeping.run(replace(keeping.end(), offset=4, gtid_set=""))
+    before = keeping.kept.journals()
+    assert [journal.is_sealed for journal in before] == [True, False]
+    time.sleep(1.1)  # journals are told apart by the second of their creation
+    is_mysql = keeping.server.flavor == "mysql"
+    keeping.server.execute("RESET BINARY LOGS AND GTIDS" if is_mysql else "RESET MASTER")
+    for _ in range(journals - 1):
+        keeping.write()
+        keeping.server.flush_journal()
+    keeping.write()
+    for _ in range(2):
+        end = keeping.end()
+        keeping.run(replace(end, offset=4, gtid_set=""), end)
+        old, new = (KeptJournals(folder) for folder in logs_of(keeping.keep.path))
+        assert old.journals() == before
+        assert [journal.name for journal in new.journals()] == [end.journal]
