@@ -7,7 +7,8 @@ Rules:
 - A row is followed over changes of its key, in both directions: each further key costs another
   reading. Other rows that had such a key before or after are not part of it.
 - Nothing of the log is shown that no target of the table shows: masks apply before anything else,
-  excluded columns are left out, and statements have no literals (K14, K26).
+  excluded columns are left out, and statements have no literals (K14, K26). Rows whose columns have
+  no names are a hole.
 - What nobody knows is named: a `Hole`, never silence. DDL of the table is an entry if the log has
   it.
 - Rows are found by kernels. Python loops over what was found.
@@ -46,7 +47,7 @@ from cdc_pipeline.binlog.seq import (
 from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, PositionError
+from cdc_pipeline.errors import CdcError, ConfigError, PositionError, SchemaError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.backfill.lake import checked_tables
 from cdc_pipeline.operations.inspect.bare_table_maps import MEANINGS
@@ -70,6 +71,7 @@ from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.targets.masks import mask_of
 from cdc_pipeline.targets.targets import Targets, targets_at
 from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+from cdc_pipeline.transaction.savepoints import Savepoints, is_undone
 
 _K = StatementKind
 _END: Final = 1 << 126
@@ -137,6 +139,14 @@ class _Found:
     sql: str | None = None
     note: str = ""
     row: RowChange | None = None  # of the log
+
+
+@dataclass(slots=True)
+class _Open:
+    """Of transactions that may still change what was found: by xid, and by transaction."""
+
+    xids: dict[str, list[_Found]] = field(default_factory=dict)
+    savepoints: dict[str, Savepoints] = field(default_factory=dict)
 
 
 def story(
@@ -239,6 +249,15 @@ class _Teller:
         return _joined(log, self._of_lake(keys))
 
     def changes_of(self, transaction: str, key: dict[str, str]) -> list[RowChange]:
+        routes = self.targets.routes_of(self.table)
+        if filters := [route.rule.filter for route in routes if route.rule.filter]:
+            raise SchemaError(
+                f"{transaction} cannot be taken back: it may hold rows that no target shows",
+                table=self.table,
+                expected="a table without `filter`",
+                got=filters[0],
+                next_step="write the statements by hand, at the source",
+            )
         changes = (
             self._of_row(key)
             if key
@@ -246,7 +265,7 @@ class _Teller:
         )
         changes = [each for each in changes if each.transaction == transaction]
         rows = [each.row for each in changes if each.row is not None]
-        if not rows or len(rows) < len(changes):
+        if self.holes or not rows or len(rows) < len(changes):
             raise PositionError(
                 f"the log cannot tell how to take {transaction} back",
                 table=self.table,
@@ -310,33 +329,56 @@ class _Teller:
     def _logged(self, wanted: _Wanted) -> list[_Found]:
         """In the order of changes, up to a place that cannot be read."""
         found: list[_Found] = []
+        open_ = _Open()
         end = begin = self.source.end_position()
         try:
             begin = self._begin()
             inspection = Inspection(
                 self.selection,
                 annotations=True,
+                current=True,
                 ask=lambda _all: self.source.catalog(
                     lambda *name: name == split_table_name(self.table), since=begin
                 ),
             )
-            xids: dict[str, list[_Found]] = {}
             chunks = self.source.chunks(begin, end)
             for piece, changes in inspection.changes((Path(), chunk) for chunk in chunks):
                 for table_rows, rows in changes:
+                    if why := self._unreadable(inspection, rows):
+                        self._leave_out(piece, table_rows, why)
+                        continue
                     generated = self._generated(inspection, piece, int(table_rows[0]))
                     found += self._rows_in(piece, table_rows, rows, wanted, generated)
                 for row in piece.statements.tolist():
-                    found = self._with_statement(piece, row, found, xids)
-            for missing in inspection.bare_tables.missing.values():
-                why = "; ".join(MEANINGS[part] for part in missing)
-                self.notes[f"the log does not describe the table completely: {why}"] = None
+                    found = self._with_statement(piece, row, found, open_)
+            counts = inspection.log.counts
+            if counts.shown_too_early and (counts.abandoned or counts.unfinished):
+                why = "a large transaction that has no end is shown"
+                self.holes.append(Hole(begin=str(begin), end=str(end), why=why))
         except CdcError as error:
             place = str(begin) if error.offset is None else f"{error.journal}:{error.offset}"
             self.holes.append(
                 Hole(begin=place, end=str(end), why=f"it cannot be read: {error.what}")
             )
         return sorted(found, key=lambda each: each.seq)
+
+    def _unreadable(self, inspection: Inspection, rows: DecodedRows) -> str:
+        """Why rows are not shown; "" if they are."""
+        if rows.schema in inspection.bare_tables.schemas:  # whose masks would not be found
+            (missing,) = inspection.bare_tables.missing.values()
+            why = "; ".join(MEANINGS[part] for part in missing)
+            return f"the log does not describe the table completely: {why}"
+        if not set(self.columns) <= set(rows.schema.column_names):
+            return "the key's columns had other names"
+        return ""
+
+    def _leave_out(self, piece: LogPiece, rows: np.ndarray, why: str) -> None:
+        """A hole, or more of the same one."""
+        offsets = piece.chunk.events["offset"][rows].tolist()
+        begin, end = (f"{piece.chunk.journal}:{offsets[at]}" for at in (0, -1))
+        if self.holes and self.holes[-1].why == why:
+            begin = self.holes.pop().begin
+        self.holes.append(Hole(begin=begin, end=end, why=why))
 
     def _begin(self) -> Position:
         """Of the first journal to read."""
@@ -412,7 +454,7 @@ class _Teller:
                 after=_without(after, hidden),
                 keys=(old, new if new is None or None not in new else old),
                 sql=self._statement_of(piece, int(table_rows[event])),
-                row=RowChange(rows.schema, before, after, generated),
+                row=RowChange(rows.schema, before, after, generated, hidden),
             )
 
     def _generated(self, inspection: Inspection, piece: LogPiece, row: int) -> tuple[str, ...]:
@@ -421,6 +463,12 @@ class _Teller:
         return tuple(column.name for column in (known and known.generated) or ())
 
     def _hidden(self, names: Sequence[str]) -> set[str]:
+        """Those that no target shows: also columns that have been renamed or dropped since."""
+        kept = [self._names(target) for target in self._kept_by()]
+        shown = {name for of_target in kept for name in of_target} if kept else set(names)
+        return self._dropped(names) | set(names) - shown
+
+    def _dropped(self, names: Sequence[str]) -> set[str]:
         routes = self.targets.routes_of(self.table)
         return {name for name in names if mask_of(routes, name) == "drop"}
 
@@ -436,32 +484,46 @@ class _Teller:
         return f"({len(sql.encode())} bytes)" if text is None else _NUMBER.sub("?", text)
 
     def _with_statement(
-        self, piece: LogPiece, row: int, found: list[_Found], xids: dict[str, list[_Found]]
+        self, piece: LogPiece, row: int, found: list[_Found], open_: _Open
     ) -> list[_Found]:
-        """`found` after a statement: with its entry, or with what the end of an XA transaction
-        makes of the entries of `xids`.
+        """`found` after a statement: with its entry, or with what the end of an XA transaction or a
+        ROLLBACK makes of earlier entries.
         """
         chunk, event = piece.chunk, piece.chunk.events[row]
         offset = int(event["tx_offset"] if event["tx_offset"] >= 0 else event["offset"])
         transaction = piece.gtids_of(np.array([row])).text(0) or f"{chunk.journal}:{offset}"
-        place = pack_seq(self._epoch, journal_number(chunk.journal), offset)
+        ordinal = max(0, int(event["tx_ordinal"]))
+        place = pack_seq(self._epoch, journal_number(chunk.journal), offset, ordinal)
         time_us = int(event["commit_ts_us"])
         if event["role"] == Role.XA_PREPARE:
             prepared = parse_prepare(chunk, row)
             if not prepared.one_phase:
-                xids[prepared.xid] = [each for each in found if each.transaction == transaction]
-                for each in xids[prepared.xid]:
+                rows = [each for each in found if each.transaction == transaction]
+                open_.xids[prepared.xid] = rows
+                for each in rows:
                     each.note = "prepared by XA, and not committed"
+        elif event["role"] == Role.ROLLBACK:
+            return [each for each in found if each.row is None or each.transaction != transaction]
         elif event["role"] == Role.STATEMENT:
             logged = query.parse_query(chunk, row)
             statement = self.selection.parse(logged, is_mariadb=chunk.journal_format.is_mariadb)
             if statement.kind is _K.XA_ROLLBACK:
-                gone = xids.pop(statement.name, [])
+                gone = open_.xids.pop(statement.name, [])
                 return [each for each in found if not any(each is one for one in gone)]
             if statement.kind is _K.XA_COMMIT:
-                for each in xids.pop(statement.name, []):
-                    each.seq, each.note = place | each.seq & (1 << _ORDINAL_BITS) - 1, ""
+                for each in open_.xids.pop(statement.name, []):
+                    low = (1 << _ORDINAL_BITS) - 1
+                    each.seq, each.note = place & ~low | each.seq & low, ""
                     each.transaction, each.time_us = transaction, time_us
+            elif statement.kind in _OF_SAVEPOINTS:
+                points = open_.savepoints.setdefault(transaction, Savepoints())
+                if statement.kind is _K.SAVEPOINT:
+                    points.set(statement.name, ordinal)
+                elif statement.kind is _K.RELEASE_SAVEPOINT:
+                    points.release(statement.name)
+                elif not points.rollback_to(statement.name, ordinal):
+                    self._leave_out(piece, np.array([row]), "some of its rows were rolled back")
+                return [e for e in found if e.transaction != transaction or not _is_gone(e, points)]
             elif (statement.kind in _TOLD or statement.drops_database) and (
                 self.selection.wants_statement(statement)
             ):
@@ -510,7 +572,7 @@ class _Teller:
         recorded = target.spec.sources[self.table]
         renamed, present = dict(recorded.names), {column.name for column in target.spec.columns}
         own_names = [column.name for column in recorded.columns]
-        shown = [name for name in own_names if name not in self._hidden(own_names)]
+        shown = [name for name in own_names if name not in self._dropped(own_names)]
         return {n: renamed.get(n, n) for n in shown if renamed.get(n, n) in present}
 
     def _is_asked(self, found: _Found) -> bool:
@@ -535,7 +597,14 @@ _ORDINAL_BITS: Final = EVENT_BITS + ROW_BITS + 1
 _EPOCH_SHIFT: Final = _ORDINAL_BITS + OFFSET_BITS + JOURNAL_BITS
 _TOLD: Final = {
     **dict.fromkeys(TABLE_DDL, "ddl"), _K.TRUNCATE_TABLE: "truncate", _K.DML: "statement",
+    _K.UNKNOWN: "statement",
 }  # fmt: skip
+_OF_SAVEPOINTS: Final = (_K.SAVEPOINT, _K.ROLLBACK_TO_SAVEPOINT, _K.RELEASE_SAVEPOINT)
+
+
+def _is_gone(found: _Found, points: Savepoints) -> bool:
+    ordinal = found.seq >> ROW_BITS + 1 & (1 << EVENT_BITS) - 1
+    return found.row is not None and bool(is_undone(np.array([ordinal]), points.undone)[0])
 
 
 def _no_key(table: str, expected: Sequence[str], got: Sequence[str]) -> ConfigError:
@@ -582,8 +651,6 @@ def _are_in(columns: Sequence[Any], keys: Sequence[Key]) -> Any:
 
 
 def _touching(rows: DecodedRows, columns: Sequence[str], keys: Sequence[Key]) -> pa.Array:
-    if not set(columns) <= set(rows.schema.column_names):
-        return pa.array(np.zeros(len(rows), bool))
     images = ([image.column(name) for name in columns] for image in (rows.before, rows.after))
     return reduce(pc.or_, (_are_in(image, keys) for image in images))
 

@@ -7,8 +7,9 @@ Rules:
   an error before its COMMIT.
 - No value depends on the session of the person who runs it: the script sets charset, time zone and
   sql_mode, and whatever is not printable text is hex. Generated columns are the server's own.
-- What the log does not hold whole is refused: partial row images, values that are no values of
-  their column, statements such as TRUNCATE. So is a table with a column that no target shows.
+- What the log does not hold whole is refused: any hole of the story, partial row images, values
+  that are no values of their column, statements such as TRUNCATE. So is a table with a column or
+  rows that no target shows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc_pipeline.binlog.rows.result_columns import quoted
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError
 
 _MODE: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -34,13 +35,14 @@ Image = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """As a line of `binlog.rows.text_jsonl` has it; no image of an insert before, of a delete
-    after. `generated`: columns that the server computes.
+    after. `generated`: columns that the server computes; `hidden`: that no target shows.
     """
 
     schema: TableSchema
     before: Image | None
     after: Image | None
     generated: Collection[str] = ()
+    hidden: Collection[str] = ()
 
 
 def undo_sql(changes: Sequence[RowChange], *, transaction: str) -> Iterator[str]:
@@ -84,19 +86,19 @@ def _statement(change: RowChange) -> str:
 
 
 def _literal(column: Column, value: Any) -> str:
-    kind = column.kind
+    form = column.type.decoder
     if value is None:
         return "NULL"
-    if column.type.key in _NUMBERS or kind is Kind.YEAR:
+    if column.type.key in _NUMBERS:
         return str(value)
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
+    if form == "real":
         # A FLOAT is compared as the DOUBLE that it is. Without an exponent it would be a DECIMAL.
-        is_float = kind is Kind.FLOAT
+        is_float = column.type.delta(column) == "float"
         digits = repr(struct.unpack("f", struct.pack("f", value))[0] if is_float else float(value))
         return digits if "e" in digits else f"{digits}e0"
-    if kind in (Kind.BINARY, Kind.GEOMETRY) or column.charset == "binary":
+    if form in ("binary", "geometry") or column.charset == "binary":
         return f"x'{value}'"
-    if kind is Kind.VECTOR:
+    if form == "vector":
         return f"x'{struct.pack(f'<{len(value)}f', *value).hex()}'"
     text = str(value)
     if text.isprintable() and "\\" not in text:
@@ -106,16 +108,16 @@ def _literal(column: Column, value: Any) -> str:
 
 def _condition(column: Column, value: Any, *, is_key: bool) -> str:
     """That a column has exactly this value, which its collation alone would not say."""
-    name, literal, kind = quoted(column.name), _literal(column, value), column.kind
+    name, literal, form = quoted(column.name), _literal(column, value), column.type.decoder
     if value is None:
         return f"{name} IS NULL"
-    if kind is Kind.YEAR:  # where 0 to 99 would mean years of two digits
+    if form == "year":  # where 0 to 99 would mean years of two digits
         return f"{name} + 0 = {literal}"
-    if kind in (Kind.GEOMETRY, Kind.VECTOR):
+    if form in ("geometry", "vector"):
         return f"HEX({name}) = '{literal[2:-1].upper()}'"
     if column.type.key == "address":
         return f"CAST({name} AS CHAR) = {literal}"
-    if kind is Kind.JSON or (column.type.has_charset and column.charset != "binary"):
+    if form == "json" or (column.type.has_charset and column.charset != "binary"):
         exact = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = CAST({literal} AS BINARY)"
         return f"{name} = {literal} AND {exact}" if is_key else exact
     return f"{name} = {literal}"
@@ -126,25 +128,26 @@ def _has_no_label(change: RowChange) -> bool:
     mode refuses.
     """
     return change.before is not None and any(
-        column.kind is Kind.ENUM and not change.before[column.name] and "" not in column.labels
+        column.type.decoder == "enum" and not change.before[column.name] and "" not in column.labels
         for column in change.schema.columns
         if change.before[column.name] is not None
     )
 
 
 def _check(change: RowChange, transaction: str) -> None:
-    if masked := [column.name for column in change.schema.columns if column.masked]:
+    columns = change.schema.columns
+    if unseen := [c.name for c in columns if c.masked or c.name in change.hidden]:
         raise SchemaError(
             f"{transaction} cannot be taken back: it may hold values that no target shows",
             table=change.schema.full_name,
             expected="a table without masks and excluded columns",
-            got=", ".join(masked),
+            got=", ".join(unseen),
             next_step="write the statements by hand, at the source",
         )
     for image in (change.before, change.after):
         if image is None:
             continue
-        for column in change.schema.columns:
+        for column in columns:
             if isinstance(image.get(column.name, {}), dict):
                 raise SchemaError(
                     f"{transaction} cannot be taken back: the log does not hold all of "

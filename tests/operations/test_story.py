@@ -298,3 +298,90 @@ def test_purged_journals_are_a_hole_and_the_lake_goes_on_knowing(
         "neither the log nor a table of the lake goes back further",
         "the lake does not have it yet",
     ]
+
+
+def test_rows_whose_columns_have_no_names_are_a_hole(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    """Masks and exclusions name columns, and `@2` is none of these."""
+    level = "NO_LOG" if server.flavor == "mariadb" else "MINIMAL"
+    server.execute(f"SET GLOBAL binlog_row_metadata = '{level}'")
+    try:
+        server.new_session()
+        server.execute(f"USE `{fresh_database}`")
+        server.execute("CREATE TABLE t (id INT PRIMARY KEY, secret VARCHAR(9), other INT)")
+        server.flush_journal()
+        config = _config(server, fresh_database, tmp_path, targets=MASKED)
+        server.execute_all("INSERT INTO t VALUES (1, 'hush', 4711)", "DROP TABLE t")
+        asked: Any = {"cursors": MemoryCursorStore(), "selection": _from(config)}
+        told = story(config, f"{fresh_database}.t", {"id": "1"}, **asked)
+        (hole,) = told.holes
+        assert "columns are @1" in hole.why
+        assert [change.op for change in told.changes] == ["ddl"]
+        with pytest.raises(PositionError, match="how to take") as caught:
+            [*undo(config, f"{fresh_database}.t", {}, "nothing", **asked)]
+        assert "columns are @1" in (caught.value.got or "")
+        assert not [text for text in ("hush", "4711") if text in f"{told}{caught.value}"]
+    finally:
+        server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+        server.new_session()
+
+
+def test_a_column_that_was_renamed_to_a_masked_one_is_not_shown(
+    server: Server,
+    fresh_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
+) -> None:
+    server.execute(f"USE `{fresh_database}`")
+    begin = _from(_config(server, fresh_database, Path("unused")))
+    server.execute_all(
+        "CREATE TABLE t (id INT PRIMARY KEY, old INT)",
+        "INSERT INTO t VALUES (1, 4711)",
+        "ALTER TABLE t RENAME COLUMN old TO secret",
+    )
+    targets = [{"tables": ["*.t"], "mode": "changelog", "masks": {"secret": "drop"}}]
+    config = make_config(
+        live(server), include=[f"{fresh_database}.*"], start=here(server), targets=targets
+    )
+    server.execute("UPDATE t SET secret = 4712")
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    asked: Any = {"cursors": cursors, "selection": begin}
+    told = story(config, f"{fresh_database}.t", {"id": "1"}, **asked)
+    assert [change.op for change in told.changes] == ["ddl", "insert", "ddl", "update"]
+    assert told.changes[1].after == {"id": 1}
+    assert "471" not in "".join(str((c.before, c.after)) for c in told.changes)
+    with pytest.raises(SchemaError, match="no target shows"):
+        [*undo(config, f"{fresh_database}.t", {}, told.changes[1].transaction or "", **asked)]
+
+
+def test_rows_under_other_names_of_the_key_are_a_hole_and_undone_ones_are_none(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    config = _config(server, fresh_database, tmp_path)
+    filtered = _config(
+        server, fresh_database, tmp_path, targets=[{"tables": ["*.t"], "filter": "id > 2"}]
+    )
+    server.execute(f"USE `{fresh_database}`")
+    engine = "Aria TRANSACTIONAL=0" if server.flavor == "mariadb" else "InnoDB"
+    server.execute_all(
+        "CREATE TABLE t (a INT PRIMARY KEY)",
+        f"CREATE TABLE m (a INT PRIMARY KEY) ENGINE = {engine}",
+        "INSERT INTO t VALUES (1)",
+        "ALTER TABLE t RENAME COLUMN a TO id",
+        "BEGIN",
+        "INSERT INTO t VALUES (2)",
+        "INSERT INTO m SELECT 2",
+        "SAVEPOINT s",
+        "INSERT INTO t VALUES (3)",
+        "ROLLBACK TO s",
+        "COMMIT",
+    )
+    asked: Any = {"cursors": MemoryCursorStore(), "selection": _from(config)}
+    kept, gone = (story(config, f"{fresh_database}.t", {"id": key}, **asked) for key in "23")
+    assert [change.op for change in kept.changes] == ["ddl", "ddl", "insert"]
+    assert [change.op for change in gone.changes] == ["ddl", "ddl"]
+    assert [hole.why for hole in gone.holes] == ["the key's columns had other names"]
+    with pytest.raises(SchemaError, match="no target shows"):
+        [*undo(filtered, f"{fresh_database}.t", {}, kept.changes[2].transaction or "", **asked)]

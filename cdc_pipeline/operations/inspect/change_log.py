@@ -130,6 +130,7 @@ class _LogCounts:
 class ChangeLog:
     """Transactions and table maps over consecutive chunks; `annotations`: with SQL texts of rows.
     `on_statement` gets every statement, wanted or not, before table maps behind it are resolved.
+    `current`: rows as SELECT returns them, in place of rows as logged.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class ChangeLog:
         *,
         on_statement: StatementObserver | None = None,
         annotations: bool = False,
+        current: bool = False,
     ) -> None:
         self.selection = selection or Selection()
         self.counts = _LogCounts()
@@ -152,6 +154,7 @@ class ChangeLog:
         self._gtids = GtidColumns()
         self._on_statement = on_statement
         self._annotations = StatementReader() if annotations else None
+        self._current = current
         self._is_mariadb = False
         self._journal = ""
         self._held: list[tuple[EventSlice, Gtids]] = []
@@ -244,7 +247,8 @@ class ChangeLog:
                 rows = group.rows[rows_wanted[group.rows - piece.first]]
                 if len(rows):
                     # as logged: the server's columns and earlier versions of rows, too
-                    tables.append(TableRows(group.schema.logged, rows))
+                    schema = group.schema if self._current else group.schema.logged
+                    tables.append(TableRows(schema, rows))
         is_text = np.isin(events["role"], (Role.STATEMENT, Role.ROLLBACK, Role.XA_PREPARE))
         yield from LogPiece(
             chunk=piece.chunk,

@@ -37,7 +37,7 @@ __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 class Inspection:
     """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex; `ask`:
-    for a server's catalog, if one is there.
+    for a server's catalog, if one is there; `annotations`, `current`: as `ChangeLog`.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Inspection:
         *,
         unknown_charset: str = "utf8mb4",
         annotations: bool = False,
+        current: bool = False,
         ask: AskCatalog = lambda _captured: None,
     ) -> None:
         self.selection = selection or Selection()
@@ -59,7 +60,11 @@ class Inspection:
             names=self.selection.names,
         )
         self.log = ChangeLog(
-            self.selection, maps, on_statement=self._take_statement, annotations=annotations
+            self.selection,
+            maps,
+            on_statement=self._take_statement,
+            annotations=annotations,
+            current=current,
         )
 
     def _take_statement(self, query: Query, chunk: Chunk, row: int) -> None:
