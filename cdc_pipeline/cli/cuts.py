@@ -173,7 +173,8 @@ def dbt(settings: Settings, *, source: str, schema: str | None) -> None:
     from cdc_pipeline.sink.read.read import view_names
 
     translator = load_source(settings.jobs_directory, source).translator
-    views = view_names([name for name in found.tables if name not in found.cursor.suspended])
+    views = view_names(list(found.tables))
+    views = {name: view for name, view in views.items() if name not in found.cursor.suspended}
     if publish is not None and publish.plain:
         modes = {name: found.tables[name].spec.mode for name in views}
         views = {

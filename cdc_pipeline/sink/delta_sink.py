@@ -201,11 +201,13 @@ class _DeltaTables:
         """Remove log files that the newest checkpoints, durable and in a cut (K21), cover."""
         if self._compared is not None and is_object(self._paths.lake):
             self._compared.remember({})
-        read: dict[str, int] = {}
+        read: dict[str, int] | None = {}
         if self._config.publish is not None:
             from cdc_pipeline.sink.maintain.publish import published_versions
 
             read = published_versions(self._paths)
+        if read is None:
+            return
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)

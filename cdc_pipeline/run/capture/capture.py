@@ -125,12 +125,12 @@ def _capture(
         _prune_journals(config, state)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
-        if sink.unpublished is not None:
-            raise sink.unpublished
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
         _check_matched(context.config, state, resolved)
+        if sink.unpublished is not None:
+            raise sink.unpublished
         return report
 
 

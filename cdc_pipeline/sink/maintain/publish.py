@@ -6,7 +6,7 @@ Rules:
 - DuckDB's file is replaced by one rename, and its statements are one transaction.
 - No catalog of Spark's replaces several views at once. So each cut gets a database of its own,
   which is complete when the view ``DATABASE_cuts.newest`` names it; the views of the plain name
-  follow one after the other, unchanged tables not at all.
+  follow one after the other.
 - A view reads a version, which no VACUUM can pin (K15): what the published views read is
   remembered, and a vacuum or a log's cleanup that would take it waits. Maintenance publishes again:
   the same rows in the files that stay.
@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field
@@ -31,7 +31,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.delta.replay import table_state
 from cdc_pipeline.sink.read.read import view_statements
 from cdc_pipeline.sink.spark.session import new_session
-from cdc_pipeline.sink.spark.sql import quoted, text_literal
+from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ _DATABASES_KEPT: Final = 10  # of the newest cuts: for sessions that read one of
 
 class _Published(BaseModel):
     """What one kind of reader is shown; `settings`: those it was made with, "" while it changes.
-    Of each table the version and the application id.
+    Of each table the version.
     """
 
     cut: int
     settings: str
     at_us: int
-    tables: dict[str, tuple[int, str]]
+    tables: dict[str, int]
 
 
 class _Memory(BaseModel):
@@ -74,58 +74,63 @@ def publish(
     asked = config.publish
     assert asked is not None
     kinds = {"duckdb": asked.duckdb is not None, "catalog": asked.catalog}
-    memory, settings = _remembered(paths), asked.model_dump_json()
+    memory, settings = _remembered(paths) or _Memory(), asked.model_dump_json()
     memory.kinds = {kind: shown for kind, shown in memory.kinds.items() if kinds[kind]}
     failure = None
     for kind in (kind for kind, is_asked in kinds.items() if is_asked):
         shown = memory.kinds.get(kind)
         if shown is not None and (again or shown.settings != settings):
             shown.settings = ""
-        is_there = kind == "catalog" or (asked.duckdb is not None and asked.duckdb.exists())
-        if shown and shown.cut == cut.batch_number and shown.settings == settings and is_there:
-            continue
         try:
+            is_there = kind == "catalog" or (asked.duckdb is not None and asked.duckdb.exists())
+            if shown and shown.cut == cut.batch_number and shown.settings == settings and is_there:
+                continue
             cut = newest(cut)
+            versions = {
+                name: table.table_version
+                for name, table in cut.tables.items()
+                if name not in cut.cursor.suspended
+            }
             if kind == "duckdb":
                 _write_file(paths, asked, cut)
             else:
-                unchanged = _unchanged(paths, asked, cut, shown)
                 if shown is not None:
                     shown.settings = ""
                     _remember(paths, memory)
-                _to_catalog(new_session(session()), paths, asked, cut, unchanged)
+                known = cut.tables.keys() | (shown.tables.keys() if shown is not None else ())
+                _to_catalog(new_session(session()), paths, asked, cut, known)
+            memory.kinds[kind] = _Published(
+                cut=cut.batch_number, settings=settings, at_us=now_us(), tables=versions
+            )
+            _remember(paths, memory)
         except LockError:
             raise
         except Exception as error:
             failure = _failure(kind, cut, error)
-            continue
-        versions = {
-            name: (table.table_version, cut.cursor.targets[name].app_id)
-            for name, table in cut.tables.items()
-            if name not in cut.cursor.suspended
-        }
-        memory.kinds[kind] = _Published(
-            cut=cut.batch_number, settings=settings, at_us=now_us(), tables=versions
-        )
-        _remember(paths, memory)
     return failure
 
 
-def published_versions(paths: LakePaths) -> dict[str, int]:
-    """The oldest version of each table that published views read."""
-    versions: dict[str, int] = {}
-    for shown in _remembered(paths).kinds.values():
-        for table, (version, _) in shown.tables.items():
+def published_versions(paths: LakePaths) -> dict[str, int] | None:
+    """The oldest version of each table that published views read; None: that is not known."""
+    memory, versions = _remembered(paths), dict[str, int]()
+    if memory is None:
+        return None
+    for shown in memory.kinds.values():
+        for table, version in shown.tables.items():
             versions[table] = min(version, versions.get(table, version))
     return versions
 
 
 def is_read(paths: LakePaths, table: str, *, retention_us: int) -> bool:
     """Whether a vacuum might remove files that published views read: they were published before
-    the retention began, and the table has replaced some of these files since.
+    the retention began, and the table has replaced some of these files since; or what they read is
+    not known.
     """
-    version = published_versions(paths).get(table)
-    oldest_us = min((shown.at_us for shown in _remembered(paths).kinds.values()), default=0)
+    versions, memory = published_versions(paths), _remembered(paths)
+    if versions is None or memory is None:
+        return True
+    version = versions.get(table)
+    oldest_us = min((shown.at_us for shown in memory.kinds.values()), default=0)
     if version is None or oldest_us + retention_us > now_us():
         return False
     path = paths.table(table)
@@ -148,38 +153,29 @@ def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
     replace_file(asked.duckdb, text.encode())
 
 
-def _unchanged(
-    paths: LakePaths, asked: PublishConfig, cut: Cut, shown: _Published | None
-) -> set[str]:
-    """The statements for `cut` that were carried out when `shown` was published."""
-    if shown is None or not shown.settings:
-        return set()
-    tables = {
-        name: table.model_copy(update={"table_version": shown.tables[name][0]})
-        for name, table in cut.tables.items()
-        if name in shown.tables and shown.tables[name][1] == cut.cursor.targets[name].app_id
-    }
-    before = cut.model_copy(update={"tables": tables})
-    return set(view_statements(paths, before, schema=asked.database, plain=asked.plain)[1:])
-
-
 def _to_catalog(
-    session: SparkSession, paths: LakePaths, asked: PublishConfig, cut: Cut, unchanged: set[str]
+    session: SparkSession,
+    paths: LakePaths,
+    asked: PublishConfig,
+    cut: Cut,
+    known: Collection[str],
 ) -> None:
+    """`known`: tables that views may be of."""
+    own = [f"{table_at(paths.table(table))} VERSION AS OF " for table in known]
+
     def run(statement: str) -> list[Any]:
         return session.sql(statement).collect()
 
     def fill(database: str) -> None:
         statements = view_statements(paths, cut, schema=database, plain=asked.plain)
         for statement in statements:
-            if statement not in unchanged:
-                run(statement)
+            run(statement)
         for row in run(f"SHOW VIEWS IN {quoted(database)}"):
             name = f"{quoted(database)}.{quoted(row['viewName'])}"
             if any(f" VIEW {name} AS ".lower() in made.lower() for made in statements):
                 continue
             text = run(f"SHOW CREATE TABLE {name}")[0][0]
-            if "VERSION AS OF" in text and str(paths.lake) in text:  # ours, of a table that is gone
+            if any(table in text for table in own):  # ours, of a table that is gone
                 run(f"DROP VIEW IF EXISTS {name}")
 
     names, of_cut = f"{asked.database}_cuts", f"{asked.database}_cut_{cut.batch_number}"
@@ -211,12 +207,13 @@ def _failure(kind: str, cut: Cut, error: Exception) -> PublicationError:
     )
 
 
-def _remembered(paths: LakePaths) -> _Memory:
+def _remembered(paths: LakePaths) -> _Memory | None:
+    """None: it cannot be read."""
     file = paths.state / "published.json"
     try:
         return read_if_there(file, _Memory.model_validate_json, absent=_Memory(), next_step="")
     except (OSError, LakeStateError):
-        return _Memory()
+        return None
 
 
 def _remember(paths: LakePaths, memory: _Memory) -> None:

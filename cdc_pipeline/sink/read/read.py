@@ -82,7 +82,8 @@ def view_statements(
     changelog then has none.
 
     A view is named after its table, with the schema before it (``shop_orders``) if the tables are
-    of several schemas, and with a hash after it if several tables would have one name. Spark's
+    of several schemas, and with a hash after it if several tables would have one name; suspended
+    ones count there. Spark's
     first statement lets Delta read versions that were committed longer ago than its retention: each
     session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds ``${``.
     """
@@ -99,8 +100,9 @@ def view_statements(
                 next_step="name another schema with --schema",
             )
         statements.append(f"CREATE SCHEMA IF NOT EXISTS {name_of(schema)}")
-    views = view_names([name for name in cut.tables if name not in cut.cursor.suspended])
-    for table, view in views.items():
+    for table, view in view_names(list(cut.tables)).items():
+        if table in cut.cursor.suspended:
+            continue
         kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
         name = name_of(view) if schema is None else f"{name_of(schema)}.{name_of(view)}"
         of, columns, rows = cut.tables[table], "*", ""

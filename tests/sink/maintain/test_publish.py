@@ -183,7 +183,7 @@ def test_k15_what_published_views_read_outlives_the_retention(
     table = f"{fresh_database}.left"
     move(server, fresh_database, 5)
     capture(published, cursors=cursors)
-    read = published_versions(paths)[table]
+    read = (published_versions(paths) or {})[table]
     assert not is_read(paths, table, retention_us=0), "the table has these files still"
     move(server, fresh_database, 6)
 
@@ -193,12 +193,15 @@ def test_k15_what_published_views_read_outlives_the_retention(
     monkeypatch.setattr("cdc_pipeline.sink.maintain.publish._write_file", refuse)
     with pytest.raises(PublicationError):
         capture(published, cursors=cursors)
-    assert published_versions(paths)[table] == read
+    assert (published_versions(paths) or {})[table] == read
     assert is_read(paths, table, retention_us=0)
     assert not is_read(paths, table, retention_us=3_600_000_000), "a vacuum takes no young file"
     monkeypatch.undo()
     capture(published, cursors=cursors)
     assert not is_read(paths, table, retention_us=0)
+    (paths.state / "published.json").write_text("{")
+    assert published_versions(paths) is None
+    assert is_read(paths, table, retention_us=3_600_000_000), "what is not known may be read"
 
 
 @pytest.mark.whole
