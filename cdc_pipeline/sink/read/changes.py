@@ -4,7 +4,9 @@ Rules:
 - All tables are compared at the same two transactions: a table that is suspended in either cut is
   refused, as a reader refuses it.
 - A table that only the newer cut has is new: its rows are inserts. One that only the older cut has
-  is named, not compared.
+  is named, not compared. One that is a changelog in one of the two alone is refused.
+- A table that was suspended before it was created has no rows: where suspended ones are allowed, it
+  is new after the older cut, and named in the newer one.
 - Everything is checked before a row is read: both versions with all their files, columns, keys.
 """
 
@@ -44,6 +46,7 @@ class Changes:
         bookmark: text of `to_cut`; as the next `from_cut` it is refused if that number is another
             cut's, in a lake that was made again.
         dropped: tables that only the older cut has, if all tables were asked for.
+        not_created: tables that were suspended before they were created, likewise.
     """
 
     source: str
@@ -51,6 +54,7 @@ class Changes:
     to_cut: int
     bookmark: str
     dropped: tuple[str, ...]
+    not_created: tuple[str, ...]
     _tables: Mapping[str, TableChanges]
 
     @property
@@ -93,12 +97,21 @@ def changes_between(
             got=old.batch_number,
             next_step="exchange from_cut and to_cut",
         )
+    dropped, not_created = set[str](), set[str]()
     if tables is None:
-        dropped = () if old is None else tuple(sorted(old.tables.keys() - new.tables.keys()))
+        older = {} if old is None else old.tables
+        dropped = older.keys() - new.tables.keys()
         listed = {*new.tables, *new.cursor.suspended}
-        tables = sorted(name for name in listed if _is_net(new, name) == net)
+        if allow_suspended:
+            not_created = listed - new.tables.keys() - dropped
+            listed &= new.tables.keys()
+        tables = sorted(
+            name
+            for name in listed
+            if _is_net(new, name) == net
+            or (old is not None and name in older and _is_net(old, name) == net)
+        )
     else:
-        dropped = ()
         for table in tables:
             _check_kind(new, table, net=net)
     compared = {
@@ -106,8 +119,15 @@ def changes_between(
         for table in tables
     }
     number = None if old is None else old.batch_number
-    to_cut = new.batch_number
-    return Changes(paths.source, number, to_cut, bookmark_of(new), dropped, compared)
+    return Changes(
+        paths.source,
+        number,
+        new.batch_number,
+        bookmark_of(new),
+        tuple(sorted(dropped)),
+        tuple(sorted(not_created)),
+        compared,
+    )
 
 
 def _is_net(cut: Cut, table: str) -> bool:
@@ -134,7 +154,8 @@ def _compared(
 
     version_in(new, table, allow_suspended=allow_suspended)
     older = None
-    if old is not None and (table in old.tables or table in old.cursor.suspended):
+    suspended_in_old = () if old is None or allow_suspended else old.cursor.suspended
+    if old is not None and (table in old.tables or table in suspended_in_old):
         version_in(old, table, allow_suspended=allow_suspended)
     newer = _version(paths, new, table)
     if old is not None and table in old.tables:

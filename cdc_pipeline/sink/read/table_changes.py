@@ -11,21 +11,23 @@ Rules:
   the files (so that a rename changes no row), else it was NULL. After a snapshot names tell, and
   all files are read.
 - What has no certain answer is an error, never fewer changes: another mode or key, a type that
-  cannot hold the older values, two rows of a key, a column whose name was dropped and added again
-  (no file says so).
-- At most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies in
-  files of the temporary folder that only their owner can read, by a hash of the key, and is
-  compared one of `_PARTS` at a time.
+  cannot hold the older values or tells them by other texts, two rows of a key, a column whose name
+  was dropped and added again (no file says so).
+- Where there is no older version, rows with a key are inserts as they are read.
+- Else at most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies
+  in nameless files of the temporary folder, by a hash of the key, and is compared one of `_PARTS`
+  at a time. The new changes of a changelog are sorted in memory.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,9 +38,9 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, key_label
-from cdc_pipeline.errors import CutsNotComparableError
+from cdc_pipeline.errors import CutsNotComparableError, SinkError
 from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.schema.types import is_lossless
+from cdc_pipeline.schema.types import INTEGERS, is_lossless
 from cdc_pipeline.sink.delta.replay import TableState
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
@@ -106,7 +108,7 @@ def table_changes(
     for column in spec.columns:
         was_field = fields.get(column.name)
         before = None if was_field is None else types.get(was_field.name)
-        if before is not None and not is_lossless(before, column.delta_type):
+        if before is not None and not _is_comparable(before, column.delta_type):
             raise not_comparable(
                 table, f"column {column.name} was {before} and is {column.delta_type}"
             )
@@ -119,6 +121,12 @@ def table_changes(
     only_old = older_rows.besides(new.state if is_same else None, read_as)
     only_new = rows.besides(old.state if is_same else None, schema)
     return TableChanges(table, spec, key, renamed, only_old, only_new)
+
+
+def _is_comparable(before: str, after: str) -> bool:
+    """The source may write a number or a time as another text than the one that Arrow makes."""
+    is_new_text = after == "string" != before
+    return before in INTEGERS if is_new_text else is_lossless(before, after)
 
 
 def not_comparable(table: str, what: str) -> CutsNotComparableError:
@@ -171,6 +179,8 @@ class TableChanges:
         """See `Changes.read`."""
         if MODES[self.spec.mode].rows_are_changes:
             return reader_of(self.table, self._schema(), self._each())
+        if self.old is None and self.key:
+            return reader_of(self.table, self._schema(), map(self._inserts, self._parts()))
         names = self._columns.names
         signed = (part.select([*names, _SIGN]) for part in self._parts())
         compared = _in_parts(signed, self.key or names, self.table)
@@ -205,6 +215,12 @@ class TableChanges:
         types = {column.name: column.delta_type for column in (*self.spec.columns, RESCUED)}
         return number_rows(rows.select(list(names)), [types.get(name, "") for name in names])
 
+    def _inserts(self, rows: pa.Table) -> pa.Table:
+        count, after = len(rows), _struct(rows.select(self._columns.names))
+        operations = pa.repeat(pa.scalar("insert"), count)
+        before = pa.nulls(count, after.type)
+        return self._changes({"operation": operations, "before": before, "after": after})
+
     def _net(self, rows: pa.Table) -> pa.Table:
         """Of all rows that there are of some keys."""
         gone, come, counts = _uneven(rows, self._numbers(rows, self._columns.names))
@@ -235,7 +251,14 @@ class TableChanges:
                 )
             held.append(rows.drop_columns([_SIGN]).take(pa.array(come)))
             held_bytes += held[-1].nbytes
-            _check_held(held_bytes, self.table)
+            if held_bytes > _HELD_BYTES_MAX:
+                raise CutsNotComparableError(
+                    f"the changelog has more than {_HELD_BYTES_MAX >> 20} MiB of new changes, "
+                    "which are sorted in memory",
+                    table=self.table,
+                    next_step="take them in steps: give a cut in between as to_cut; or read the "
+                    "changelog itself, and take its changes from a later from_cut on",
+                )
         added = pa.concat_tables(held)
         added = added.take(pc.sort_indices(added, sort_keys=[(SEQ_COLUMN, "ascending")]))
         kinds = added.column(OP_COLUMN).combine_chunks()
@@ -297,24 +320,45 @@ def _in_parts(parts: Iterator[pa.Table], by: Sequence[str], table: str) -> Itera
         if held:
             yield pa.concat_tables(held)
         return
-    with TemporaryDirectory(prefix="cdc-changes-") as folder:
-        files = [Path(folder, str(number)) for number in range(_PARTS)]
+    with ExitStack() as opened:
+        with _spilling(table):
+            # Without names: nothing stays of a process that is killed.
+            files = [opened.enter_context(TemporaryFile()) for _ in range(_PARTS)]
+            writers = [pa.ipc.new_stream(file, held[0].schema) for file in files]
         sizes = np.zeros(_PARTS, np.int64)
-        with ExitStack() as opened:
-            writers = [
-                opened.enter_context(pa.ipc.new_stream(str(file), held[0].schema)) for file in files
-            ]
-            for part in chain(held, parts):
-                hashes = _hashes(part, by)
-                for number in np.unique(hashes):
-                    rows = part.filter(pa.array(hashes == number))
-                    sizes[number] += rows.nbytes
-                    _check_held(int(sizes[number]), table)
+        for part in chain(held, parts):
+            hashes = _hashes(part, by)
+            for number in np.unique(hashes):
+                rows = part.filter(pa.array(hashes == number))
+                sizes[number] += rows.nbytes
+                _check_held(int(sizes[number]), table)
+                with _spilling(table):
                     writers[number].write_table(rows)
-            held.clear()
+        held.clear()
+        with _spilling(table):
+            for writer in writers:
+                writer.close()
         for file in files:
-            with pa.ipc.open_stream(str(file)) as written:
-                yield written.read_all()
+            with _spilling(table):
+                file.seek(0)
+                part = pa.ipc.open_stream(file).read_all()
+                file.close()
+            yield part
+
+
+@contextmanager
+def _spilling(table: str) -> Iterator[None]:
+    """A full temporary folder is no damage of a data file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        folder = tempfile.tempdir or "the temporary folder"
+        raise SinkError(
+            f"the changes cannot be sorted on disk, in {folder}",
+            table=table,
+            got=f"{type(error).__name__}: {error}",
+            next_step="free disk space there, or export TMPDIR=... and start again",
+        ) from error
 
 
 def _hashes(rows: pa.Table, by: Sequence[str]) -> NDArray[np.uint64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,10 @@ from cdc_pipeline.errors import (
     ConfigError,
     CutNotFoundError,
     CutsNotComparableError,
+    SinkError,
     TableNotInCutError,
 )
+from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,
@@ -33,10 +36,12 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read import changes as between_cuts
 from cdc_pipeline.sink.read import table_changes
 from cdc_pipeline.sink.read.rows import open_rows
 from cdc_pipeline.sink.read.table_changes import TableVersion
 from cdc_pipeline.sink.spark.sql import table_at
+from tests.sink.read.conftest import suspension
 from tests.support.sink_values import (
     AddedColumn,
     Change,
@@ -322,6 +327,94 @@ def test_k15_what_cannot_be_compared_is_refused(no_spark: DeltaSink) -> None:
     with pytest.raises(TableNotInCutError, match="was removed") as refused:
         cdc_pipeline.changes(lake, "shop.orders", 1, 4)
     assert "begin after is 3" in str(refused.value.next_step)
+
+
+def test_k14_nothing_stays_of_rows_on_disk_and_a_full_disk_is_named(
+    no_spark: DeltaSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, rows = random.Random(1), dict[Any, Row]()
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 600)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with no_spark.lock():
+        for number in (1, 2):
+            applied(no_spark, number, (SCHEMA, random_changes(choose, rows, 20), 100 * number))
+    reader = cdc_pipeline.changes(no_spark.paths.lake, "shop.orders", 1).read("shop.orders")
+    reader.read_next_batch()
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    assert changes_of(no_spark, None, 2).num_rows == len(rows), "inserts are not sorted"
+    with pytest.raises(SinkError, match=f"sorted on disk, in {folder}") as refused:
+        changes_of(no_spark, 1, 2)
+    assert "TMPDIR" in str(refused.value.next_step)
+
+
+def test_k4_what_both_cuts_do_not_have_alike_is_named_or_refused(
+    no_spark: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with no_spark.lock():
+        row = {"id": 1, "code": "a", "total": 1, "weight": None}
+        applied(no_spark, 1, (SCHEMA, [insert(**row)], 100))
+        applied(no_spark, 2, (SCHEMA, [delete(**row)], 200))
+    lake = no_spark.paths.lake
+    cuts = {number: read_cut(no_spark.paths, number) for number in (1, 2)}
+    monkeypatch.setattr(between_cuts, "find_cut", lambda _, number: cuts[number])
+
+    def put(number: int, table: str, **values: Any) -> None:
+        targets = cuts[number].cursor.targets
+        target = targets["shop.orders"].model_copy(update={"table": table, **values})
+        cursor = cuts[number].cursor.model_copy(update={"targets": {**targets, table: target}})
+        cuts[number] = cuts[number].model_copy(update={"cursor": cursor})
+
+    put(2, "shop.late", suspended=suspension())
+    with pytest.raises(TableNotInCutError, match="suspended in cut 2"):
+        cdc_pipeline.changes(lake, None, 1, 2)
+    between = cdc_pipeline.changes(lake, None, 1, 2, allow_suspended=True)
+    assert (between.tables, between.not_created) == (("shop.orders",), ("shop.late",))
+
+    # The older cut has no such table yet: all rows are inserts.
+    older = cuts[1]
+    put(1, "shop.orders", suspended=suspension())
+    cuts[1] = cuts[1].model_copy(update={"tables": {}})
+    with pytest.raises(TableNotInCutError, match="suspended in cut 1"):
+        cdc_pipeline.changes(lake, "shop.orders", 1, 2)
+    begun = cdc_pipeline.changes(lake, "shop.orders", 1, 2, allow_suspended=True)
+    assert begun.read("shop.orders").read_all().num_rows == 0
+
+    cuts[1], (table,) = older, cuts[2].tables.values()
+    other = table.model_copy(update={"spec": table.spec.model_copy(update={"mode": "changelog"})})
+    cuts[2] = cuts[2].model_copy(update={"tables": {"shop.orders": other}})
+    for net in (True, False):
+        with pytest.raises(CutsNotComparableError, match="the mode was mirror and is changelog"):
+            cdc_pipeline.changes(lake, None, 1, 2, net=net, allow_suspended=True)
+
+
+def test_a_changelog_with_too_many_new_changes_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 600)
+    ids = pa.array(range(99))
+    seqs = pa.array([f"{number:04}".encode() for number in range(99)], pa.binary())
+    ops, ordinals = pa.array(["insert"] * 99), pa.array([0] * 99, pa.int32())
+    names = ["id", *table_changes._IDENTITY]
+    write_deltalake(tmp_path, pa.table([ids, seqs, ops, ordinals], names=names))
+    new = version_of(tmp_path, 0, "app", ("id", "bigint"))
+    new = new._replace(spec=new.spec.model_copy(update={"mode": "changelog", "key": ()}))
+    reader = table_changes.table_changes("shop.t", tmp_path, None, new).read()
+    with pytest.raises(CutsNotComparableError, match="of new changes, which are") as refused:
+        reader.read_all()
+    assert "a cut in between as to_cut" in str(refused.value.next_step)
+
+
+def test_k13_a_text_that_was_a_decimal_is_not_compared() -> None:
+    """The source may write other texts than Arrow does."""
+    is_comparable = table_changes._is_comparable
+    assert is_comparable("int", "string")
+    assert is_comparable("string", "string")
+    assert is_comparable("int", "bigint")
+    for kind in ("decimal(9,2)", "double", "timestamp", "date", "boolean"):
+        assert not is_comparable(kind, "string")
 
 
 def version_of(path: Path, number: int, app_id: str, *types: tuple[str, str]) -> TableVersion:
