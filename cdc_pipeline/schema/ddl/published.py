@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.options import table_comment
 from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import (
@@ -116,17 +117,23 @@ def needed_later(statement: Statement, masked: Collection[str]) -> str:
     keeps_defaults = not any(
         token.text.lower() in hidden for token in tokens if token.kind not in _OPAQUE
     )
-    last, before, in_labels = "", "", False
+    engines = [act.name for act in statement.actions if act.kind is ActionKind.ENGINE]
+    engine = engines[-1] if engines else ""
+    last, before, in_labels, depth = "", "", False, 0
 
     def spelling(token: Token) -> str | None:
-        nonlocal last, before, in_labels
+        nonlocal last, before, in_labels, depth
         if token.key == "(":
             in_labels = last in ("ENUM", "SET")
+            depth += 1
         elif token.key == ")":
             in_labels = False
+            depth -= 1
         is_default = last == "DEFAULT"
         word = before if last == "=" else last
-        is_kept = word in _NAMED or (word == "COMMENT" and bool(table_comment(token.text)))
+        is_kept = word in _NAMED
+        if word == "COMMENT" and (last != "=" or not depth):  # in parentheses it is a column's name
+            is_kept = bool(table_comment(token.text, engine))
         # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default after it.
         if not (is_default and (token.key.startswith("_") or token.key in ("-", "+", "("))):
             before, last = last, token.key

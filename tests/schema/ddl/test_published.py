@@ -129,6 +129,23 @@ def test_k26_a_shadow_keeps_only_the_literals_that_it_needs() -> None:
     assert kept == [action.kind for action in parse_statement(sql, "shop", modes=MODES).actions]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE _t_gho ENGINE = SPIDER, COMMENT = '{}'",
+        "ALTER TABLE _t_gho COMMENT '{}', ENGINE 'Federated'",
+        "ALTER TABLE _t_gho ADD CHECK (comment = '{}')",
+        "ALTER TABLE _t_gho ADD b INT AS (IF(comment = '{}', 1, 0))",
+    ],
+)
+def test_k26_a_shadow_keeps_no_comment_of_a_remote_engine_and_no_value_of_a_condition(
+    sql: str,
+) -> None:
+    assert _shadow_sql(sql.replace("{}", CANARY)) == sql.replace("{}", "")
+    kept = "ALTER TABLE _t_gho ADD (c INT COMMENT 'of c'), COMMENT = 'of t', ENGINE = InnoDB"
+    assert _shadow_sql(kept) == kept
+
+
 def test_k26_broken_and_random_texts_give_nothing_away() -> None:
     """Whatever stands in quotes stays out, wherever a text is cut or put together."""
     rng = random.Random(26)
