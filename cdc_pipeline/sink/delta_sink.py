@@ -22,6 +22,7 @@ from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeErr
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import applied_log, apply_target
@@ -115,6 +116,8 @@ class _DeltaTables:
         if not open_targets:
             return Applied(logs, failures)
         merged = False
+        replaces = any(target.content is not None for target in open_targets)
+        cut = last_cut(self._paths) if replaces else None
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
             ThreadPoolExecutor(
@@ -132,6 +135,7 @@ class _DeltaTables:
                     config=self._config,
                     check_lock=check_lock,
                     run=self.run_tasks if self._has_executors else None,
+                    cut=cut,
                 ): t
                 for t in open_targets
             }

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
@@ -122,9 +122,10 @@ def apply_target(
     config: SinkConfig,
     check_lock: Callable[[], None] = lambda: None,
     run: RunTasks | None = None,
+    cut: Cut | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. For `check_lock` and `run` see `Work`.
+    from several threads for different targets. For `check_lock`, `run` and `cut` see `Work`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -135,7 +136,7 @@ def apply_target(
     target = with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     check_taken_back(paths, record, target)
-    work = Work(record, target, files, paths, config, check_lock, run)
+    work = Work(record, target, files, paths, config, check_lock, run, cut)
     try:
         there = None if config.engine == SPARK else _without_spark(work)
         if there is not None:
@@ -155,7 +156,9 @@ def _without_spark(work: Work) -> TableLog | None:
     path, record, target = work.path, work.record, work.target
     properties = new_properties(work.config)
     if target.content is not None:
-        content = replacing(path, record, target, paths=work.paths, properties=properties)
+        content = replacing(
+            path, record, target, paths=work.paths, cut=work.cut, properties=properties
+        )
         if content is not None and not adopt(content, note=work.note, check_lock=work.check_lock):
             return None
         there = _table(work)
@@ -184,7 +187,9 @@ def _with_spark(work: Work, session: SparkSession) -> str:
     settings = MergeSettings(session, work.config.spark.settings)
     session.conf.set(COMMIT_NOTE, work.note)
     if target.content is not None:
-        content = replacing(path, record, target, paths=work.paths, properties=properties)
+        content = replacing(
+            path, record, target, paths=work.paths, cut=work.cut, properties=properties
+        )
         if content is not None:
             replace_by_spark(session, content, settings=settings, check_lock=work.check_lock)
         run_steps(session, path, record, target, _table(work))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.sink.apply.append import add_appended, append_sql, inserts_only, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.upsert import add_located, add_upserted
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 class Work(NamedTuple):
     """What a batch does to one target. For `check_lock` see `adopt`; `run` computes tasks on
-    executors.
+    executors; `cut` is the last, where a target is replaced.
     """
 
     record: BatchRecord
@@ -48,6 +48,7 @@ class Work(NamedTuple):
     config: SinkConfig
     check_lock: Callable[[], None]
     run: RunTasks | None
+    cut: Cut | None
 
     @property
     def path(self) -> Path:

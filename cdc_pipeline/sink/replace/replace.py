@@ -41,8 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
-from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.commit import (
@@ -163,11 +162,13 @@ def replacing(
     target: RecordedTarget,
     *,
     paths: LakePaths,
+    cut: Cut | None,
     properties: Mapping[str, str],
 ) -> Replacing | None:
-    """None if the batch has replaced what the target holds. A new table gets `properties`. Needs
-    no JVM. Raises StagingError: the side table is not as recorded; LakeStateError: a table that
-    is not this source's lies in the target's place, or a log does not reach back.
+    """None if the batch has replaced what the target holds. A new table gets `properties`. `cut`:
+    the lake's last. Needs no JVM. Raises StagingError: the side table is not as recorded;
+    LakeStateError: a table that is not this source's lies in the target's place, or a log does not
+    reach back.
     """
     assert target.content is not None
     there = read_table_log(path)
@@ -178,7 +179,6 @@ def replacing(
     side = SideTable(folder, target, app_ids={target.content.app_id, *meanwhile})
     old = None if there is None else readable_state(path, there.version)
     retention = {name: properties[name] for name in _RETENTION if name in properties}
-    cut = last_cut(paths)
     before = None if cut is None else cut.tables.get(target.table)
     told = {} if before is None else before.spec.comments
     version = -1 if there is None else there.version

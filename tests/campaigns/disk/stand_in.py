@@ -88,6 +88,7 @@ def _applied(
     config: SinkConfig,
     check_lock: Callable[[], None],
     run: None = None,
+    cut: None = None,
 ) -> TableLog:
     table = paths.table(target.table)
     note = commit_note(target.app_id, record.batch_number)
