@@ -86,11 +86,6 @@ def is_retryable(suspended: Suspension) -> bool:
     )
 
 
-def is_held(suspended: Suspension) -> bool:
-    """Whether no run catches it up, since rows differ that no log has: that would hide them."""
-    return suspended.needs_snapshot and suspended.error == errors.RowsDifferError.__name__
-
-
 def sentence(table: str, suspended: Suspension) -> str:
     """Where a target is suspended and why, on one line."""
     return f"{table} is suspended at {suspended.position}: {suspended.what}"
@@ -109,6 +104,8 @@ def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_snapshot:
         return f"{own}catching up cannot repair it; {command}"
+    if suspended.error == errors.RowsDifferError.__name__:
+        return f"{own}{command}"
     return f"{own}each run tries to catch it up from {suspended.position}; {command}"
 
 

@@ -173,6 +173,7 @@ class TableReading:
         self._name = name
         self._source_table = source_table
         self.rows = context.scratch.rows()
+        self.rows_read = 0
         self.next: NextRange | None = None
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
@@ -272,6 +273,7 @@ class TableReading:
             staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=at_us))
             if staged is not None:
                 self.rows.add(staged.table)
+                self.rows_read += staged.table.num_rows
             if request.next is not None and self.rows.rows > request.next.rows:
                 raise _not_by_range(self._source_table, "it has more rows than a run compares")
             unread = (
@@ -334,6 +336,7 @@ class TableReading:
             bool(schema.primary_key)
             and not MODES[target.spec.mode].rows_are_changes
             and self._source_types(schema, columns) is not None
+            and self._may_keep(schema)
         )
         if request.keys is not None or not (is_by_range or part.is_whole):
             raise _not_by_range(self._source_table, _NOT_BY_RANGE)
@@ -346,6 +349,12 @@ class TableReading:
         self._sampled = not (is_all and part.is_whole)
         self.next = replace(part, after=bounds.upto, layout=layout, is_whole=not self._sampled)
         return bounds
+
+    def _may_keep(self, schema: TableSchema) -> bool:
+        """Whether values of the primary key may be: they are where a range ends (K26)."""
+        masked = self._targets.masks.schema(schema)
+        types = {column.name: delta_type(column) for column in masked.columns}
+        return leads_back(masked, [schema.column_names[at] for at in schema.primary_key], types)
 
     def _source_types(
         self, schema: TableSchema, columns: Iterable[TargetColumn]

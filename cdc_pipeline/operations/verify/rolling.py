@@ -73,7 +73,7 @@ from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.targets import targets_at
 
 _LOCK_WAIT_S: Final = 60.0
-_RANGE_ROWS_MAX: Final = 50_000
+_RANGE_ROWS_MAX: Final = 20_000  # with more keys left open, the whole table is read again
 _FIRST_ROWS: Final = 2_000  # of a run with a limit of time: how fast the server is, is not known
 _KEYS_NAMED_MAX: Final = 20
 
@@ -167,8 +167,9 @@ class _Run:
         for name, target in state.cut.cursor.targets.items():
             proof = self.proofs.tables.get(name)
             spec = state.cut.tables[name].spec if name in state.cut.tables else None
-            key = [] if spec is None else [c for c in spec.columns if c.name in spec.key]
-            identity = f"{target.app_id} {[(c.name, c.delta_type) for c in key]}"
+            types = {} if spec is None else {c.name: c.delta_type for c in spec.columns}
+            key = [] if spec is None else [(column, types[column]) for column in spec.key]
+            identity = f"{target.app_id} {key}"
             if proof is None or proof.identity != identity:
                 proof = TableProof(identity=identity, known_since_us=now_us())
             reason = why_not(config, name, state.cut)
@@ -236,9 +237,10 @@ class _Run:
             columns = {c.name: c for c in table.spec.columns}
             by_column = {columns[key]: keys.column(key) for key in table.spec.key}
             request = ReadRequest(keys=by_column, next=NextRange(10 * rows))
-        settled, following = self._settled(context, name, request, before)
+        settled, comparison = self._settled(context, name, request, before)
+        following = comparison.next
         spent = settled.rows_source if proof.walk == "source" else len(keys)
-        self._spent += spent
+        self._spent += max(spent, comparison.rows_read)
         self._rows += spent
         # What both walks meet is told by the first.
         kinds: Collection[Kind] = DIFFERENCES if proof.walk == "source" else ("extra",)
@@ -270,22 +272,23 @@ class _Run:
 
     def _settled(
         self, context: VerifyContext, name: str, request: ReadRequest, before: SourceState
-    ) -> tuple[RoundsResult, NextRange | None]:
+    ) -> tuple[RoundsResult, TableComparison]:
         sources = before.cut.tables[name].spec.sources_of(name)
         comparison = TableComparison(context, name, next(iter(sources)), first=request)
         with context.captures.keeping(comparison.keep):
             targets = targets_at(context.config, before.cut, before.cursor)
             comparison.begin(before, targets)
             after = context.captures.run_behind(before)
-        return comparison.verify(after), comparison.next
+        return comparison.verify(after), comparison
 
     # -- what it leads to --------------------------------------------------------------------------
 
     def suspend(self) -> None:
         differing = {
             name: proof.differing
-            for name in self._touched
-            if (proof := self.proofs.tables[name]).differing is not None
+            for name, proof in self.proofs.tables.items()
+            if proof.differing is not None
+            and not proof.differing.counts.keys().isdisjoint(DIFFERENCES)
         }
         if self._settings.on_difference == "suspend" and differing:
             self._suspended = self._main.locked(lambda batch: self._suspend(batch, differing))
@@ -294,6 +297,10 @@ class _Run:
         self, batch: AdminBatch, differing: Mapping[str, TablePass | None]
     ) -> tuple[str, ...]:
         new: dict[str, Suspension | None] = {}
+        if batch.cursor.open_xa:
+            # A catch-up would begin before them, and repeat what a changelog has already. The next
+            # run without one suspends.
+            return ()
         for name, state in batch.last_cut().cursor.targets.items():
             if name in differing and state.suspended is None:
                 command = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)}"
@@ -304,7 +311,7 @@ class _Run:
                 )
                 new[name] = suspension(
                     error, batch_number=batch.number, at=batch.cursor.position,
-                    epoch=batch.cursor.epoch, needs_snapshot=True,
+                    epoch=batch.cursor.epoch,
                 )  # fmt: skip
         if new:
             batch.suspend(new)
@@ -359,7 +366,8 @@ def _with(
         if mine.keys:
             counts.update({kind: piece.found.counts.get(kind, 0) for kind in mine.kinds})
             named += map(_key_text, displayed(context, mine, len(named)))
-    counts["stale"] += settled.stale
+    if "missing" in kinds:
+        counts["stale"] += settled.stale
     unsettled = 0 if settled.unsettled is None else settled.unsettled.keys
     return current.model_copy(
         update={

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
 import pyarrow as pa
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.errors import CdcError, SparkNeededError
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.external_writes import display
@@ -143,6 +143,11 @@ class TableComparison:
         """What follows the range of the first request."""
         return self._reading.next
 
+    @property
+    def rows_read(self) -> int:
+        """Of the source, in all rounds."""
+        return self._reading.rows_read
+
     def keep(self, record: BatchRecord) -> None:
         if self._failure is None:
             self._reading.keep(record)
@@ -246,7 +251,7 @@ class TableComparison:
             keys = {**keys, "wanted": scratch.rows()}
             keys["wanted"].add(pa.table([*request.keys.values()], names=reading.sides.keys))
         comparison = compare(
-            self._context.sink.spark.session if self._context.may_start_spark else _no_spark,
+            self._context.sink.spark.session if self._context.may_start_spark else None,
             reading.sides,
             reading.rows,
             folder=scratch.new_folder(),
@@ -273,10 +278,6 @@ class TableComparison:
         values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return ReadRequest(exact="if possible", keys=columns)
-
-
-def _no_spark() -> NoReturn:
-    raise SparkNeededError("the comparison of the table needs Spark")
 
 
 def displayed(context: VerifyContext, piece: KeySlice, already: int) -> tuple[Difference, ...]:

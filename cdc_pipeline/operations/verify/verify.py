@@ -29,11 +29,11 @@ from typing import Final
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, SinkError
+from cdc_pipeline.errors import CdcError, ConfigError, RowsDifferError, SinkError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TablePass, proof_file
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
-from cdc_pipeline.lake.suspensions import is_held, new_snapshot, way_out
+from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
@@ -158,7 +158,7 @@ def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None
 def _release(names: Sequence[str], batch: AdminBatch) -> None:
     """Let the next capture catch up what the rolling proof has suspended."""
     suspended = batch.last_cut().cursor.suspended
-    update = {"needs_snapshot": False, "next_step": ""}
+    update = {"error": CdcError.__name__, "next_step": ""}
     batch.suspend({name: suspended[name].model_copy(update=update) for name in names})
 
 
@@ -173,7 +173,11 @@ class _Verification:
         self._context.on_step(Step("the source", "capturing"))
         cut = self._captures.run().cut
         suspended = cut.cursor.suspended
-        held = [name for name in self._names(cut) if name in suspended and is_held(suspended[name])]
+        held = [
+            name
+            for name in self._names(cut)
+            if name in suspended and suspended[name].error == RowsDifferError.__name__
+        ]
         if self._options.repair and held:
             self._captures.locked(partial(_release, held))
             cut = self._captures.run().cut

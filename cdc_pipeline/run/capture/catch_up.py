@@ -31,13 +31,14 @@ from cdc_pipeline.errors import (
     LakeStateError,
     OverlapUndecidedError,
     PositionError,
+    RowsDifferError,
     ServerChangedError,
     SourceIdentityError,
     UnknownXaError,
 )
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
-from cdc_pipeline.lake.suspensions import is_held, restated, suspension
+from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -84,8 +85,6 @@ def catch_up(
     names = sorted(state.suspended_before.intersection(tables))
     if not names or state.cut is None or state.cursor is None:
         return state
-    suspended = state.cursor.suspended
-    names = [name for name in names if name not in suspended or not is_held(suspended[name])]
     return state.after(
         CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
     )
@@ -208,6 +207,8 @@ class CatchUp:
             return  # only a person can decide
         if held.error == ContentUnknownError.__name__:
             return  # only a snapshot brings the rows
+        if held.error == RowsDifferError.__name__:
+            return  # rows differ that no log has: to follow it would hide them
         self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:

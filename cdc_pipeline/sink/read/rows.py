@@ -146,13 +146,14 @@ def small_rows(
     *,
     columns: Collection[str] | None = None,
     values: tuple[str, pa.Array] | None = None,
+    any_size: bool = False,
 ) -> pa.Table | None:
     """All rows of `open_rows` if it can read them and they are few, else None: Spark reads them, or
-    says why a file cannot be read. `values`: only the rows that have one of them in this column,
-    which may be few of many. Raises LakeStateError: a file of the log, or of deletion
-    vectors, is damaged.
+    says why a file cannot be read. `values`: only the rows that have one of them in this column;
+    their files must be small, unless `any_size`. Raises LakeStateError: a file of the log, or of
+    deletion vectors, is damaged.
     """
-    state = table_state(path, version, files_max=_FILES_MAX if values is None else None)
+    state = table_state(path, version, files_max=None if any_size else _FILES_MAX)
     try:
         if state is None:
             return None
@@ -161,7 +162,7 @@ def small_rows(
         return None
     row_count, size_bytes = opened.known_size()
     is_small = row_count is not None and row_count <= SMALL_ROWS and size_bytes <= SMALL_BYTES
-    if values is None and not is_small:
+    if not (is_small or any_size):
         return None
     parts, room_bytes = [opened.schema.empty_table()], _DECODED_BYTES_MAX
     try:

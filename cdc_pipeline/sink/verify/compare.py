@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.lake.paths import remove_tree
 from cdc_pipeline.lake.staged_file import CountingFile
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -91,7 +92,7 @@ class ComparisonResult:
 
 
 def compare(
-    start: Callable[[], SparkSession],
+    start: Callable[[], SparkSession] | None,
     sides: ComparisonSql,
     source: StoredRows,
     *,
@@ -104,7 +105,7 @@ def compare(
     """Compare, and write what differs and what is left out to `folder`, which is new.
 
     Args:
-        start: Spark, which compares what `in_memory` does not.
+        start: Spark, which compares what `in_memory` does not; None if it may not start.
         keys: keys (``k0 ...``) that changed while the source was read; of `unread` rows of the
             source, which cannot be compared; and the `wanted` ones, if only these are compared.
         after_seq: rows of the lake with a later seq changed meanwhile too.
@@ -117,9 +118,13 @@ def compare(
     """
     result = None
     with suppress(pa.ArrowException, KeyError):  # Spark says what is wrong with the table
-        result = _in_memory(sides, source, folder, keys, after_seq, sampled=sampled)
+        result = _in_memory(
+            sides, source, folder, keys, after_seq, sampled=sampled, any_size=start is None
+        )
     if result is not None:
         return result
+    if start is None:
+        raise SparkNeededError("the comparison of the table needs Spark")
     session = new_session(start())
     files = source.files()
     # The result is read without Spark: there Spark's own form of a timestamp holds no year before
@@ -150,6 +155,7 @@ def _in_memory(
     after_seq: int | None,
     *,
     sampled: bool,
+    any_size: bool,
 ) -> ComparisonResult | None:
     """None if Spark must compare."""
     if stored.tables is None or any(of_use.tables is None for of_use in keys.values()):
@@ -162,7 +168,11 @@ def _in_memory(
     tables = {use: in_memory.keys_of(sides, of_use.tables or ()) for use, of_use in keys.items()}
     some = tables.get("wanted", source if sampled else None)
     listed = [] if some is None else [some, *(tables[use] for use in tables if use == "unread")]
-    lake = None if source is None else in_memory.lake_side(sides, sides.version, listed)
+    lake = (
+        None
+        if source is None
+        else in_memory.lake_side(sides, sides.version, listed, any_size=any_size)
+    )
     if source is None or lake is None:
         return None
     rows = pa.concat_tables(

@@ -73,9 +73,11 @@ def _joined(parts: Sequence[pa.Table | None]) -> pa.Table | None:
     return pa.concat_tables(known) if len(known) == len(parts) else None
 
 
-def lake_side(sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = ()) -> pa.Table | None:
+def lake_side(
+    sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = (), *, any_size: bool = False
+) -> pa.Table | None:
     """Of a version of the table, the rows that represent rows of the source; of a large one, those
-    with the first column of `keys` (``c0 ...``).
+    with the first column of `keys` (``c0 ...``), as `small_rows` has it.
     """
     spec = sides.target.spec
     columns = {spec.columns[at].name for at in sides.positions}
@@ -96,7 +98,11 @@ def lake_side(sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = ())
         chunks = [chunk for some in keys for chunk in some.column(f"c{first}").chunks]
         values = pa.chunked_array(chunks, arrow_of(sides.type_of(first))).unique()
         rows = small_rows(
-            sides.path, version, columns=names, values=(spec.columns[first].name, values)
+            sides.path,
+            version,
+            columns=names,
+            values=(spec.columns[first].name, values),
+            any_size=any_size,
         )
     if rows is None or not (columns | shard | set(own)) - maybe <= set(rows.column_names):
         return None
@@ -118,28 +124,36 @@ def next_keys(
     mode, key = MODES[spec.mode], list(spec.key)
     columns = {*key, *([DELETED_COLUMN] if mode.marks_deleted_rows else [])}
     columns |= {END_COLUMN} if mode.keeps_versions else set()
-    filters = None if after is None else [(key[0], ">=", after.column(key[0])[0])]
-    opened = open_rows(path, readable_state(path, version), columns=columns, filters=filters)
-    keys = opened.schema.empty_table().select(key)
-    for part in opened.batches():
-        rows = live_rows(part, mode).select(key)
-        if after is not None:
-            rows = _where(rows, _is_above(rows, after))
-        keys = pa.concat_tables([keys, rows])
-        if len(keys) > 2 * (most + _KEYS_HELD):
-            keys = _smallest(keys, most)
-    return _smallest(keys, most)
+    state = readable_state(path, version)
+    first = None if after is None else after.column(key[0])[0]
+    filters = [(key[0], ">=", first)] if first is not None and first.is_valid else None
+    for chosen in [None] if filters is None else [filters, None]:
+        opened = open_rows(path, state, columns=columns, filters=chosen)
+        keys = opened.schema.empty_table().select(key)
+        for part in opened.batches():
+            rows = live_rows(part, mode).select(key)
+            if after is not None:
+                rows = _where(rows, _is_above(rows, after))
+            keys = pa.concat_tables([keys, rows])
+            if len(keys) > 2 * (most + _KEYS_HELD):
+                keys = _smallest(keys, most)
+        keys = _smallest(keys, most)
+        if len(keys) == most:  # else NULLs may follow, which no filter passes
+            break
+    return keys
 
 
 def _is_above(keys: pa.Table, after: pa.Table) -> Any:
-    above = None
+    above: Any = pa.scalar(False)
     for name in reversed(keys.column_names):
         column, value = keys.column(name), after.column(name)[0]
-        greater = pc.greater(column, value)
-        above = (
-            greater if above is None else pc.or_(greater, pc.and_(pc.equal(column, value), above))
-        )
-    return pc.fill_null(above, True)  # NULL comes last
+        if value.is_valid:
+            greater = pc.fill_null(pc.greater(column, value), True)  # NULL comes last
+            equal = pc.fill_null(pc.equal(column, value), False)
+            above = pc.or_(greater, pc.and_(equal, above))
+        else:
+            above = pc.and_(pc.is_null(column), above)
+    return above
 
 
 def _smallest(keys: pa.Table, most: int) -> pa.Table:
