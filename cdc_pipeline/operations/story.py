@@ -78,6 +78,7 @@ _END: Final = 1 << 126
 _RANGES_MAX: Final = 16
 _NUMBER: Final = re.compile(r"\b\d+\b")
 LOG: Final = "log"
+_PREPARED: Final = "prepared by XA, and not committed"
 _IMAGES: Final = ("before", "after")
 
 Key = tuple[str, ...]  # texts, bytes in hex
@@ -258,13 +259,15 @@ class _Teller:
                 got=filters[0],
                 next_step="write the statements by hand, at the source",
             )
-        changes = (
-            self._of_row(key)
-            if key
-            else self._logged(lambda _rows, transactions: pc.equal(transactions, transaction))
-        )
+        if key:
+            changes = self._of_row(key)
+        else:
+            changes = self._logged(lambda _rows, transactions: pc.equal(transactions, transaction))
+            if not any(each.row and each.transaction == transaction for each in changes):
+                self.holes = []  # rows of an XA transaction are logged before its COMMIT
+                changes = self._logged(lambda rows, _transactions: pa.array([True] * len(rows)))
         changes = [each for each in changes if each.transaction == transaction]
-        rows = [each.row for each in changes if each.row is not None]
+        rows = [each.row for each in changes if each.row is not None and each.note != _PREPARED]
         if self.holes or not rows or len(rows) < len(changes):
             raise PositionError(
                 f"the log cannot tell how to take {transaction} back",
@@ -501,7 +504,7 @@ class _Teller:
                 rows = [each for each in found if each.transaction == transaction]
                 open_.xids[prepared.xid] = rows
                 for each in rows:
-                    each.note = "prepared by XA, and not committed"
+                    each.note = _PREPARED
         elif event["role"] == Role.ROLLBACK:
             return [each for each in found if each.row is None or each.transaction != transaction]
         elif event["role"] == Role.STATEMENT:
@@ -546,6 +549,9 @@ class _Teller:
                 continue
             spec = target.spec
             names = self._names(target)
+            if not set(self.columns) <= names.keys():
+                self.notes[f"{target.name} does not have the key's columns"] = None
+                continue
             key_columns = [names[name] for name in self.columns]
             reader = lake.read(target.name, source=self.config.name, allow_suspended=True)
             parts = [reader.schema.empty_table()]
@@ -679,6 +685,11 @@ def _changelog(
     afters, after_keys = _images(rows, names, columns)
     flat = pa.table({to: pc.struct_field(rows[own.BEFORE_COLUMN], to) for to in names.values()})
     befores, before_keys = _images(flat, names, columns)
+    for images, of_image in ((afters, own.ABSENT_COLUMN), (befores, own.BEFORE_ABSENT_COLUMN)):
+        for image, absent in zip(images, rows[of_image].to_pylist(), strict=True):
+            for name in names if absent else ():  # NULL there is no value
+                if names[name] in absent:
+                    del image[name]
     for at, (op, seq, time, transaction) in enumerate(
         zip(
             rows[own.OP_COLUMN].to_pylist(),
@@ -765,6 +776,8 @@ def _joined(log: Sequence[_Found], lake: Iterator[_Found]) -> list[_Found]:
         elsewhere[each.transaction, each.op, each.keys].append(each)
     for each in lake:
         same = changes.get(each.seq)
+        if same is not None and None not in (ours := {same.transaction, each.transaction}):
+            same = same if len(ours) == 1 else None
         if same is None and each.transaction is not None:
             others = elsewhere[each.transaction, each.op, each.keys]
             same = next((one for one in others if each.known_by[0] not in one.known_by), None)
@@ -775,9 +788,11 @@ def _joined(log: Sequence[_Found], lake: Iterator[_Found]) -> list[_Found]:
         if same is None:
             changes[each.seq] = each
         else:
+            changes.setdefault(each.seq, same)  # of a server that had it elsewhere
             same.known_by += each.known_by
             same.before = same.before or each.before
-    return sorted(changes.values(), key=lambda each: each.seq)
+    unique = {id(each): each for each in changes.values()}
+    return sorted(unique.values(), key=lambda each: each.seq)
 
 
 def _followed(changes: Sequence[_Found], asked: Key) -> tuple[_Range, ...]:

@@ -240,6 +240,19 @@ def test_validate_names_a_file_of_metrics_that_two_sources_write(project: Projec
     assert _run("--jobs", project.jobs, "validate", "fine").exit_code == 0
 
 
+def test_validate_names_views_that_two_sources_publish(project: Project) -> None:
+    for source, file in (("shop", "live.sql"), ("crm", "live.sql"), ("fine", "own.sql")):
+        path = write_config(project.jobs, source, include=(f"{source}.t",))
+        publish = f"\n  publish: {{database: live, duckdb: {project.jobs / file}}}\n"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("sink:\n", f"sink:{publish}"), encoding="utf-8")
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 2
+    assert "live.sql are also published by crm" in result.stdout
+    assert result.stdout.count("are also published by") == 2
+    assert _run("--jobs", project.jobs, "validate", "fine").exit_code == 0
+
+
 def test_validate_of_one_source_leaves_the_others_alone(project: Project) -> None:
     write_config(project.jobs, "shop", extra="colour: blue\n")
     write_config(project.jobs, "good")

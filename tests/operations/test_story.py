@@ -251,6 +251,9 @@ def test_an_xa_transaction_counts_from_its_commit(
     kept, gone = (story(config, f"{fresh_database}.t", {"id": key}, **asked) for key in "01")
     assert [(change.op, change.note) for change in kept.changes] == [("ddl", ""), ("insert", "")]
     assert [change.op for change in gone.changes] == ["ddl"]
+    committed = kept.changes[1].transaction or ""
+    script = [*undo(config, f"{fresh_database}.t", {}, committed, **asked)]
+    assert [line.split()[0] for line in script if line[:6] in ("INSERT", "DELETE")] == ["DELETE"]
 
 
 def test_purged_journals_are_a_hole_and_the_lake_goes_on_knowing(

@@ -19,6 +19,7 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     TimeConfig,
 )
+from cdc_pipeline.config.sink_config import SinkConfig
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.position import Flavor
 
@@ -29,8 +30,8 @@ def impossible_settings(
     now: datetime | None = None,
     others: Sequence[PipelineConfig] | None = None,
 ) -> list[ConfigError]:
-    """An error for each start or bound that no source can have, and for a file of metrics
-    that another source of the folder writes; `others`: as in `shared_targets`."""
+    """An error for each start or bound that no source can have, and for a file of metrics or
+    published views that another source of the folder writes; `others`: as in `shared_targets`."""
     source = config.source
     starts = [("start", config.start)]
     flavors: tuple[Flavor, ...] = ("mysql", "mariadb")
@@ -56,8 +57,11 @@ def impossible_settings(
                 next_step="take it from the log, as SHOW BINLOG EVENTS lists it",
             )
         )
-    if config.metrics is not None:
-        others = config.others() if others is None else others
+    if others is None and (config.metrics is not None or config.sink.publish is not None):
+        others = config.others()
+    if config.sink.publish is not None:
+        errors += _published_by_others(config.name, config.sink, others or ())
+    if config.metrics is not None and others is not None:
         also = [other.name for other in others if other.metrics == config.metrics]
         if also:
             errors.append(
@@ -75,6 +79,34 @@ def check_start(config: PipelineConfig) -> None:
     """Raise the first of `impossible_settings`."""
     for error in impossible_settings(config):
         raise error
+
+
+def _published_by_others(
+    name: str, sink: SinkConfig, others: Sequence[PipelineConfig]
+) -> Iterator[ConfigError]:
+    asked = sink.publish
+    assert asked is not None
+    for other in others:
+        of_other = other.sink.publish
+        if of_other is None or other.name == name:
+            continue
+        if asked.duckdb is not None and asked.duckdb == of_other.duckdb:
+            setting, same = "sink.publish.duckdb", str(asked.duckdb)
+        elif (
+            asked.catalog
+            and of_other.catalog
+            and asked.database.lower() == of_other.database.lower()
+            and sink.spark == other.sink.spark
+        ):
+            setting, same = "sink.publish.database", asked.database
+        else:
+            continue
+        yield ConfigError(
+            f"the views in {same} are also published by {other.name}",
+            setting=setting,
+            expected="one source for each",
+            next_step="name another one",
+        )
 
 
 def _impossible(
