@@ -41,6 +41,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import TargetColumn, delta_type
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.rows import SMALL_ROWS
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
 from cdc_pipeline.sink.verify.in_memory import KeyUse
@@ -430,7 +431,10 @@ _NOT_BY_RANGE: Final = (
 
 
 def _not_by_range(table: str, what: str) -> NotByRangeError:
-    step = "raise verify.each_run.rows, or compare the table with `cdc-pipeline verify`"
+    step = (
+        f"raise verify.each_run.rows (a table of up to {SMALL_ROWS:,} rows can be one comparison), "
+        "or compare the table with `cdc-pipeline verify`"
+    )
     return NotByRangeError(what, table=table, next_step=step)
 
 

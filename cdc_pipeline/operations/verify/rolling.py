@@ -113,6 +113,10 @@ def prove(
     return run.report()
 
 
+class _NextRunError(Exception):
+    """A table can only be compared whole, and is too large for what is left of this run."""
+
+
 class _Run:
     def __init__(
         self, settings: VerifyConfig, main: MainLake, clock_s: Callable[[], float]
@@ -129,6 +133,8 @@ class _Run:
         self._spent = self._rows = 0
         self._touched: set[str] = set()
         self._done: set[str] = set()
+        self._whole: set[str] = set()  # tables that no range of a key can lead through
+        self._is_ended = False
         self._suspended: tuple[str, ...] = ()
         limited = settings.each_run.seconds is not None
         self._range_rows = _FIRST_ROWS if limited else _RANGE_ROWS_MAX
@@ -186,8 +192,12 @@ class _Run:
         rows = self._settings.each_run.rows
         return SMALL_ROWS if rows is None else rows - self._spent
 
+    def _whole_most(self) -> int:
+        rows = self._settings.each_run.rows
+        return SMALL_ROWS if rows is None else min(rows, SMALL_ROWS)
+
     def _has_budget(self) -> bool:
-        if self._rows_left() < ROWS_PER_RANGE_MIN:
+        if self._is_ended or self._rows_left() < ROWS_PER_RANGE_MIN:
             return False
         return not self._spent or self._left_s() > self._longest_s
 
@@ -197,7 +207,13 @@ class _Run:
         proof, spent = self.proofs.tables[name], self._spent
         try:
             proof = self._range(context, name, proof).model_copy(update={"not_by_range": ""})
+        except _NextRunError:
+            self._is_ended = True  # it comes first then
+            return
         except (NotByRangeError, NotFollowedError, SparkNeededError) as error:
+            if isinstance(error, NotByRangeError) and name not in self._whole:
+                self._whole.add(name)
+                return  # it is tried whole, before any other
             is_large = self._range_rows > _FIRST_ROWS or not proof.is_wide
             if isinstance(error, SparkNeededError) and is_large:  # they may be too many bytes
                 self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
@@ -205,7 +221,7 @@ class _Run:
             else:
                 self._done.add(name)
                 # The pass keeps its place and what it found: it goes on from there.
-                update = {"not_by_range": error.what, "done_at_us": now_us()}
+                update = {"not_by_range": error.what, "done_at_us": now_us(), "is_wide": False}
                 proof = proof.model_copy(update=update)
         except Exception as error:
             if isinstance(error, CdcError) and not is_of_one_table(error):
@@ -225,11 +241,14 @@ class _Run:
         before = context.captures.source_state()
         table = before.cut.tables[name]
         path, version = context.sink.paths.table(name), table.table_version
-        rows = min(self._rows_left(), self._range_rows)
+        most = SMALL_ROWS if name in self._whole else self._range_rows
+        rows = min(self._rows_left(), most)
         current = proof.current or TablePass(place=before.position, began_at_us=now_us())
         if proof.walk == "source":
             count = None if proof.is_wide or proof.after else row_count(path, version=version)
             is_whole = count is not None and count <= rows
+            if name in self._whole and count is not None and rows < count <= self._whole_most():
+                raise _NextRunError
             request = ReadRequest(next=NextRange(rows, proof.after, proof.layout, is_whole))
         else:
             after = _read_keys(proof.lake_after)
@@ -265,7 +284,7 @@ class _Run:
             is_result = bool(ended.counts) or not ended.unsettled
             update |= {"last": ended if is_result else proof.last, "unsettled": ended.unsettled}
             update |= {"current": None, "walk": "source", "after": None}
-            update |= {"lake_after": "", "done_at_us": ended.ended_at_us}
+            update |= {"lake_after": "", "done_at_us": ended.ended_at_us, "is_wide": False}
         else:
             update |= {"current": current}
         return proof.model_copy(update=update)

@@ -429,6 +429,31 @@ def test_tables_that_cannot_be_proved_by_ranges_say_why(
     assert "not proved" in proof.summary
 
 
+def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 150)
+    lake = start("codes", "numbers", each_run={"rows": 220})
+    lake.config = lake.config.model_copy(
+        update={"targets": (TargetRule(tables=("*.codes",), mode="changelog"),)}
+    )
+    capture(lake.config, cursors=lake.cursors)
+    for _ in range(8):
+        lake.run()
+        assert not any(proof.not_by_range for proof in lake.proofs.tables.values())
+    (name,) = {*lake.proofs.tables} - {lake.name("numbers")}
+    proof = lake.proofs.tables[name]
+    assert proof.proved is not None
+    assert proof.proved.rows == len(TABLES["codes"][1])
+    other = lake.proofs.tables[lake.name("numbers")]
+    assert other.proved is not None
+    first = proof.done_at_us
+    for _ in range(6):
+        lake.run()
+    assert lake.proofs.tables[name].done_at_us > first
+
+
 def test_a_key_that_orders_otherwise_since_then_begins_its_pass_again(
     start: Callable[..., Rolling],
 ) -> None:
