@@ -59,6 +59,13 @@ def keep_journals(config: PipelineConfig, source: Source) -> None:
         source.keep_journals()
 
 
+def check_kept(source: Source) -> None:
+    """Raises SinkError: what was read could not be kept."""
+    failure: Exception | None = getattr(source, "keep_failure", None)
+    if failure is not None:
+        raise failure
+
+
 class _FileOptions(TypedDict):
     disk_bytes_max: int
     batch_mode: BatchMode

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -30,10 +32,10 @@ from typing import IO, Any, Final
 from cdc_pipeline.binlog.event_types import HEADER_BYTES
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import KeepJournalsConfig
-from cdc_pipeline.errors import SourceIdentityError
+from cdc_pipeline.errors import SinkError, SourceIdentityError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import opened, storage_of
+from cdc_pipeline.lake.storage.storage import opened, refused, storage_of
 from cdc_pipeline.position.position import FIRST_OFFSET, ServerIdentity
 
 _SEALED: Final = re.compile(r"(?P<name>[^/.][^/]*\.\d{6,})(\.(?P<size>\d+)\.zst)?")
@@ -240,7 +242,10 @@ class KeptJournals:
 
     def _make_private(self) -> None:
         if not self.folder.is_dir():
-            self._storage.make_folder(self.folder)
+            self._storage.make_folder(self.folder.parent)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._storage.make_durable(self.folder.parent)
+        if stat.S_IMODE(self.folder.stat().st_mode) != 0o700:
             self.folder.chmod(0o700)
 
 
@@ -249,6 +254,18 @@ def _compressed(content: bytes | memoryview) -> bytes:
 
     packed: bytes = pa.Codec("zstd").compress(content, asbytes=True)
     return packed
+
+
+@contextmanager
+def place_named(path: Path) -> Iterator[None]:
+    """Raises SinkError: a failure of the disk or store, with the setting and the path."""
+    try:
+        yield
+    except (SinkError, OSError) as error:
+        named = error if isinstance(error, SinkError) else refused(error, path)
+        named.what = f"journals are kept in {path}, but {named.what}"
+        named.setting = "source.keep_journals"
+        raise named from None
 
 
 def logs_of(path: Path) -> list[Path]:
@@ -275,7 +292,14 @@ def prune(keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: str) ->
     """
     if keep.retention is None:
         return
-    newest, before_s = newest_log(keep.path, identity), time.time() - keep.retention.total_seconds()
+    with place_named(keep.path):
+        _prune(keep, identity, keep.retention.total_seconds(), needed=needed)
+
+
+def _prune(
+    keep: KeepJournalsConfig, identity: ServerIdentity, retention_s: float, *, needed: str
+) -> None:
+    newest, before_s = newest_log(keep.path, identity), time.time() - retention_s
     for folder in logs_of(keep.path):
         kept = KeptJournals(folder)
         sealed_s = kept.sealed_s()

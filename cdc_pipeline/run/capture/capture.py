@@ -42,7 +42,13 @@ from cdc_pipeline.run.plan.starting import ChosenServer, choose, counted, rememb
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.run.report import CaptureReport, ParallelReport
 from cdc_pipeline.run.telemetry import watched
-from cdc_pipeline.run.wiring import build_dump_errors, build_sink, build_source, keep_journals
+from cdc_pipeline.run.wiring import (
+    build_dump_errors,
+    build_sink,
+    build_source,
+    check_kept,
+    keep_journals,
+)
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.kept_journals import prune
 from cdc_pipeline.source.protocol import Source
@@ -122,7 +128,6 @@ def _capture(
         if listed is not None and _is_read_to_its_end(state, resolved):
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
-        _prune_journals(config, state)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
         check_suspended(state.cursor)
@@ -131,6 +136,8 @@ def _capture(
         _check_matched(context.config, state, resolved)
         if sink.unpublished is not None:
             raise sink.unpublished
+        check_kept(source)
+        _prune_journals(config, state)
         return report
 
 

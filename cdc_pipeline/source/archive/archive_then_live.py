@@ -39,7 +39,7 @@ from cdc_pipeline.position.start.lookup import locate_gtid_set
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
-from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, newest_log
+from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, newest_log, place_named
 from cdc_pipeline.source.live import log_positions
 from cdc_pipeline.source.live.live import CapturedBy, LiveSource, all_captured
 from cdc_pipeline.source.protocol import ArchivedPart
@@ -87,7 +87,8 @@ class _KeptFolder:
         self._sealed: dict[str, KeptJournal] = {}  # as listed last
 
     def journals(self) -> list[JournalInfo]:
-        self._sealed = {one.name: one for one in self._kept.journals() if one.is_sealed}
+        with place_named(self.where):
+            self._sealed = {one.name: one for one in self._kept.journals() if one.is_sealed}
         return [JournalInfo(name, sealed.size_bytes) for name, sealed in self._sealed.items()]
 
     def origin(self, journal: str) -> tuple[int, int]:
@@ -134,8 +135,9 @@ class ArchiveThenLive(LiveSource):
         if directory is not None:
             return _Directory(directory)
         assert keep is not None
-        path = newest_log(keep.path, self.identity)
-        return _KeptFolder(KeptJournals(path, compress=keep.compress))
+        with place_named(keep.path):
+            path = newest_log(keep.path, self.identity)
+            return _KeptFolder(KeptJournals(path, compress=keep.compress))
 
     @cached_property
     def _archive(self) -> ArchiveSource:

@@ -15,6 +15,8 @@ Rules:
 - After a reset of the server's log, what is kept is another log: some of it is not on the server,
   which has older journals, or was created at another time, or after a later one, or has another
   name. What the server has purged since the reset cannot be compared.
+- Where nothing can be written, the run goes on without, and fails at its end; the next run fetches
+  what is missing.
 - A format description is kept as it is sent, without the flag of a journal that is in use. A server
   takes that off too when it closes the journal; after a crash MariaDB leaves it in the file.
 """
@@ -22,7 +24,8 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,10 +36,10 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import MAGIC, EventType
 from cdc_pipeline.binlog.framing.packets_kernel import copy_events
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.errors import JournalMissingError, UnsupportedEventError
+from cdc_pipeline.errors import JournalMissingError, SinkError, UnsupportedEventError
 from cdc_pipeline.position.position import FIRST_OFFSET, Position
 from cdc_pipeline.position.start.context import JournalInfo
-from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals
+from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, place_named
 
 PART_BYTES: Final = 16 << 20
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
@@ -112,6 +115,7 @@ class JournalKeeper:
         self._fetch = fetch
         self._listed = listed
         self._created_s = created_s
+        self.failure: SinkError | None = None  # why nothing more of the run is kept
         self._reset = reset
         self._writer: _Writer | None = None
         # Memory that is used again is in the cache, and needs no new pages.
@@ -120,20 +124,40 @@ class JournalKeeper:
 
     def take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
         """Keep the events of a chunk. Raises SourceIdentityError: other bytes are kept;
-        UnsupportedEventError: MariaDB encrypts its journals; SinkError; and as `fetch`.
+        UnsupportedEventError: MariaDB encrypts its journals; and as `fetch`.
         """
+        with self._failing_later():
+            self._take(chunk, packets)
+
+    def _take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
+        if self.failure is not None:
+            return
         writer, is_first = self._writer, self._writer is None
         if writer is None or writer.journal.name != chunk.journal:
             writer = self._turn_to(chunk)
         self._add(writer, chunk, packets, omit_format=is_first)
 
     def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
+        with self._failing_later():
+            if self._writer is not None:
+                self._writer.flush()
+
+    @contextmanager
+    def _failing_later(self) -> Iterator[None]:
+        try:
+            with place_named(self._kept.folder):
+                yield
+        except SinkError as error:
+            self.failure, self._writer = error, None
+            _log.warning("kept journals: nothing more of this run is kept: %s", error.what)
 
     def complete_before(self, name: str) -> None:
         """By GTID set, a dump does not begin if only the journal has changed."""
-        if self._writer is None or self._writer.journal.name != name:
+        if self.failure is not None or (
+            self._writer is not None and self._writer.journal.name == name
+        ):
+            return
+        with self._failing_later():
             if self._writer is not None:
                 self._writer.flush()
                 self._writer = None

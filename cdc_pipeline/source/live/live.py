@@ -45,12 +45,13 @@ from cdc_pipeline.errors import (
     MissingGrantError,
     PositionError,
     ReplicaIdError,
+    SinkError,
     SourceError,
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.source.kept_journals import KeptJournals, newest_log
+from cdc_pipeline.source.kept_journals import KeptJournals, newest_log, place_named
 from cdc_pipeline.source.live import log_positions, server_errors
 from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.live.catalog import placed_catalog
@@ -224,13 +225,20 @@ class LiveSource:
             with self._second("journals") as second:
                 return second.journal_created_s(journal)
 
+        with place_named(keep.path):
+            newest = folder()
         self._keeper = JournalKeeper(
-            folder(),
+            newest,
             fetch=self._fetch,
             listed=self.server.journals,
             created_s=created_s,
             reset=lambda: folder(1),
         )
+
+    @property
+    def keep_failure(self) -> SinkError | None:
+        """Why what was read could not be kept."""
+        return None if self._keeper is None else self._keeper.failure
 
     def _fetch(self, start: Position, end: Position, tee: Tee) -> None:
         with self._second("journals") as second:

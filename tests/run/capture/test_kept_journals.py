@@ -3,15 +3,17 @@ needs."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
-from cdc_pipeline.errors import JournalMissingError, TargetSuspendedError
+from cdc_pipeline.errors import JournalMissingError, SinkError, TargetSuspendedError
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.journals import kept_logs
 from cdc_pipeline.run.capture import capture as capture_module
@@ -111,6 +113,37 @@ def test_what_the_server_has_purged_comes_from_what_was_kept(
         monkeypatch.setattr("time.time", lambda: os.stat(tmp_path).st_mtime + 10 * 86_400)
         shop.run()
         assert [journal.is_sealed for journal in kept_logs(shop.config).journals] == [False]
+
+
+def test_a_place_that_cannot_be_written_fails_the_run_after_it_was_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Server("mysql") as server:
+        server.execute("CREATE DATABASE shop")
+        create_tables(server, "shop")
+        with closing(Workload(server, "shop", seed=3)) as workload:
+            shop = _shop(server, tmp_path / "lake", keep={"path": str(tmp_path / "kept")})
+            workload.run(5)
+            shop.run()
+            (folder,) = logs_of(tmp_path / "kept" / "shop")
+            before = shop.cursors.cursor.position
+            workload.run(5)
+
+            def full(*_: Any) -> None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            with monkeypatch.context() as patched:
+                patched.setattr(KeptJournals, "append", full)
+                with pytest.raises(SinkError) as caught:
+                    shop.run()
+            assert caught.value.setting == "source.keep_journals"
+            assert str(folder) in caught.value.what
+            assert shop.cursors.cursor.position.order > before.order
+            assert folder.stat().st_mode & 0o777 == 0o700
+            workload.run(1)
+            shop.run()
+            (journal,) = KeptJournals(folder).journals()
+            assert journal.size_bytes == shop.cursors.cursor.position.offset
 
 
 def _rows(shop: MemoryShop, table: str) -> list[str]:
