@@ -265,7 +265,7 @@ class _Teller:
             changes = self._logged(lambda _rows, transactions: pc.equal(transactions, transaction))
             if not any(each.row and each.transaction == transaction for each in changes):
                 self.holes = []  # rows of an XA transaction are logged before its COMMIT
-                changes = self._logged(lambda rows, _transactions: pa.array([True] * len(rows)))
+                changes = self._logged(lambda rows, _transactions: pa.repeat(True, len(rows)))
         changes = [each for each in changes if each.transaction == transaction]
         rows = [each.row for each in changes if each.row is not None and each.note != _PREPARED]
         if self.holes or not rows or len(rows) < len(changes):

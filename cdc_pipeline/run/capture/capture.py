@@ -23,7 +23,7 @@ from dataclasses import replace
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LockError
+from cdc_pipeline.errors import ConfigError, LockError, SinkError
 from cdc_pipeline.lake.long_operations import consumers_beside, unfinished
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorStore
@@ -130,6 +130,7 @@ def _capture(
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
+        unpruned = _prune_journals(config, state)
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
@@ -137,7 +138,8 @@ def _capture(
         if sink.unpublished is not None:
             raise sink.unpublished
         check_kept(source)
-        _prune_journals(config, state)
+        if unpruned is not None:
+            raise unpruned
         return report
 
 
@@ -190,16 +192,21 @@ def _read(
     return read_in_parallel(context, state, resolved, source=source, parallel=divided)
 
 
-def _prune_journals(config: PipelineConfig, state: RunState) -> None:
+def _prune_journals(config: PipelineConfig, state: RunState) -> SinkError | None:
+    """What failed: the run may have worse to tell, and full places need it most."""
     keep, cursor = config.keep_journals, state.cursor
     if keep is None or keep.is_read_only or keep.retention is None or cursor is None:
-        return
+        return None
     if any(not operation.targets for _, operation in unfinished(config, state.cut)):
-        return  # it reads a range of its own
+        return None  # it reads a range of its own
     consumers = [*consumers_of(cursor), *consumers_beside(config, state.cut)]
     if all(consumer.epoch == cursor.epoch for consumer in consumers):
         needed = min(consumers, key=lambda consumer: journal_number(consumer.position.journal))
-        prune(keep, cursor.identity, needed=needed.position.journal)
+        try:
+            prune(keep, cursor.identity, needed=needed.position.journal)
+        except SinkError as error:
+            return error
+    return None
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:

@@ -131,8 +131,9 @@ def needed_later(statement: Statement, masked: Collection[str]) -> str:
             depth -= 1
         is_default = last == "DEFAULT"
         word = before if last == "=" else last
-        is_kept = word in _NAMED
-        if word == "COMMENT" and (last != "=" or not depth):  # in parentheses it is a column's name
+        is_option = last != "=" or not depth  # in parentheses it is a column's name
+        is_kept = is_option and word in _NAMED
+        if is_option and word == "COMMENT":
             is_kept = bool(table_comment(token.text, engine))
         # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default after it.
         if not (is_default and (token.key.startswith("_") or token.key in ("-", "+", "("))):

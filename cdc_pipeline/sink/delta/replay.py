@@ -32,7 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.lake.storage.file_failures import kind_of
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
@@ -232,7 +233,11 @@ def table_state(
             error.what = error.what.replace(str(folder), str(path))  # of a copy
             error.next_step = f"{error.next_step}, {new_in_place_of(path)}"
             raise
-        except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+        except OSError as error:
+            if kind_of(error) is not SinkError:
+                raise  # it may be temporary: no table leaves for it
+            raise unreadable_log(path, error) from None
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise unreadable_log(path, error) from None
 
 

@@ -268,7 +268,8 @@ class ArchiveThenLive(LiveSource):
         first = (
             self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
         )
-        self._check_order([self._name(number) for number in range(first, last + 1)])
+        if isinstance(self._folder, _KeptFolder):
+            self._check_order([self._name(number) for number in range(first, last + 1)])
         self._check_join(last, oldest)
         if last != first:
             self._folder.release(self._name(last))
@@ -336,7 +337,9 @@ class ArchiveThenLive(LiveSource):
             self._check_sets(file, head, oldest)
 
     def _check_order(self, journals: list[str]) -> None:
-        """All are of the server, and none was created after the next one."""
+        """All that was kept is of the server, and none was created after the next one: two logs of
+        one numbering are not joined.
+        """
         before_s = 0
         for journal in journals:
             created_s, server_id = self._folder.origin(journal)

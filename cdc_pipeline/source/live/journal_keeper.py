@@ -244,8 +244,9 @@ class JournalKeeper:
         if common := [journal for journal in kept if journal.name in listed]:
             newest = common[-1]
             theirs_s = created_s if newest.name == name else self._created_s(newest.name)
-            if self._kept.created_s_of(newest) != theirs_s:
-                return True
+            # A journal has the time at which the statement that filled the one before began: of one
+            # log, too, it may be before the creation of an older journal.
+            return self._kept.created_s_of(newest) != theirs_s
         before = [journal for journal in kept if journal.number < journal_number(name)]
         return bool(before) and self._kept.created_s_of(before[-1]) > created_s
 

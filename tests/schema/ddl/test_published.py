@@ -136,6 +136,8 @@ def test_k26_a_shadow_keeps_only_the_literals_that_it_needs() -> None:
         "ALTER TABLE _t_gho COMMENT '{}', ENGINE 'Federated'",
         "ALTER TABLE _t_gho ADD CHECK (comment = '{}')",
         "ALTER TABLE _t_gho ADD b INT AS (IF(comment = '{}', 1, 0))",
+        "ALTER TABLE _t_gho ADD CHECK (engine = '{}')",
+        "ALTER TABLE _t_gho ADD b INT AS (IF(charset = '{}', 1, 0))",
     ],
 )
 def test_k26_a_shadow_keeps_no_comment_of_a_remote_engine_and_no_value_of_a_condition(
