@@ -94,6 +94,8 @@ def test_a_command_that_is_stopped_says_so_by_its_exit_code(
             env={**os.environ, "SECRET": "x"},
             stderr=subprocess.PIPE,
             text=True,
+            # Tests in the background ignore SIGINT, and Dagster makes of SIGTERM what SIGINT is.
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
         ) as process:
             connection, _ = silent.accept()
             with connection:
