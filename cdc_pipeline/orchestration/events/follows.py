@@ -47,10 +47,14 @@ def follows_evaluation(
 def follows_result(
     config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
 ) -> dg.AssetCheckResult:
-    evaluation = follows_evaluation(config, translator, table, held)
+    return as_result(follows_evaluation(config, translator, table, held))
+
+
+def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """As a check that is executed by itself returns it."""
     return dg.AssetCheckResult(
         asset_key=evaluation.asset_key,
-        check_name=FOLLOWS,
+        check_name=evaluation.check_name,
         passed=evaluation.passed,
         severity=evaluation.severity,
         description=evaluation.description,

@@ -17,6 +17,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TableProof, proof_file
+from cdc_pipeline.orchestration.events.follows import as_result
 from cdc_pipeline.orchestration.metadata import Metadata
 from cdc_pipeline.orchestration.translator import CdcTranslator
 
@@ -57,12 +58,4 @@ def proved_result(
     config: PipelineConfig, translator: CdcTranslator, table: str
 ) -> dg.AssetCheckResult:
     proofs = proof_file(LakePaths(config.sink.lake_path, config.name)).read()
-    evaluation = proved_evaluation(config, translator, table, proofs.tables.get(table))
-    return dg.AssetCheckResult(
-        asset_key=evaluation.asset_key,
-        check_name=PROVED,
-        passed=evaluation.passed,
-        severity=evaluation.severity,
-        description=evaluation.description,
-        metadata=evaluation.metadata,
-    )
+    return as_result(proved_evaluation(config, translator, table, proofs.tables.get(table)))
