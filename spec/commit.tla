@@ -452,7 +452,7 @@ SyncCut(r) ==
 
 WriteCursor(r) ==
     \* run/publish.py::Publisher.publish  run/publish.py::Publisher.move_to_cut
-    \* position/cursor_file.py::FileCursorStore.write  position/cursor.py::CursorGuard.check_write
+    \* sink/cursor_table.py::DeltaCursorStore.write  position/cursor.py::CursorGuard.check_write
     \* Then the ack, and sink/lake_sink.py::Sink.cleanup: neither is needed by any rule here.
     /\ run[r].pc = "cursor" /\ MayAct(r)
     /\ LET number == run[r].rec.number IN

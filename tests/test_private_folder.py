@@ -12,7 +12,6 @@ import pytest
 from cdc_pipeline import private_folder
 from cdc_pipeline.errors import StoreError
 from cdc_pipeline.lake.storage.lock import writer_lock
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.private_folder import make_private
 from cdc_pipeline.store.segments.folder import SegmentsFolder
 
@@ -97,12 +96,6 @@ def test_k26_a_lakes_own_folder_is_closed_at_the_next_run(tmp_path: Path) -> Non
         assert _mode(state) == 0o750
     with writer_lock(tmp_path / "lake" / "_cdc" / "other" / "writer.lock"):
         assert _mode(tmp_path / "lake" / "_cdc" / "other") == 0o700
-
-
-def test_k26_the_folder_of_a_cursor_is_private(tmp_path: Path) -> None:
-    store = FileCursorStore(tmp_path / "cursors", source="shop")
-    with store._locked():
-        assert _mode(tmp_path / "cursors") == 0o700
 
 
 def test_a_link_to_a_folder_stays_as_it_is(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ class CursorEntry(FrozenModel):
 
 
 class CursorStore(Protocol):
-    """Memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta (`sink/`)."""
+    """Memory, Dagster (`orchestration/`) or Delta (`sink/`)."""
 
     def read(self) -> StoredCursor | None:
         """The latest valid one; None if it was never written, or wiped. CursorError: it cannot be

@@ -23,9 +23,9 @@ from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments.division import Parallel
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.support.kills import AtPoint, sigkill
@@ -40,7 +40,7 @@ def main(
     group: str = "",
 ) -> int:
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
-    cursors = FileCursorStore(Path(cursor_folder) / config.name, source=config.name)
+    cursors = DeltaCursorStore(Path(cursor_folder) / config.name, source=config.name)
     told: dict[str, Any] = {"reached": False}
 
     def act() -> None:
@@ -56,7 +56,7 @@ def main(
     return 0
 
 
-def _run(command: str, config: PipelineConfig, cursors: FileCursorStore, archive: Path) -> Any:
+def _run(command: str, config: PipelineConfig, cursors: DeltaCursorStore, archive: Path) -> Any:
     match command:
         case "snapshot":
             return take_snapshot(config, cursors=cursors).outcome

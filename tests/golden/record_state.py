@@ -33,8 +33,8 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.sink.column_types import plain
 from tests.campaigns.sink.verify import Lake
 from tests.servers import Server
@@ -143,7 +143,7 @@ def record(folder: Path, flavor: str, jobs: Path) -> None:
             cursor = load_source(jobs, flavor).cursors(instance).read()
         if cursor is None:
             raise RuntimeError("Dagster has no cursor of the run")
-        cursors = FileCursorStore(home / "cursors", source=flavor)
+        cursors = DeltaCursorStore(home / "cursors", source=flavor)
         cursors.write(cursor, {})
         with killed_at("snapshot_swapping"):
             take_snapshot(config, tables=["shop.item"], cursors=cursors)
@@ -159,7 +159,7 @@ def record(folder: Path, flavor: str, jobs: Path) -> None:
     with tempfile.TemporaryDirectory() as other:
         shutil.copytree(home, Path(other) / flavor)
         again = archived(Path(other), flavor)
-        finish(again, FileCursorStore(Path(other) / flavor / "cursors", source=flavor))
+        finish(again, DeltaCursorStore(Path(other) / flavor / "cursors", source=flavor))
         end = Lake(again.sink.lake_path, flavor).cuts()[-1]
         rows = {**rows, "end": rows_of(again.sink.lake_path, end)}
     (home / "rows.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False))

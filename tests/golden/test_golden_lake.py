@@ -18,7 +18,8 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.position.cursor import StoredCursor, parse_cursor
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.sink.verify import Lake
 from tests.golden.record_state import archived, document, finish, rows_of
 from tests.servers.installation import FLAVORS
@@ -40,8 +41,15 @@ def old(recorded: Path, request: pytest.FixtureRequest) -> PipelineConfig:
     return archived(recorded, request.param)
 
 
-def _cursors(config: PipelineConfig) -> FileCursorStore:
-    return FileCursorStore(config.sink.lake_path.parent / "cursors", source=config.name)
+def _cursors(config: PipelineConfig) -> DeltaCursorStore:
+    """That of 0.1.0 is recorded as one JSON document."""
+    folder = config.sink.lake_path.parent / "cursors"
+
+    def before() -> StoredCursor | None:
+        document = json.loads((folder / "cursor.json").read_text())
+        return parse_cursor(json.dumps(document["cursor"]), where="cursor.json")
+
+    return DeltaCursorStore(folder, source=config.name, before=before)
 
 
 def _golden(config: PipelineConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cdc_pipeline.lake.long_operations import Operation, OperationFolder, Progre
 from cdc_pipeline.lake.state import _cut
 from cdc_pipeline.lake.table_facts import _read as _read_facts
 from cdc_pipeline.operations.status import status
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.memory_shop import MemoryShop, memory_shop
 
 CUT = "00000000000000000001.json"
@@ -27,7 +27,7 @@ RECORD = "00000000000000000002.json"
 def shop(tmp_path: Path) -> MemoryShop:
     """A run in one batch, and a second one that was killed between the merges of its batch."""
     shop = memory_shop(tmp_path, include=["*.*"])
-    shop.cursors = FileCursorStore(tmp_path / "cursors", source="shop")  # type: ignore[assignment]
+    shop.cursors = DeltaCursorStore(tmp_path / "cursors", source="shop")  # type: ignore[assignment]
     shop.run(5)
     shop.stop_at("between_merges")
     unrecorded = shop.paths.state / "staging" / "00000000000000000003" / "000001.parquet"
@@ -37,9 +37,13 @@ def shop(tmp_path: Path) -> MemoryShop:
 
 
 def _change(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    document = json.loads(file.read_text())
+    """Of a commit, the line that describes the table."""
+    lines = file.read_text().splitlines() if "_delta_log" in file.parts else [file.read_text()]
+    changed = next((at for at, line in enumerate(lines) if "metaData" in line), 0)
+    document = json.loads(lines[changed])
     change(document)
-    file.write_text(json.dumps(document))
+    lines[changed] = json.dumps(document)
+    file.write_text("\n".join(lines))
 
 
 def _content(folder: Path) -> dict[str, str]:
@@ -55,7 +59,7 @@ def _is_refused(shop: MemoryShop, tmp_path: Path, act: Callable[[], object]) -> 
     before = _content(tmp_path)
     with pytest.raises(CdcError) as refused:
         act()
-    assert "the version of the program that wrote it" in str(refused.value.next_step)
+    assert "the version of the program that wrote" in str(refused.value.next_step)
     assert not refused.value.retryable
     assert _content(tmp_path) == before, "something was written"
 
@@ -80,7 +84,10 @@ FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
         "lake/_cdc/shop/schema_history.json",
         lambda history: history.update(format=99),
     ),
-    "cursor's file": ("cursors/cursor.json", lambda entry: entry.update(form=99)),
+    "table of cursors": (
+        f"cursors/_delta_log/{0:020d}.json",
+        lambda commit: commit["metaData"].update(description="cdc_pipeline cursors, form 99"),
+    ),
 }
 
 
@@ -94,7 +101,7 @@ def test_k3_a_run_refuses_what_another_version_wrote(
 
 
 @pytest.mark.parametrize(
-    "name", ["older cut", "newer cut", "field of a cut", "older record", "cursor's file"]
+    "name", ["older cut", "newer cut", "field of a cut", "older record", "table of cursors"]
 )
 def test_k3_a_status_refuses_what_another_version_wrote(
     name: str, shop: MemoryShop, tmp_path: Path

@@ -1,4 +1,4 @@
-"""The four cursor stores behind one form."""
+"""The three cursor stores behind one form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One contract over the four cursor stores (SPEC P2, P10, K3)."""
+"""One contract over the three cursor stores (SPEC P2, P10, K3)."""
 
 from __future__ import annotations
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, Suspension, TargetState
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.position.failback import Consumer, FailbackPositions, consumers_of, oldest
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
@@ -99,12 +97,11 @@ def test_p2_nothing_that_a_consumer_needs_lies_before_the_oldest(
     assert (epoch, int(position.journal.split(".")[1]), position.offset) == min(places)
 
 
-@pytest.mark.parametrize("kind", ["file", "delta"])
 def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(
-    kind: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    """Recorded journals, no captured table: no JVM. The cursor lives in a file or a table and the
-    next run reads it."""
+    """Recorded journals, no captured table: no JVM. The cursor lives in a table and the next run
+    reads it."""
     config = PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -114,13 +111,8 @@ def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(
         }
     )
 
-    def store() -> FileCursorStore | DeltaCursorStore:
-        place = tmp_path / "cursor"
-        return (
-            FileCursorStore(place, source="shop")
-            if kind == "file"
-            else DeltaCursorStore(place, source="shop")
-        )
+    def store() -> DeltaCursorStore:
+        return DeltaCursorStore(tmp_path / "cursor", source="shop")
 
     first = capture(config, cursors=store(), bound=TransactionsBoundConfig(transactions=40))
     assert first.outcome == "nothing_new"

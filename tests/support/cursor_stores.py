@@ -1,4 +1,4 @@
-"""Opens the four cursor stores alike."""
+"""Opens the three cursor stores alike."""
 
 # No postponed annotations: Dagster refuses a step's own as text.
 from collections.abc import Callable
@@ -10,12 +10,11 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.fake_capture import cursor
 
-KINDS = ["memory", "file", "dagster", "delta"]
-SHARED = ["file", "dagster", "delta"]  # more than one process may hold them
+KINDS = ["memory", "dagster", "delta"]
+SHARED = ["dagster", "delta"]  # more than one process may hold them
 KEY = dg.AssetKey(["shop", "cursor"])
 
 Opener = Callable[..., CursorStore]
@@ -27,8 +26,6 @@ def opener_of(kind: str, place: Path, instance: dg.DagsterInstance | None) -> Op
     def open_store(source: str = "shop") -> CursorStore:
         if kind == "memory":
             return memory
-        if kind == "file":
-            return FileCursorStore(place, source=source)
         if kind == "delta":
             return DeltaCursorStore(place, source=source)
         assert instance is not None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.errors import CdcError, TargetSuspendedError
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
@@ -46,10 +46,14 @@ def capture_and_prove(
     except TargetSuspendedError as suspended:  # the others go on, and are proved
         report, error = None, suspended
     proof = prove(config, cursors=cursors, observer=observer, run_id=run_id)
+    cursor = None if report is None else report.cursor
+    try:  # by the proof, or by a capture of its own
+        cursor, _ = MainLake(config, cursors, observer or RunObserver(), run_id).state()
+    except Exception as failure:  # what comes behind a capture never fails it
+        what = str(failure) if isinstance(failure, CdcError) else type(failure).__name__
+        proof = proof.model_copy(update={"failure": proof.failure or what})
     if observer is not None:
         observer.proved(proof)
-    # By the proof, or by a capture of its own.
-    cursor, _ = MainLake(config, cursors, observer or RunObserver(), run_id).state()
     check_suspended(cursor)
     if report is None:
         assert error is not None

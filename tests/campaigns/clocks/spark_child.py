@@ -19,9 +19,9 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import compare, read_expected
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from tests.servers.preload import MovedClock
 from tests.support.captures import SPARK
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
                 "maintenance": _EAGER,
             }
         )
-        cursors = FileCursorStore(Path(home) / "cursors", source="shop")
+        cursors = DeltaCursorStore(Path(home) / "cursors", source="shop")
         half = PositionConfig(journal=middle["journal"], offset=middle["offset"])
         bounds: tuple[tuple[int, Bound | None], ...] = ((0, half), (400, None), (-400, None))
         for days, bound in bounds:

@@ -12,7 +12,7 @@ import pytest
 
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.lake.storage import object_storage
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.spark import session
 from tests.campaigns.objects.delta_race import race
 from tests.campaigns.objects.faulty_store import KINDS
@@ -78,7 +78,7 @@ def _stop_a_driver(folder: Path) -> None:
 def test_k16_a_stopped_writer_of_a_lake_on_a_disk_keeps_its_lock(tmp_path: Path) -> None:
     """The kernel's lock cannot be lost: nobody else writes until the writer ends."""
     story = Story.of_seed(1, tmp_path)
-    cursors = FileCursorStore(tmp_path / "cursors", source="shop")
+    cursors = DeltaCursorStore(tmp_path / "cursors", source="shop")
     lake = str(tmp_path / "lake")
     config = story.config(lake, "", TRANSACTIONS // 2)
     writer = Writer(

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.objects.faulty_store import FaultyStore, Request
 from tests.campaigns.objects.judge import goes_on, unlocked
 from tests.campaigns.objects.story import TRANSACTIONS, Story, new_lake
@@ -101,20 +101,20 @@ class TwoWriters:
                 assert store.wait_for_answers(answered + 1), "the held request was not answered"
             return self._judged(lake, cursors, of_writer[0], happened, problem)
 
-    def _begun(self) -> tuple[str, FileCursorStore]:
+    def _begun(self) -> tuple[str, DeltaCursorStore]:
         lake = new_lake(self.gateway.store.bucket)
-        cursors = FileCursorStore(self.folder / lake.split("/")[3], source="shop")
+        cursors = DeltaCursorStore(self.folder / lake.split("/")[3], source="shop")
         config = self.story.config(lake, self.gateway.store.endpoint, TRANSACTIONS // 2)
         self.story.run(config, cursors)
         return lake, cursors
 
-    def _writer(self, lake: str, endpoint: str, cursors: FileCursorStore, at: str = "") -> Writer:
+    def _writer(self, lake: str, endpoint: str, cursors: DeltaCursorStore, at: str = "") -> Writer:
         config = self.story.config(lake, endpoint)
         folder = self.folder / lake.split("/")[3]
         told, spark = folder.with_suffix(".told"), self.story.on_disk is not None
         return Writer(document_of(config, lake), folder, told, at, spark=spark)
 
-    def _second(self, lake: str, cursors: FileCursorStore) -> str:
+    def _second(self, lake: str, cursors: DeltaCursorStore) -> str:
         """Capture once the first writer's lease has expired; what is wrong then."""
         config = self.story.config(lake, self.gateway.store.endpoint)
         try:
@@ -126,7 +126,7 @@ class TwoWriters:
     def _judged(
         self,
         lake: str,
-        cursors: FileCursorStore,
+        cursors: DeltaCursorStore,
         writer: Writer,
         happened: bool,
         problem: str | None = None,

@@ -21,7 +21,7 @@ from typing import Any
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.kills import AtPoint
 
 _context = multiprocessing.get_context("forkserver")
@@ -101,7 +101,7 @@ def _capture(document: str, cursors: str, told: str, at: str, spark: bool) -> No
 
     os.setpgid(0, 0)
     config = PipelineConfig.model_validate_json(document)
-    store = FileCursorStore(Path(cursors), source=config.name)
+    store = DeltaCursorStore(Path(cursors), source=config.name)
 
     def stop() -> None:
         os.killpg(0, signal.SIGSTOP)

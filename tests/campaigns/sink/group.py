@@ -20,8 +20,8 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionC
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.sink.capabilities import FEATURES, KINDS
 from tests.campaigns.sink.changes import read_changes
 from tests.campaigns.sink.oracle import Place
@@ -194,10 +194,10 @@ class Group:
             if self.way.crashes:
                 point, occurrence = self.choose.choice(FAULT_POINTS), self.choose.randint(1, 3)
                 with suppress(Killed), listening(AtPoint(point, end_run, occurrence)):
-                    run_once(config, bound, cursors=FileCursorStore(folder, source=SOURCE))
+                    run_once(config, bound, cursors=DeltaCursorStore(folder, source=SOURCE))
                     continue
                 self.kills[engine] += 1
-            run_once(config, bound, cursors=FileCursorStore(folder, source=SOURCE))
+            run_once(config, bound, cursors=DeltaCursorStore(folder, source=SOURCE))
 
 
 def rules_of(pack: Pack) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.sink.group import FAULT_POINTS, SOURCE, run_once
 from tests.support.kills import AtPoint, sigkill
 
@@ -77,7 +77,7 @@ def main() -> int:
     options = parser.parse_args()
     config = PipelineConfig.model_validate_json(options.config.read_text(encoding="utf-8"))
     bound = PositionConfig(journal=options.at[0], offset=int(options.at[1])) if options.at else None
-    cursors = FileCursorStore(options.config.parent / "cursors", source=SOURCE)
+    cursors = DeltaCursorStore(options.config.parent / "cursors", source=SOURCE)
     with (
         listening(AtPoint(options.point, sigkill, options.occurrence))
         if options.point

@@ -23,8 +23,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.long_operations import OPERATIONS_FOLDER
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.campaigns.frame import SERVERS, Campaign, Case, OnDemand, Play, flavors, fresh
 from tests.conftest import temporary_database
 from tests.operations.snapshot.test_snapshot import Lake, create_a, is_open, lives
@@ -158,8 +158,8 @@ def _play(server: Server, case: Case, folder: Path) -> None:
                     writer.wait_for(3)
                 else:
                     server.execute_all(f"USE `{database}`", what)
-            take_snapshot(config, cursors=FileCursorStore(cursors, source="bank"))
-        capture(config, cursors=FileCursorStore(cursors, source="bank"))
+            take_snapshot(config, cursors=DeltaCursorStore(cursors, source="bank"))
+        capture(config, cursors=DeltaCursorStore(cursors, source="bank"))
         lake = Lake(config, server, database)
         columns = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.a")]
         lake.check("a", columns)
@@ -185,7 +185,7 @@ def _kill_and_go_on(
     """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
     done = _killed(file, cursors, point, *names)
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
-    take_snapshot(config, cursors=FileCursorStore(cursors, source="bank"))
+    take_snapshot(config, cursors=DeltaCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
     left = [at.name for at in (paths.state / OPERATIONS_FOLDER).iterdir()]
     assert left == ["operations.lock"], point

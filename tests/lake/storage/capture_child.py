@@ -14,8 +14,8 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.comparison import lake_rows
 from tests.support.kills import AtPoint, sigkill
 from tests.support.workload import COLUMNS
@@ -23,7 +23,7 @@ from tests.support.workload import COLUMNS
 
 def main(job: str, cursors: str, point: str = "") -> None:
     config = load_config(Path(job))
-    store = FileCursorStore(Path(cursors), source=config.name)
+    store = DeltaCursorStore(Path(cursors), source=config.name)
     with listening(AtPoint(point, sigkill)) if point else nullcontext():
         report = capture(config, cursors=store)
     told: dict[str, object] = {

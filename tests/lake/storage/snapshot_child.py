@@ -18,7 +18,7 @@ from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
-from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.maintain.materialize import materialize
 from cdc_pipeline.sink.read.cuts import find_cut, paths_of
@@ -31,7 +31,7 @@ COLUMNS = {"a": ["id", "v", "n"], "e": ["id", "v"]}
 
 def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
-    cursors = FileCursorStore(Path(cursor_folder), source=config.name)
+    cursors = DeltaCursorStore(Path(cursor_folder), source=config.name)
     provider = SparkProvider.from_config(config.sink)
     paths = LakePaths(config.sink.lake_path, config.name)
     told: dict[str, Any] = {}

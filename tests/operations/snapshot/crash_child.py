@@ -13,8 +13,8 @@ from pathlib import Path
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.support.kills import AtPoint, sigkill
 
 
@@ -27,7 +27,7 @@ class Steps(RunObserver):
 
 def main(config_file: str, cursor_folder: str, points: str, *tables: str) -> int:
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
-    cursors = FileCursorStore(Path(cursor_folder), source=config.name)
+    cursors = DeltaCursorStore(Path(cursor_folder), source=config.name)
     with listening(AtPoint(points, sigkill)):
         take_snapshot(config, cursors=cursors, tables=tables or None, observer=Steps())
     return 0

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.conftest import temporary_database
 from tests.operations.snapshot.test_snapshot import project
@@ -33,7 +33,7 @@ def test_a_snapshot_and_the_log_give_a_table_its_comments(server: Server, tmp_pa
         )
         server.execute("INSERT INTO a (id) VALUES (1)")
         config = project(server, database, tmp_path, [])
-        cursors = FileCursorStore(tmp_path / "cursors", source="bank")
+        cursors = DeltaCursorStore(tmp_path / "cursors", source="bank")
 
         def comments(table: str) -> dict[str, str]:
             log = read_table_log(Path(str(config.sink.lake_path)) / database / table)

@@ -22,9 +22,9 @@ from cdc_pipeline.operations.status import status
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.reread import repair
 from cdc_pipeline.operations.verify.verify import verify
-from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.operations.snapshot.writer import KEYS, Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
@@ -148,7 +148,7 @@ def test_k17_killed_again_and_again_under_constant_writes(
                 assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
             else:
                 with killed_at(kill):
-                    take_snapshot(config, cursors=FileCursorStore(cursor_folder, source="bank"))
+                    take_snapshot(config, cursors=DeltaCursorStore(cursor_folder, source="bank"))
             if kill == KILLS[0]:
                 (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
@@ -157,7 +157,7 @@ def test_k17_killed_again_and_again_under_constant_writes(
                 assert 0 < found.percent < 100
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
             writer.wait_for(5)
-        cursors = FileCursorStore(cursor_folder, source="bank")
+        cursors = DeltaCursorStore(cursor_folder, source="bank")
         report = take_snapshot(config, cursors=cursors, observer=resumed)
         writer.wait_for(5)
         again = repair(config, cursors=cursors, table=f"{database}.a", where="id >= 0")
@@ -210,7 +210,7 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     )
     keyless = {"tables": [f"{database}.k"], "keyless": "row_hash"}
     config = project(server, database, tmp_path, [keyless], chunk_rows=KEYS)
-    cursors = FileCursorStore(tmp_path / "cursors", source="bank")
+    cursors = DeltaCursorStore(tmp_path / "cursors", source="bank")
     lake = Lake(config, server, database)
     server.execute_all(
         f"USE `{database}`",

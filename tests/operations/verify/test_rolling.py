@@ -276,6 +276,20 @@ def test_what_fails_here_is_told_and_counted_and_fails_no_run(
     assert lake.proofs.failed_runs == 0
 
 
+def test_a_state_that_cannot_be_read_behind_the_proof_is_told_and_fails_no_run(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_main: MainLake) -> None:
+        raise OSError("the disk is away")
+
+    lake = start("codes")
+    monkeypatch.setattr(rolling, "prove", lambda *_, **__: ProofReport())
+    monkeypatch.setattr(MainLake, "state", away)
+    report = capture_and_prove(lake.config, cursors=lake.cursors)
+    assert report.proof == ProofReport(failure="OSError")
+    assert report.cursor == lake.cursors.read()
+
+
 def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
     start: Callable[..., Rolling],
 ) -> None:
