@@ -6,7 +6,9 @@ Rules:
   a run that began earlier may end later.
 - What a step begins to take is an observation of the asset. A step after one that failed takes the
   same changes, and later ones the next time; where it took none, it goes on to the newest cut.
-- While another run has begun to take changes, and has neither taken them nor ended, none begins.
+- While another run has begun to take changes, and has neither taken them nor ended, none begins. Of
+  runs that begin at one moment the first in the storage's order goes on: each looks again at what
+  was begun before it, and one that finds another run there withdraws, by another observation.
 - A cut means something in its source alone, and of the tables that were taken: another source, or a
   table more, is refused. So is a cut with the number alone of the one that was taken.
 """
@@ -40,6 +42,7 @@ _PAGE_EVENTS: Final = 50
 _PAGES_MAX: Final = 20
 
 _Entry = dict[str, Any]
+_WITHDRAWN: Final[_Entry] = {"withdrawn": True}
 
 
 def cdc_changes(
@@ -62,11 +65,15 @@ def cdc_changes(
             next_step="take them in an asset without partitions",
         )
     key = context.asset_key if key is None else key
-    opened, named = open_lake(lake), [tables] if isinstance(tables, str) else tables
+    named = [tables] if isinstance(tables, str) else tables
+    # In this order: what was begun is either still under way, or among what was taken.
+    run_id, begun = last = _last_begun(context, key)
+    is_under_way = _is_under_way(context, run_id)
     ended = list(islice(_entries(materializations(context.instance, key)), _PAGE_EVENTS))
+    if is_under_way and run_id not in {of_run for of_run, _ in ended}:
+        raise _taken_by_another(key, run_id)
     taken: _Entry = max((entry for _, entry in ended), key=lambda it: it["to_cut"], default={})
-    begun = _begun(context, key, {run_id for run_id, _ in ended})
-    begin = taken.get("bookmark", from_cut)
+    opened, begin = open_lake(lake), taken.get("bookmark", from_cut)
     asked = {"tables": named and sorted(named), "net": net, "begin": begin and str(begin)}
     is_begun = asked.items() <= begun.items() and begun["from_cut"] != begun["to_cut"]
     try:
@@ -96,21 +103,44 @@ def cdc_changes(
         _check_same(key, taken, entry)
     metadata = {CHANGES_ENTRY: dg.MetadataValue.json(entry)}
     context.log_event(dg.AssetObservation(key, metadata=metadata))
+    before = _last_begun(context, key, before=context.run.run_id)
+    if before != last:
+        withdrawn = {CHANGES_ENTRY: dg.MetadataValue.json(_WITHDRAWN)}
+        context.log_event(dg.AssetObservation(key, metadata=withdrawn))
+        raise _taken_by_another(key, before[0])
     context.add_asset_metadata(metadata, asset_key=key)
     return changes
 
 
-def _begun(context: dg.AssetExecutionContext, key: dg.AssetKey, ended: set[str]) -> _Entry:
-    """What was begun last, else {}. `ended`: runs that have taken what they began."""
-    run_id, begun = next(_entries(_observations(context.instance, key)), ("", {}))
-    run = context.instance.get_run_by_id(run_id) if run_id not in ended else None
-    if run is not None and not run.is_finished and run_id != context.run.run_id:
-        raise LockError(
-            f"another run is taking the changes of the asset {key.to_user_string()}",
-            got=f"run {run_id}",
-            next_step="wait until it has ended; if its process died, terminate it in Dagster",
-        )
-    return begun
+def _last_begun(
+    context: dg.AssetExecutionContext, key: dg.AssetKey, *, before: str = ""
+) -> tuple[str, _Entry]:
+    """The last run that has begun to take changes, and what; ("", {}): none. `before`: below what
+    this run has begun last."""
+    withdrawn: set[str] = set()
+    for run_id, entry in _entries(_observations(context.instance, key)):
+        if entry == _WITHDRAWN:
+            withdrawn.add(run_id)
+        elif run_id in withdrawn:
+            withdrawn.remove(run_id)  # this is what it has withdrawn
+        elif before:
+            before = "" if run_id == before else before
+        else:
+            return run_id, entry
+    return "", {}
+
+
+def _is_under_way(context: dg.AssetExecutionContext, run_id: str) -> bool:
+    run = context.instance.get_run_by_id(run_id) if run_id else None
+    return run is not None and not run.is_finished and run_id != context.run.run_id
+
+
+def _taken_by_another(key: dg.AssetKey, run_id: str) -> LockError:
+    return LockError(
+        f"another run is taking the changes of the asset {key.to_user_string()}",
+        got=f"run {run_id}",
+        next_step="wait until it has ended; if its process died, terminate it in Dagster",
+    )
 
 
 def _check_same(key: dg.AssetKey, taken: _Entry, entry: _Entry) -> None:

@@ -4,9 +4,10 @@ Rules:
 - A run has the tags of its source and kind, whoever started it: a job's own, or those that its step
   adds. A run that also selects a project's other assets, or checks of its own, has none: it is not
   ours to delete.
-- A run names its process in a tag: host, boot, process id and start time. That identifies it
-  uniquely, even if the operating system reuses the process id. Where each step may have a process
-  of its own, each step names it: it ends before the run does.
+- A run names its process in a tag: its own id, then host, boot, process id and start time. That
+  identifies the process uniquely, even if the operating system reuses the process id. A run that is
+  executed again has the tags of the one before it, so a tag with another run's id says nothing.
+  Where each step may have a process of its own, each step names it: it ends before the run does.
 - A run loses its slot only if it is finished, deleted, or its process, or that of the step that
   holds the slot, ran on this host since this boot and is gone. Any other run keeps its slot, and
   Dagster's run monitoring decides.
@@ -28,9 +29,9 @@ PROCESS_TAG: Final = ".dagster/cdc_process"
 _OF_ONE_PROCESS: Final = (dg.in_process_executor.name, "execute_in_process_executor")
 
 
-def this_process() -> str:
-    """Unique among all processes on this machine since it booted."""
-    return _process(os.getpid())
+def process_of(run_id: str) -> str:
+    """The value of a run's tag for this process."""
+    return f"{run_id}/{_process(os.getpid())}"
 
 
 def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
@@ -44,7 +45,7 @@ def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
     step_key = context.get_step_execution_context().step.key
     is_of_one = context.job_def.executor_def.name in _OF_ONE_PROCESS
     process_tag = PROCESS_TAG if is_of_one else _step_tag(step_key)
-    tags = {process_tag: this_process()} | (run_tags(source, kind) if is_ours else {})
+    tags = {process_tag: process_of(run.run_id)} | (run_tags(source, kind) if is_ours else {})
     context.instance.add_run_tags(
         run.run_id, {name: tag for name, tag in tags.items() if run.tags.get(name) != tag}
     )
@@ -70,7 +71,7 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             names = [PROCESS_TAG, *map(_step_tag, holders.get(run_id, ()))]
-            if not any(_is_gone(run.tags.get(name, "")) for name in names):
+            if not any(_is_gone(run_id, run.tags.get(name, "")) for name in names):
                 alive += [run_id] if run_id in holders else []
                 continue
             instance.report_run_failed(
@@ -86,13 +87,14 @@ def _step_tag(step_key: str) -> str:
     return f"{PROCESS_TAG}/{step_key}"
 
 
-def _is_gone(name: str) -> bool:
-    parts = name.split("/")
-    if len(parts) != 4 or not parts[2].isdigit():
+def _is_gone(run_id: str, tag: str) -> bool:
+    of_run, _, process = tag.partition("/")
+    parts = process.split("/")
+    if of_run != run_id or len(parts) != 4 or not parts[2].isdigit():
         return False
-    if parts[:1] != this_process().split("/")[:1]:
-        return False  # of another host
-    return _process(int(parts[2])) != name
+    if parts[0] != socket.gethostname():
+        return False
+    return _process(int(parts[2])) != process
 
 
 def _process(pid: int) -> str:

@@ -211,6 +211,24 @@ def test_what_a_text_does_not_show_is_uncertain(shop: MemoryShop, fresh_database
     assert "if it is: applied" in added.reason
 
 
+@pytest.mark.parametrize(
+    ("setting", "outcomes"),
+    [("1", ["stops", "not_reached"]), ("@saved", ["uncertain", "uncertain"])],
+)
+def test_what_follows_a_stop_is_as_certain_as_the_stop(
+    shop: MemoryShop, fresh_database: str, setting: str, outcomes: list[str]
+) -> None:
+    """A run stops where no captured table would follow any more."""
+    names = [match[1] for sql in TABLES if (match := re.match(r"CREATE TABLE (\w+)", sql))]
+    script = [f"ALTER TABLE {name} ADD COLUMN `odd ; name` INT" for name in names]
+    script = [f"SET sql_log_bin = {setting}", *script, "UPDATE a SET n = 1"]
+    rehearsal = rehearse(
+        shop.config, ";\n".join(script), cursors=shop.cursors, database=fresh_database
+    )
+    assert [made.outcome for made in rehearsal.statements[-2:]] == outcomes
+    assert "stops every run" in rehearsal.statements[-1].reason
+
+
 def test_k26_what_is_shown_of_a_statement_has_no_secret(shop: MemoryShop) -> None:
     rehearsal = rehearse(shop.config, "CREATE USER u IDENTIFIED BY 'canary'", cursors=shop.cursors)
     assert "canary" not in rehearsal.model_dump_json()

@@ -44,8 +44,8 @@ from cdc_pipeline.orchestration import (
 from cdc_pipeline.orchestration.dead_runs import (
     PROCESS_TAG,
     free_dead_runs,
+    process_of,
     tag_run,
-    this_process,
 )
 from cdc_pipeline.orchestration.events.recorder import tables_text
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
@@ -579,15 +579,23 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
 ) -> None:
     job = _loaded(project, FakeCapture([])).job
     here = disk_instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
     assert _claim(disk_instance, here.run_id)
-    assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
-    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: "another-host/boot/1/1"})
-    assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
-    # The id of a process of this host that was given again to another one.
-    host, boot, pid, _ticks = this_process().split("/")
-    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: f"{host}/{boot}/{pid}/1"})
+    # The last one: the id of a process of this host that was given again to another one, of a run
+    # whose tags this one has because it executes it again.
+    for tag in (
+        process_of(here.run_id),
+        f"{here.run_id}/another-host/boot/1/1",
+        _gone("another-run"),
+    ):
+        disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: tag})
+        assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
+    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: _gone(here.run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([here.run_id], [])
+
+
+def _gone(run_id: str) -> str:
+    """The tag of a run whose process is gone."""
+    return process_of(run_id).rpartition("/")[0] + "/1"
 
 
 def _claim(instance: dg.DagsterInstance, run_id: str, step_key: str = "capture_shop") -> bool:
@@ -602,13 +610,12 @@ def test_a_run_lives_between_its_steps_of_a_process_each(
 ) -> None:
     """Only the process of the step that holds the slot tells that a run is dead."""
     job = _loaded(project, FakeCapture([])).job
-    host, boot, pid, _ticks = this_process().split("/")
-    gone = f"{PROCESS_TAG}/capture_shop"
     run_id = disk_instance.create_run_for_job(
         dg.JobDefinition(graph_def=job.graph, name=job_name, resource_defs=job.resource_defs),
         status=dg.DagsterRunStatus.STARTED,
-        tags={**run_tags("shop", "capture"), gone: f"{host}/{boot}/{pid}/1"},
+        tags=run_tags("shop", "capture"),
     ).run_id
+    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop": _gone(run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([], [])
     assert _claim(disk_instance, run_id, "snapshot_shop")
     assert not _claim(disk_instance, run_id)  # it waits
@@ -642,7 +649,7 @@ def test_a_step_that_may_have_a_process_of_its_own_names_it(
     tagged = disk_instance.get_run_by_id(run.run_id)
     assert tagged is not None
     processes = {tag: text for tag, text in tagged.tags.items() if tag.startswith(PROCESS_TAG)}
-    assert processes == {name: this_process()}
+    assert processes == {name: process_of(run.run_id)}
 
 
 def test_slots_of_deleted_and_finished_runs_are_freed(

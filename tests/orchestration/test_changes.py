@@ -16,6 +16,7 @@ from cdc_pipeline.errors import ConfigError, CutNotFoundError, LockError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.changes import CHANGES_ENTRY
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.lake import Lake, open_lake
 from tests.support.sink_values import applied, column, delete, insert, table_schema, update
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("n", Kind.INT32)], "id")
@@ -148,6 +149,34 @@ def test_k3_two_runs_do_not_take_the_same_changes(
 
     dg.materialize([late], instance=instance)
     assert second.run() == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_k3_of_runs_that_begin_at_one_moment_one_goes_on(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Both have seen that no run takes changes; the later one leaves no trace."""
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
+    consumer, other = (Consumer(instance, tmp_path / "lake") for _ in range(2))
+    with sink.lock():
+        applied(sink, 1, (ORDERS, [insert(id=1, n=1)], 10))
+        assert consumer.run() == [("insert", 1)]
+        applied(sink, 2, (ORDERS, [insert(id=2, n=1)], 20))
+
+    def open_late(lake: Path) -> Lake:
+        """As another run begins."""
+        monkeypatch.setattr("cdc_pipeline.orchestration.changes.open_lake", open_lake)
+        other.fails = fails
+        assert other.run() == [("insert", 2)]
+        with sink.lock():
+            applied(sink, 3, (ORDERS, [insert(id=3, n=1)], 30))
+        return open_lake(lake)
+
+    monkeypatch.setattr("cdc_pipeline.orchestration.changes.open_lake", open_late)
+    with pytest.raises(LockError, match="another run is taking"):
+        consumer.run()
+    other.fails = False
+    assert other.run() == [("insert", 2 if fails else 3)]
 
 
 def test_an_asset_with_partitions_is_refused(instance: dg.DagsterInstance, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, this_process
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, process_of
 from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
@@ -141,12 +141,13 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
         ("theirs", "shop", "verify"),
         ("with_own_check", None, None),
     ]
-    host, boot, pid, _ = this_process().split("/")
     killed = disk_instance.create_run_for_job(
         loaded.job,
         status=dg.DagsterRunStatus.STARTED,
-        tags={**run_tags("shop", "snapshot"), PROCESS_TAG: f"{host}/{boot}/{pid}/1"},
+        tags=run_tags("shop", "snapshot"),
     )
+    gone = process_of(killed.run_id).rpartition("/")[0] + "/1"
+    disk_instance.add_run_tags(killed.run_id, {PROCESS_TAG: gone})
     assert execute_capture(loaded, instance=disk_instance).succeeded
     ended = disk_instance.get_run_by_id(killed.run_id)
     assert ended is not None

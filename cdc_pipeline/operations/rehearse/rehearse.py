@@ -276,7 +276,7 @@ def _published(targets: Targets) -> Targets:
 
 
 def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedStatement]:
-    rules, stopped_at = log.rules(), 0
+    rules, behind_stop = log.rules(), dict[str, Any]()
     for line, sql in statements_of(script):
         query = session.query(sql)
         statement = rules.parse(query)
@@ -291,10 +291,8 @@ def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedSt
             sql=published(statement),
             tables=tuple(table_name(*table) for table in statement.tables),
         )
-        if stopped_at:
-            yield told(
-                outcome="not_reached", reason=f"the statement of line {stopped_at} stops every run"
-            )
+        if behind_stop:
+            yield told(**behind_stop)
         elif session.is_logged is False and log.concerns(statement):
             yield told(
                 outcome="not_logged",
@@ -307,11 +305,19 @@ def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedSt
         else:
             before = log.targets
             decision, errors = log.decide(rules, query)
-            if decision is None:
-                stopped_at = line
             suspends = sorted(log.targets.suspended.keys() - before.suspended.keys())
             outcome = _outcome(decision, errors, before) | {"suspends": tuple(suspends)}
-            yield told(**_if_logged(outcome, session, log, statement))
+            outcome = _if_logged(outcome, session, log, statement)
+            yield told(**outcome)
+            if decision is None:
+                behind_stop = _behind_stop(line, is_certain=outcome["outcome"] == "stops")
+
+
+def _behind_stop(line: int, *, is_certain: bool) -> dict[str, Any]:
+    reason = f"the statement of line {line} stops every run"
+    if is_certain:
+        return {"outcome": "not_reached", "reason": reason}
+    return {"outcome": "uncertain", "reason": f"{reason} if it is logged"}
 
 
 def _if_logged(

@@ -13,6 +13,7 @@ import importlib.util
 import logging
 import os
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
 )
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, process_of
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.run.observer import RunObserver
@@ -204,15 +205,17 @@ def execute(
     _, alive = free_dead_runs(instance, source=source)
     if alive and on_waiting is not None:
         on_waiting(alive)
+    run_id = str(uuid.uuid4())
     return job.execute_in_process(
         instance=instance,
+        run_id=run_id,
         asset_selection=asset_selection,
         raise_on_error=False,
         run_config={
             "ops": ops or {},
             "loggers": {"console": {"config": {"log_level": log_level}}},
         },
-        tags={PROCESS_TAG: this_process()},
+        tags={PROCESS_TAG: process_of(run_id)},
     )
 
 
