@@ -7,6 +7,9 @@ time, 1 byte header length, one post-header length per event type, and, from MyS
 Rules:
 - The event itself has a checksum if the server knows checksums, whatever the algorithm.
 - The in-use flag is set after the checksum is computed, so it counts as cleared.
+- A server clears the creation time of what it sends when it begins a dump in the middle of a
+  journal, and in a dump after a GTID set (MySQL: of every journal that a start of the server
+  created). Without checksums it leaves the stored one as it was, which then says nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES
 from cdc_pipeline.errors import DamagedJournalError, UnsupportedEventError
 
 _FIXED_BYTES: Final = 2 + 50 + 4 + 1
+_CREATED: Final = slice(HEADER_BYTES + 52, HEADER_BYTES + 56)
 _READABLE: Final = (
     "journals of MySQL 5.0, 5.1 since its release and newer, and of MariaDB can be read"
 )
@@ -34,11 +38,10 @@ _TYPES_BEFORE_CHECKSUMS: Final = 27
 def parse(
     event: bytes, *, journal: str, offset: int = 4, is_changed: bool = False
 ) -> JournalFormat:
-    """Parse a whole format description event, including header and checksum. `is_changed`: the
-    first that a server sends when it begins a dump in the middle of a journal, or after a GTID set,
-    has other contents; without checksums, the stored one is left as it was. Raises
-    DamagedJournalError: too short, or a wrong checksum; UnsupportedEventError: a relay log, MySQL
-    5.1 before its release, an unknown binlog version or checksum algorithm.
+    """Parse a whole format description event, including header and checksum. `is_changed`: whether
+    a server may have cleared its creation time. Raises DamagedJournalError: too short, or a wrong
+    checksum; UnsupportedEventError: a relay log, MySQL 5.1 before its release, an unknown binlog
+    version or checksum algorithm.
     """
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(
@@ -117,7 +120,8 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: 
     struct.pack_into("<H", checked, 17, flags & ~FLAG_IN_USE)
     computed = zlib.crc32(checked)
     algorithm = event[-CHECKSUM_BYTES - 1]
-    if stored != computed and not (is_changed and algorithm == _CHECKSUM_NONE):
+    was_sealed = not (is_changed and algorithm == _CHECKSUM_NONE and not any(event[_CREATED]))
+    if stored != computed and was_sealed:
         raise DamagedJournalError(
             "the checksum of the format description event is wrong",
             journal=journal,

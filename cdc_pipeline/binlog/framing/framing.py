@@ -327,10 +327,8 @@ class EventFramer:
                 next_step="journals that were joined into one file cannot be read: pass them "
                 "separately",
             )
-        # Only the first one of a dump by GTID set was changed by the server.
-        is_changed = self._by_gtid and self.journal_format is None
         self.journal_format = format_description.parse(
-            event, journal=self.journal, offset=self.offset, is_changed=is_changed
+            event, journal=self.journal, offset=self.offset, is_changed=self._by_gtid
         )
 
     @staticmethod

@@ -10,8 +10,8 @@ Rules:
 - A journal ends with ROTATE or STOP, or where the server goes on to the next.
 - Parts become durable when they are large enough, and when a dump ends. A run that is killed loses
   the last one; the next run fetches it.
-- In a dump by GTID set the first format description is not that of the file: the server takes its
-  own start out of it. So the first of a run is fetched by offset too.
+- In a dump by GTID set format descriptions are not those of the files: the server takes its own
+  start out of them. So they are fetched by offset too.
 - After a reset of the server's log, what is kept is another log: some of it is not on the server,
   which has older journals, or was created at another time, or after a later one, or has another
   name. What the server has purged since the reset cannot be compared.
@@ -132,10 +132,10 @@ class JournalKeeper:
     def _take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
         if self.failure is not None:
             return
-        writer, is_first = self._writer, self._writer is None
+        writer, is_head = self._writer, False
         if writer is None or writer.journal.name != chunk.journal:
-            writer = self._turn_to(chunk)
-        self._add(writer, chunk, packets, omit_format=is_first)
+            writer, is_head = self._turn_to(chunk), True
+        self._add(writer, chunk, packets, omit_format=is_head)
 
     def flush(self) -> None:
         with self._failing_later():

@@ -287,20 +287,25 @@ def test_a_dump_that_skips_events_jumps_forward_and_never_back() -> None:
         framer.feed(array(back.data))
 
 
-@pytest.mark.parametrize(("by_gtid", "refused"), [(False, JOURNAL), (True, "binlog.000002")])
-def test_only_the_first_format_of_a_dump_by_gtid_set_may_lack_its_checksum(
-    by_gtid: bool, refused: str
+@pytest.mark.parametrize("by_gtid", [False, True])
+@pytest.mark.parametrize("created_s", [0, 1])
+def test_a_format_without_a_creation_time_of_a_dump_by_gtid_set_may_lack_its_checksum(
+    by_gtid: bool, created_s: int
 ) -> None:
     data = bytearray()
     for name in (JOURNAL, "binlog.000002"):
         rotate = JournalBuilder(data=bytearray(), checksum=False)
         rotate.event(4, (4).to_bytes(8, "little") + name.encode(), flags=0x20, log_position=0)
         journal = small_journal(checksum=False).data[4:]
+        journal[19 + 52] = created_s
         journal[19 + 57] ^= 1  # of the first post-header length
         data += rotate.data + journal
-    _, error = frame_all(bytes(data), framer=EventFramer("", dump=True, by_gtid=by_gtid))
-    assert isinstance(error, DamagedJournalError)
-    assert (error.journal, error.offset) == (refused, 4)
+    rows, error = frame_all(bytes(data), framer=EventFramer("", dump=True, by_gtid=by_gtid))
+    if by_gtid and not created_s:
+        assert (len(rows), error) == (22, None)
+    else:
+        assert isinstance(error, DamagedJournalError)
+        assert (error.journal, error.offset) == (JOURNAL, 4)
 
 
 def test_a_dump_inside_a_journal_takes_its_format_from_the_artificial_event() -> None:

@@ -118,6 +118,20 @@ def test_kept_journals_are_the_servers_own_files(keeping: Keeping, tmp_path: Pat
     keeping.check(tmp_path / "third", sealed=4)
 
 
+def test_a_run_by_gtid_set_keeps_the_head_of_a_journal_as_the_server_has_it(
+    keeping: Keeping, tmp_path: Path
+) -> None:
+    """MySQL clears the creation time in each format description of such a dump."""
+    keeping.write()
+    middle = keeping.end()
+    keeping.write()
+    for _ in range(2):
+        keeping.server.restart()
+        keeping.write()
+    keeping.run(middle)
+    keeping.check(tmp_path / "copies", sealed=2)
+
+
 def test_runs_that_are_cut_anywhere_and_killed_join(
     keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

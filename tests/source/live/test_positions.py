@@ -305,3 +305,27 @@ def test_tagged_gtids_are_a_start(start_server: Callable[..., Server]) -> None:
     source.validate_position(start)
     got = [event for event in events_of(source.chunks(start, end)) if place(event) >= start.order]
     assert got == archived_events(server.journals(), start, end)
+
+
+@pytest.mark.mysql
+def test_a_dump_by_gtid_set_goes_through_journals_without_checksums(
+    start_server: Callable[..., Server],
+) -> None:
+    """MySQL clears the creation time in each format description that it sends after a set, and
+    leaves the stored checksum as it was.
+    """
+    server = start_server("mysql", binlog_checksum="NONE")
+    fill(server, 1)
+    server.restart()
+    fill(server, 1)
+    server.flush_journal()
+    source = live_source(server)
+    start = dataclasses.replace(
+        source.earliest_position(), gtid_set=f"{source.identity.server_uuid}:1"
+    )
+    end = source.end_position()
+    chunks = list(source.chunks(start, end))
+    assert [chunk.journal for chunk in chunks] == [path.name for path in server.journals()]
+    head, first_transaction = 2, 2  # events of the first journal, of which the set has the latter
+    stored = archived_events(server.journals(), start, end)
+    assert events_of(chunks) == stored[:head] + stored[head + first_transaction :]
