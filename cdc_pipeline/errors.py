@@ -9,9 +9,8 @@ Rules:
   the table can.
 - Messages never contain secrets: no passwords, no connection strings, no row values of masked
   columns.
-- The docstring of each class says what it means in its first paragraph, then why it happens in one
-  that begins with ``Cause:``, and how to put it right in one that begins with ``Fix:``. The error
-  reference (docs/reference/errors.md) is made of them.
+- The docstring of each class says what happened and why, then how to put it right in a paragraph
+  that begins with ``Fix:``. The error reference (docs/reference/errors.md) is made of them.
 """
 
 from __future__ import annotations
@@ -66,15 +65,12 @@ class CdcError(Exception):
 
     @classmethod
     def code(cls) -> str:
-        """Return the error's stable name in documents and the error reference:
-        ``missing-grant`` for `MissingGrantError`."""
+        """The stable name in documents: ``missing-grant`` for `MissingGrantError`."""
         words = cls.__name__.lstrip("_").removesuffix("Error")
         return re.sub(r"(?<!^)(?=[A-Z])", "-", words).lower()
 
     def as_dict(self) -> dict[str, object]:
-        """Return the error as plain values, for ``--json`` and run metadata,
-        without absent parts.
-        """
+        """Plain values for ``--json`` and run metadata, without absent parts."""
         parts: dict[str, object | None] = {
             "error": type(self).__name__,
             "code": self.code(),
@@ -91,8 +87,7 @@ class CdcError(Exception):
         return {name: value for name, value in parts.items() if value is not None}
 
     def details(self) -> list[tuple[str, str]]:
-        """Return what follows the sentence, each part with its label: where, expected, got,
-        next."""
+        """What follows the sentence, each part with its label: where, expected, got, next."""
         where = []
         if self.journal is not None:
             at = self.journal if self.offset is None else f"{self.journal} at offset {self.offset}"
@@ -124,20 +119,16 @@ class CdcError(Exception):
 
 
 class ConfigError(CdcError):
-    """The configuration, or a name given on the command line, is wrong. The exit code is 2.
-
-    Cause: A setting, an option or an environment variable has a value that cannot be used.
+    """The configuration, or a name given on the command line, has a value that cannot be used. The
+    exit code is 2.
 
     Fix: Correct what `where` names; `cdc-pipeline validate` lists every mistake of the files.
     """
 
 
 class NothingMatchedError(ConfigError):
-    """Patterns under `tables.include` have never matched a table; the rest of the run has
-    succeeded.
-
-    Cause: A name is misspelt, the account has no SELECT on the table, or the table does not exist
-    yet.
+    """Patterns under `tables.include` have never matched a table: a name is misspelt, the account
+    has no SELECT on the table, or the table does not exist yet. The rest of the run has succeeded.
 
     Fix: Correct the pattern or grant SELECT; set `tables.allow_empty: true` for a table that will
     be created later.
@@ -145,10 +136,8 @@ class NothingMatchedError(ConfigError):
 
 
 class RuntimeSetupError(CdcError):
-    """Java, Delta's jars or another part of the installation is missing or damaged.
-
-    Cause: Java is not installed or too old, a download was interrupted, or the cache folder was
-    changed.
+    """Java, Delta's jars or another part of the installation is missing, too old or damaged, for
+    example by an interrupted download.
 
     Fix: Do what `next` says; `cdc-pipeline doctor SOURCE` examines this machine.
     """
@@ -156,9 +145,7 @@ class RuntimeSetupError(CdcError):
 
 class LockError(CdcError):
     """Another process holds the lock of this source: each source has one writer at a time (K16).
-
-    Cause: Another run, snapshot or verification of the source is at work, on this machine or
-    another one.
+    That is a run, a snapshot or a verification, on this machine or another one.
 
     Fix: Wait until it has ended and run again; nothing was changed.
     """
@@ -170,18 +157,16 @@ class LockError(CdcError):
 
 
 class SourceError(CdcError):
-    """The server or the archive cannot serve what the run needs.
-
-    Cause: The server refused the login or a statement, or cannot give what was asked for.
+    """The server refused the login or a statement, or it or the archive cannot serve what the run
+    needs.
 
     Fix: `got` has the server's own words; do what `next` says, then run again.
     """
 
 
 class ServerUnreachableError(SourceError):
-    """No connection to the server, or the connection broke.
-
-    Cause: The server is down, host or port are wrong, a firewall is between, or the network failed.
+    """There is no connection to the server, or it broke: the server is down, host or port are
+    wrong, or a firewall or the network is in the way.
 
     Fix: Check `source.host` and `source.port`, and that the server runs; then run again.
     """
@@ -191,21 +176,17 @@ class ServerUnreachableError(SourceError):
 
 class ServerAnswerError(SourceError):
     """The server sent something that cannot be right: bytes outside of the protocol, an answer
-    without an end, or a value that is not of its kind.
+    without an end, or a value that is not of its kind. Another program listens at the address,
+    something in between changes what is sent, or the server is damaged.
 
-    Cause: Another program listens at the address, something in between changes what is sent, or the
-    server is damaged.
-
-    Fix: Check `source.host` and `source.port`, the server's error log, and set
-    `source.tls.mode: verify`.
+    Fix: Check `source.host` and `source.port`, the server's error log, and set `source.tls.mode:
+    verify`.
     """
 
 
 class StatementError(SourceError):
-    """The server refused a statement that reads its state.
-
-    Cause: The server is of a kind or version that does not know the statement, or it is shutting
-    down.
+    """The server refused a statement that reads its state: it does not know the statement, or it is
+    shutting down.
 
     Fix: `got` has the server's error number and words; look it up in the server's documentation.
 
@@ -226,19 +207,16 @@ class StatementError(SourceError):
 
 
 class InsecureLoginError(SourceError):
-    """The server requests the password in a form that would reveal it (K26). It was not sent.
-
-    Cause: The account's authentication method sends the password as it is, and the server's
-    identity is not verified.
+    """The server requests the password in a form that would reveal it, and its identity is not
+    verified (K26). The password was not sent.
 
     Fix: Set `source.tls.mode: verify`, or give the account another authentication method.
     """
 
 
 class TableReadError(SourceError):
-    """The server refused a SELECT of a table, or aborted it for a permanent reason.
-
-    Cause: SELECT is not granted, the table is damaged, or a value cannot be read.
+    """The server refused a SELECT of a table, or aborted it for a permanent reason: SELECT is not
+    granted, the table is damaged, or a value cannot be read.
 
     Fix: Grant SELECT, or repair what `got` names; then take the snapshot again.
     """
@@ -247,8 +225,6 @@ class TableReadError(SourceError):
 class TableReadInterruptedError(TableReadError):
     """A lock, a kill or a timeout aborted a SELECT of a table: the same read can succeed.
 
-    Cause: The query was killed, or it waited for a lock longer than the server permits.
-
     Fix: Run again; a snapshot continues where it was.
     """
 
@@ -256,19 +232,15 @@ class TableReadInterruptedError(TableReadError):
 
 
 class TableChangedError(TableReadError):
-    """A DDL has changed the table since its schema was read.
-
-    Cause: An ALTER TABLE ran while the table was being read.
+    """An ALTER TABLE has changed the table since its schema was read.
 
     Fix: Run again: the table is read with its new schema.
     """
 
 
 class ServerSettingError(SourceError):
-    """A server variable has a value that capture cannot work with.
-
-    Cause: `log_bin` is off, `binlog_format` is not ROW, or another setting leaves out what is
-    needed.
+    """A server variable has a value that capture cannot work with: `log_bin` is off,
+    `binlog_format` is not ROW, or another setting leaves out what is needed.
 
     Fix: Execute the SQL statement that `next` contains, and write the value into the server's
     configuration file too.
@@ -276,9 +248,8 @@ class ServerSettingError(SourceError):
 
 
 class MissingGrantError(SourceError):
-    """The account lacks a privilege.
-
-    Cause: The GRANT was never executed, or for another host of the account.
+    """The account lacks a privilege: the GRANT was never executed, or for another host of the
+    account.
 
     Fix: Execute the GRANT statement that `next` contains, as an administrator.
     """
@@ -287,10 +258,8 @@ class MissingGrantError(SourceError):
 
 
 class JournalMissingError(SourceError):
-    """A journal that must be read does not exist: it was purged or deleted, or never existed.
-
-    Cause: The server keeps its journals for a shorter time than passed since the last run, or a
-    journal was misspelt.
+    """A journal that must be read does not exist: the server keeps its journals for a shorter time
+    than passed since the last run, or a journal was deleted or misspelt.
 
     Fix: Read the journal from an archive (`source.archive_directory`), or take new snapshots of the
     tables; keep journals longer.
@@ -298,39 +267,33 @@ class JournalMissingError(SourceError):
 
 
 class PositionError(SourceError):
-    """A position is not on an event boundary, or is past the end of its journal.
-
-    Cause: An offset, a GTID or a time was mistyped, or belongs to another server.
+    """A position is not on an event boundary, or is past the end of its journal: it was mistyped,
+    or belongs to another server.
 
     Fix: Take a position that `cdc-pipeline binlog` or SHOW BINLOG EVENTS lists.
     """
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server uses this pipeline's replica server id; the server would
-    disconnect one of the two.
-
-    Cause: Two captures of one pipeline run at once, or another replica was given the same server
-    id.
+    """Another reader of the server uses this pipeline's replica server id, and the server would
+    disconnect one of the two: two captures of one pipeline run at once, or another replica has the
+    same id.
 
     Fix: Stop the other one, or set a `source.replica_server_id` that nobody else uses.
     """
 
 
 class SourceIdentityError(SourceError):
-    """The cursor was written for another server, or the server's journals were renumbered.
-
-    Cause: `source.host` leads to another server, or the server was restored or its log reset.
+    """The cursor was written for another server, or the server's journals were renumbered:
+    `source.host` leads elsewhere, or the server was restored or its log reset.
 
     Fix: Correct `source.host`; if the server was restored on purpose, do what `next` says.
     """
 
 
 class ServerChangedError(SourceIdentityError):
-    """Another server answers at the cursor's address; after enough such errors the address counts
-    as moved (SPEC P5).
-
-    Cause: A virtual IP or a name moved to another server, as in a failover.
+    """Another server answers at the cursor's address, as after a failover; after enough such errors
+    the address counts as moved (SPEC P5).
 
     Fix: Run again: the pipeline finds its place in the new server's log, or says what is missing.
     """
@@ -342,64 +305,55 @@ class ServerChangedError(SourceIdentityError):
 
 
 class BinlogError(CdcError):
-    """The bytes of a journal violate the binlog format.
-
-    Cause: The file is no journal, is damaged, or was written by a server that is not known yet.
+    """The bytes of a journal violate the binlog format: the file is no journal, is damaged, or was
+    written by a server that is not known yet.
 
     Fix: `cdc-pipeline binlog FILE` shows how far it can be read; take another copy of the journal.
     """
 
 
 class DamagedJournalError(BinlogError):
-    """A wrong checksum, an impossible length or a wrong magic number.
-
-    Cause: A disk or a copy has changed bytes of the journal.
+    """A journal has a wrong checksum, an impossible length or a wrong magic number: a disk or a
+    copy has changed its bytes.
 
     Fix: Take another copy, from a replica or a backup; everything before the place was applied.
     """
 
 
 class TruncatedJournalError(DamagedJournalError):
-    """The journal ends in the middle of an event.
-
-    Cause: The file was copied while the server wrote it, or the copy was interrupted.
+    """The journal ends in the middle of an event: it was copied while the server wrote it, or the
+    copy was interrupted.
 
     Fix: Copy the whole file; everything before the place was applied.
     """
 
 
 class SizeLimitError(BinlogError):
-    """A server or a journal announces a size above the limit of a setting, which the error names
-    (K25).
-
-    Cause: A transaction is larger than the limit, or the bytes are damaged.
+    """A server or a journal announces a size above the limit of a setting (K25): a transaction is
+    that large, or the bytes are damaged.
 
     Fix: If the size is right, raise the setting that `where` names.
     """
 
 
 class UnknownEventError(BinlogError):
-    """An event of unknown type that is not marked as ignorable.
-
-    Cause: A newer server wrote an event that this version does not know.
+    """A newer server wrote an event that this version does not know, and did not mark it as
+    ignorable.
 
     Fix: Install a newer version of cdc_pipeline; everything before the event was applied.
     """
 
 
 class UnknownColumnTypeError(BinlogError):
-    """An unknown column type code.
-
-    Cause: A newer server has a column type that this version does not know.
+    """A newer server has a column type that this version does not know.
 
     Fix: Leave the column or the table out (`tables.exclude`), or install a newer version.
     """
 
 
 class UnsupportedEventError(BinlogError):
-    """An event of known type that cannot be applied.
-
-    Cause: A server setting makes the log hold less than whole rows, or statements instead of rows.
+    """An event of known type cannot be applied: a server setting makes the log hold less than whole
+    rows, or statements instead of rows.
 
     Fix: Change the server's setting as `next` says, then continue as it says.
     """
@@ -407,28 +361,23 @@ class UnsupportedEventError(BinlogError):
 
 class IncompleteRowsError(UnsupportedEventError):
     """Rows of a table lack values that are needed to apply them, such as an insert without the
-    columns that took their default.
-
-    Cause: `binlog_row_image` is not FULL.
+    columns that took their default: `binlog_row_image` is not FULL.
 
     Fix: SET GLOBAL binlog_row_image = 'FULL', then take a new snapshot of the table.
     """
 
 
 class TableIdNotFoundError(BinlogError):
-    """Rows whose transaction contains no table map for them (SPEC C3).
-
-    Cause: The journal is damaged, or the start is in the middle of a transaction.
+    """Rows whose transaction contains no table map for them (SPEC C3): the journal is damaged, or
+    the start is in the middle of a transaction.
 
     Fix: Start at a transaction's beginning; take another copy of the journal.
     """
 
 
 class UnrepresentableValueError(BinlogError):
-    """A column value that its Delta type cannot hold (a zero date, bytes that are not text in the
-    column's charset).
-
-    Cause: MySQL permits values that Delta does not, and the row policy is `fail`.
+    """A column has a value that its Delta type cannot hold (a zero date, bytes that are not text in
+    the column's charset), and the row policy is `fail`.
 
     Fix: Set `sink.on_invalid_value` or `sink.zero_dates` to `rescue`, then run again.
     """
@@ -438,54 +387,47 @@ class UnrepresentableValueError(BinlogError):
 
 
 class StoreError(CdcError):
-    """The event store between reader and drain was used wrongly, or cannot work.
-
-    Cause: Its directory cannot be used, or the program has a defect.
+    """The event store between reader and drain cannot use its directory, or the program has a
+    defect.
 
     Fix: Check `store.directory`; run again. If it comes again, report it.
     """
 
 
 class RingSizeError(StoreError):
-    """The ring's size is not a power of two (SPEC S1).
-
-    Cause: `store.ring_events` has another value.
+    """The ring's size, `store.ring_events`, is not a power of two (SPEC S1).
 
     Fix: Set it to a power of two, such as 65536.
     """
 
 
 class EventListTooLargeError(StoreError):
-    """A list with more events than the ring can hold (SPEC S4).
-
-    Cause: The program has a defect: lists are divided before they are put.
+    """A list has more events than the ring can hold, though lists are divided before they are put:
+    a defect of the program (SPEC S4).
 
     Fix: Raise `store.ring_events`, and report it.
     """
 
 
 class AckPositionError(StoreError):
-    """No event that was got and is not yet acked is at the given position (SPEC S9).
-
-    Cause: The program has a defect.
+    """No event that was got and is not yet acked is at the given position: a defect of the program
+    (SPEC S9).
 
     Fix: Run again: the run continues at the last cut. Report it.
     """
 
 
 class StoreDamagedError(StoreError):
-    """A store reads back something other than what it wrote to its files.
-
-    Cause: The disk of `store.directory` is failing, or another program wrote there.
+    """A store reads back something other than what it wrote to its files: the disk of
+    `store.directory` is failing, or another program wrote there.
 
     Fix: Name another disk in `store.directory` and run again; nothing is lost.
     """
 
 
 class StoreClosedError(StoreError):
-    """The store was stopped while a put or a get waited.
-
-    Cause: The run is ending because of another error.
+    """The store was stopped while a put or a get waited, because the run is ending with another
+    error.
 
     Fix: See that other error.
     """
@@ -495,18 +437,16 @@ class StoreClosedError(StoreError):
 
 
 class TransactionError(CdcError):
-    """The order of events in a transaction contradicts the protocol.
-
-    Cause: The journal is damaged, or the start is in the middle of a transaction.
+    """The order of events in a transaction contradicts the protocol: the journal is damaged, or the
+    start is in the middle of a transaction.
 
     Fix: Start at a transaction's beginning; take another copy of the journal.
     """
 
 
 class UnknownXaError(TransactionError):
-    """XA COMMIT of a transaction whose rows were not read: it was prepared before the start (K8).
-
-    Cause: The transaction was prepared before the position that the pipeline started at.
+    """XA COMMIT of a transaction whose rows were not read: it was prepared before the position that
+    the pipeline started at (K8).
 
     Fix: Start earlier, take new snapshots of its tables, or accept its loss by name
     (`accept.unknown_xa`).
@@ -514,18 +454,16 @@ class UnknownXaError(TransactionError):
 
 
 class SchemaError(CdcError):
-    """A table's columns contradict what is known about them.
-
-    Cause: A DDL was not seen, or the table is not what it was.
+    """A table's columns contradict what is known about them: a DDL was not seen, or the table is
+    not what it was.
 
     Fix: Do what `next` says; a new snapshot of the table always helps.
     """
 
 
 class MetadataMissingError(SchemaError):
-    """The table map carries no full metadata (`binlog_row_metadata` below FULL).
-
-    Cause: The server's default is MINIMAL, and the columns at that place of the log are not known.
+    """The table map carries no full metadata (`binlog_row_metadata` is MINIMAL, the server's
+    default), and the columns at that place of the log are not known.
 
     Fix: SET PERSIST binlog_row_metadata = 'FULL' (MariaDB: SET GLOBAL), then take a new snapshot of
     the table.
@@ -533,27 +471,23 @@ class MetadataMissingError(SchemaError):
 
 
 class UnsupportedDdlError(SchemaError):
-    """A DDL of a captured table whose effect cannot be applied.
-
-    Cause: The log does not show what it did to existing rows, or the policy does not permit it.
+    """The effect of a DDL of a captured table cannot be applied: the log does not show what it did
+    to existing rows, or the policy does not permit it.
 
     Fix: Take a new snapshot of it, or choose another policy under `schema_changes`.
     """
 
 
 class FeatureNotAllowedError(SchemaError):
-    """A table needs a Delta feature that `sink.reader_features` does not allow.
-
-    Cause: A column type or a change of the table needs it.
+    """A column type or a change of a table needs a Delta feature that `sink.reader_features` does
+    not allow.
 
     Fix: Add the feature to `sink.reader_features`, or exclude the column.
     """
 
 
 class KeylessTableError(SchemaError):
-    """A captured table without a key in a mode that needs one.
-
-    Cause: The table has neither a primary key nor a unique key without NULL, and the rule says
+    """A captured table has neither a primary key nor a unique key without NULL, and the rule says
     `keyless: stop` or keeps a mode with a key.
 
     Fix: Add a primary key, name one with `key` in a rule, choose `keyless: changelog`, or exclude
@@ -562,11 +496,8 @@ class KeylessTableError(SchemaError):
 
 
 class OverlapUndecidedError(SchemaError):
-    """A target that keeps every change would keep changes twice that may have been applied before a
-    switch (K7).
-
-    Cause: After a switch of servers without GTIDs the logs share transactions that cannot be told
-    apart.
+    """A target that keeps every change may already have those after a switch of servers without
+    GTIDs: the two logs share transactions that cannot be told apart (K7).
 
     Fix: Accept them by name (`accept.overlap`), or take a new snapshot of the table.
 
@@ -580,11 +511,9 @@ class OverlapUndecidedError(SchemaError):
 
 
 class ContentUnknownError(SchemaError):
-    """The pipeline does not have the rows of a table: it has taken a captured name by RENAME (K28),
-    or a statement may have changed it, whose rows are not in the log (K29).
-
-    Cause: Tables were exchanged by RENAME TABLE, and the new one was not captured; or a session
-    wrote with binlog_format STATEMENT or MIXED.
+    """The pipeline does not have the rows of a table: a RENAME TABLE has given a captured name to a
+    table that was not captured (K28), or a session wrote with binlog_format STATEMENT or MIXED
+    (K29).
 
     Fix: Take its snapshot: `cdc-pipeline snapshot SOURCE --table NAME`.
 
@@ -603,18 +532,16 @@ class ContentUnknownError(SchemaError):
 
 
 class SinkError(CdcError):
-    """The lake cannot take the changes of the run.
-
-    Cause: Its folder or bucket cannot be used, or its tables are not as they were left.
+    """The lake cannot take the changes of the run: its folder or bucket cannot be used, or its
+    tables are not as they were left.
 
     Fix: Do what `next` says; the changes are read again by the next run.
     """
 
 
 class LakeUnreachableError(SinkError):
-    """The lake's object store does not answer, or answers wrongly.
-
-    Cause: The address, the region or the credentials are wrong, or the network failed.
+    """The lake's object store does not answer, or answers wrongly: the address, the region or the
+    credentials are wrong, or the network failed.
 
     Fix: Check `sink.lake_path` and `sink.storage`; then run again.
     """
@@ -623,18 +550,16 @@ class LakeUnreachableError(SinkError):
 
 
 class StagingError(SinkError):
-    """A staged file is missing or its checksum is wrong.
-
-    Cause: Files below `_cdc` were deleted or changed, or the disk fails.
+    """A staged file is missing or its checksum is wrong: files below `_cdc` were deleted or
+    changed, or the disk fails.
 
     Fix: Restore them, or rebuild the cursor as `next` says.
     """
 
 
 class MergeError(SinkError):
-    """Spark or Delta failed while a batch was applied.
-
-    Cause: An executor was lost, memory ran out, or a file could not be written.
+    """Spark or Delta failed while a batch was applied: an executor was lost, memory ran out, or a
+    file could not be written.
 
     Fix: Run again: the recorded batch is finished. See Spark's log if it fails again.
     """
@@ -643,18 +568,14 @@ class MergeError(SinkError):
 
 
 class LakeFullError(MergeError):
-    """A disk is full or refuses writes.
-
-    Cause: The lake's disk has no free space or no free inodes, or a quota is reached.
+    """A disk refuses writes: it has no free space or no free inodes, or a quota is reached.
 
     Fix: Free space and run again; `cdc-pipeline maintain SOURCE` removes old files.
     """
 
 
 class LakeDiskError(SinkError):
-    """A disk fails at one file; it may not the next time.
-
-    Cause: An input or output error of the disk.
+    """An input or output error of a disk at one file; it may not happen the next time.
 
     Fix: Examine the disk, then run again.
     """
@@ -663,9 +584,8 @@ class LakeDiskError(SinkError):
 
 
 class TargetRefusedError(MergeError):
-    """Spark or Delta refuses the changes of a batch to one table, and would refuse them again.
-
-    Cause: The table in the lake was changed by others, or a rule does not fit its columns.
+    """Spark or Delta refuses the changes of a batch to one table, and would refuse them again:
+    others have changed the table in the lake, or a rule does not fit its columns.
 
     Fix: Correct the rule, or take a new snapshot of the table.
     """
@@ -674,28 +594,23 @@ class TargetRefusedError(MergeError):
 
 
 class ConcurrentWriterError(MergeError):
-    """Another writer keeps committing to a target's Delta table.
-
-    Cause: Another job writes or optimizes the table all the time.
+    """Another job keeps committing to a target's Delta table.
 
     Fix: Stop the other writer; only the pipeline may write its tables.
     """
 
 
 class LakeStateError(SinkError):
-    """The lake's recorded state contradicts its tables, which were restored, replaced or written by
-    others (K3).
-
-    Cause: Files of the lake were restored from a backup, deleted, or written by another program.
+    """The lake's recorded state contradicts its tables (K3): files were restored from a backup,
+    deleted, or written by another program.
 
     Fix: Do what `next` says: it keeps what can be kept.
     """
 
 
 class CatalogError(SinkError):
-    """The session's catalog refuses a table (`sink.catalog`).
-
-    Cause: The catalog does not answer, or the account may not create tables in it.
+    """The session's catalog (`sink.catalog`) does not answer, or the account may not create tables
+    in it.
 
     Fix: Check the catalog and its permissions, then run again.
     """
@@ -704,9 +619,8 @@ class CatalogError(SinkError):
 
 
 class CatalogNameError(CatalogError):
-    """The catalog already has another table under the name to register.
-
-    Cause: Another program registered it, or two targets have one name there.
+    """The catalog already has another table under the name to register: another program registered
+    it, or two targets have one name there.
 
     Fix: Drop the other table, or choose another name under `sink.catalog`.
     """
@@ -715,9 +629,8 @@ class CatalogNameError(CatalogError):
 
 
 class PublicationError(SinkError):
-    """The newest cut is not published (`sink.publish`); all else of the run is done.
-
-    Cause: The catalog does not answer or refuses a view, or the file cannot be written.
+    """The newest cut is not published (`sink.publish`), because the catalog does not answer or
+    refuses a view, or the file cannot be written; all else of the run is done.
 
     Fix: Remove the cause, then run again: a run publishes what is missing, also without changes.
     """
@@ -726,57 +639,48 @@ class PublicationError(SinkError):
 
 
 class CutNotFoundError(SinkError):
-    """The lake has no cut that matches the request.
-
-    Cause: The number, the position or the time is outside of what the lake has kept.
+    """The lake has no cut that matches the request: the number, the position or the time is outside
+    of what it has kept.
 
     Fix: Choose one that `cdc-pipeline cuts list SOURCE` shows.
     """
 
 
 class TableNotInCutError(SinkError):
-    """A table cannot be read as of a cut: it is not in the cut, is suspended in it (K4), or its
-    version was removed (K15).
-
-    Cause: The cut is older than the table, or older than `sink.cut_retention`.
+    """A table cannot be read as of a cut: it is not in the cut yet, is suspended in it (K4), or its
+    version was removed after `sink.cut_retention` (K15).
 
     Fix: Choose a later cut; `cdc-pipeline cuts show SOURCE CUT` lists its tables.
     """
 
 
 class CutsNotComparableError(SinkError):
-    """A table's changes between two cuts cannot be told.
-
-    Cause: Its mode, key or columns are others, a key has several rows, or the changes are too many.
+    """A table's changes between two cuts cannot be told: its mode, key or columns are others, a key
+    has several rows, or the changes are too many.
 
     Fix: Read it whole as of the newer cut, and go on from there.
     """
 
 
 class RowsDifferError(SinkError):
-    """Rows of a table of the lake are not those of the server.
-
-    Cause: Changes that the log did not show (a cascade, `sql_log_bin` off), or that others made
-    in the lake.
+    """Rows of a table of the lake are not those of the server, by changes that the log did not show
+    (a cascade, `sql_log_bin` off), or that others made in the lake.
 
     Fix: `cdc-pipeline verify SOURCE --table TABLE --repair`.
     """
 
 
 class SparkNeededError(SinkError):
-    """A table has something that only Spark reads.
-
-    Cause: A Delta feature, a kind of column mapping or of partition that Arrow's reader lacks.
+    """A table has something that only Spark reads: a Delta feature, a kind of column mapping or of
+    partition.
 
     Fix: Give `cdc_pipeline.read` a session: `spark=`.
     """
 
 
 class TargetSuspendedError(SinkError):
-    """Some targets are suspended while the others went on (K4). Retryable if another run can resume
-    all of them.
-
-    Cause: A table met something that cannot be applied to it with certainty.
+    """Some tables met something that cannot be applied to them with certainty: their targets are
+    suspended while the others went on (K4). Retryable if another run can resume all of them.
 
     Fix: Each table is listed with its cause and how to resume it; `cdc-pipeline status` shows them
     too.
@@ -784,18 +688,16 @@ class TargetSuspendedError(SinkError):
 
 
 class SnapshotError(CdcError):
-    """Snapshots of tables cannot be taken, or not by the one in progress (K17).
-
-    Cause: Another snapshot of the table is unfinished, or what it needs is gone.
+    """Snapshots of tables cannot be taken, or not by the one in progress (K17): another one is
+    unfinished, or what it needs is gone.
 
     Fix: Continue it or start again, as `next` says.
     """
 
 
 class CursorError(CdcError):
-    """The cursor cannot be read, or contradicts the last cut (K3).
-
-    Cause: Dagster's home was lost or restored, or another one is used.
+    """The cursor cannot be read, or contradicts the last cut (K3): Dagster's home was lost or
+    restored, or another one is used.
 
     Fix: Set DAGSTER_HOME to the pipeline's own, or rebuild the cursor: `cdc-pipeline cursor rebuild
     SOURCE`.

@@ -62,6 +62,11 @@ def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return journal.astype(np.int64), offset.astype(np.int64)
 
 
+def in_order(seq: pa.Array) -> NDArray[np.bytes_]:
+    """Texts that numpy sorts as the seqs are: (n,)."""
+    return _words(seq)[:, ::-1].astype(">u8").view("S16").reshape(-1)
+
+
 def _words(seq: pa.Array) -> NDArray[np.uint64]:
     """n seqs without nulls as (n, 2) words, low word first."""
     words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)

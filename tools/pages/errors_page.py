@@ -1,4 +1,4 @@
-"""docs/reference/errors.md, from the classes of errors: a line each for meaning, cause and fix."""
+"""docs/reference/errors.md, from the classes of errors: what happened and why, and the fix."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def _described(error: type[CdcError]) -> Iterator[str]:
         facts.append("*exit code 2*")
     yield f"## {error.code()}\n\n{meaning} ({', '.join(facts)})\n"
     for text in labelled:
-        label, colon, rest = text.partition(": ")
-        if colon and label in ("Cause", "Fix"):
-            yield f"- **{label}**: {rest}"
+        if text.startswith("Fix: "):
+            yield text.replace("Fix", "**Fix**", 1)
     yield ""

@@ -10,7 +10,8 @@ Rules:
 - A view reads a version, which no VACUUM can pin (K15): what the published views read is
   remembered, and a vacuum or a log's cleanup that would take it waits. Maintenance publishes again:
   the same rows in the files that stay.
-- What is remembered is a convenience: without it, everything is published once more.
+- What is remembered is a convenience: without it, everything is published once more. If it cannot
+  be read, it is replaced when all is published, and nothing that views may read goes until then.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def publish(
     asked = config.publish
     assert asked is not None
     kinds = {"duckdb": asked.duckdb is not None, "catalog": asked.catalog}
-    memory, settings = _remembered(paths) or _Memory(), asked.model_dump_json()
+    remembered, settings = _remembered(paths), asked.model_dump_json()
+    memory = remembered or _Memory()
     memory.kinds = {kind: shown for kind, shown in memory.kinds.items() if kinds[kind]}
     failure = None
     for kind in (kind for kind, is_asked in kinds.items() if is_asked):
@@ -102,11 +104,14 @@ def publish(
             memory.kinds[kind] = _Published(
                 cut=cut.batch_number, settings=settings, at_us=now_us(), tables=versions
             )
-            _remember(paths, memory)
+            if remembered is not None:
+                _remember(paths, memory)
         except LockError:
             raise
         except Exception as error:
             failure = _failure(kind, cut, error)
+    if remembered is None and failure is None:
+        _remember(paths, memory)
     return failure
 
 

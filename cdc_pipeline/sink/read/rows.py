@@ -96,6 +96,10 @@ class TableRows:
         rows = None if None in counts else sum(count for count in counts if count is not None)
         return rows, sum(add["size"] for add in self._adds)
 
+    def only(self, columns: Collection[str]) -> TableRows:
+        fields = [field for field in self.schema if field.name in columns]
+        return replace(self, schema=pa.schema(fields))
+
     def besides(self, other: TableState | None, read_as: pa.Schema) -> TableRows:
         """Those that another version of the table lacks, by files and marks: files of both are read
         for the rows alone that only the other marks. The columns are those of `read_as`.

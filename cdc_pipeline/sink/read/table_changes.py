@@ -6,25 +6,27 @@ Rules:
 - A change is net: a row with equal values in both versions is none, whichever files hold it (a
   compaction has no changes), however often it changed in between. A key has one change at most.
 - Rows are those of the source that the mode shows: no deleted rows, no ended versions, no columns
-  of the mode. Of a changelog every change is given, as it has them, or none.
+  of the mode. Of a changelog every change is given, as it has them, in their order.
 - Before and after have the columns of the newer version. Each is the older one with its place in
   the files (so that a rename changes no row), else it was NULL. After a snapshot names tell, and
   all files are read.
 - What has no certain answer is an error, never fewer changes: another mode or key, a type that
   cannot hold the older values or tells them by other texts, two rows of a key, a column whose name
   was dropped and added again (no file says so).
-- Where there is no older version, rows with a key are inserts as they are read.
+- Where there is no older version, rows with a key are inserts as they are read, after their keys
+  alone were compared.
 - Else at most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies
-  in nameless files of the temporary folder, by a hash of the key, and is compared one of `_PARTS`
-  at a time. The new changes of a changelog are sorted in memory.
+  in nameless files of the temporary folder, by a hash of the key (of a changelog by ranges of the
+  seq), and is compared one of `_PARTS` at a time.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,7 +38,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, in_order
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CutsNotComparableError, SinkError
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -46,6 +48,8 @@ from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
     BEFORE_ABSENT_COLUMN,
     BEFORE_COLUMN,
+    DELETED_COLUMN,
+    END_COLUMN,
     OP_COLUMN,
     ORDINAL_COLUMN,
     SEQ_COLUMN,
@@ -180,10 +184,8 @@ class TableChanges:
         if MODES[self.spec.mode].rows_are_changes:
             return reader_of(self.table, self._schema(), self._each())
         if self.old is None and self.key:
-            return reader_of(self.table, self._schema(), map(self._inserts, self._parts()))
-        names = self._columns.names
-        signed = (part.select([*names, _SIGN]) for part in self._parts())
-        compared = _in_parts(signed, self.key or names, self.table)
+            return reader_of(self.table, self._schema(), self._inserts())
+        compared = self._by_value(self._columns.names, self.key or self._columns.names)
         return reader_of(self.table, self._schema(), map(self._net, compared))
 
     @property
@@ -204,22 +206,35 @@ class TableChanges:
             fields.append(pa.field("count", pa.int64()))
         return pa.schema(fields)
 
-    def _parts(self) -> Iterator[pa.Table]:
-        """Rows of both versions, with their sign."""
+    def _parts(self, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
+        """Rows of both versions, with their sign; all columns, or at least those of `columns`."""
         for sign, side in ((-1, self.old), (1, self.new)):
-            for part in () if side is None else side.batches():
+            if side is None:
+                continue
+            if columns is not None:
+                side = side.only({*columns, DELETED_COLUMN, END_COLUMN})  # noqa: PLW2901
+            for part in side.batches():
                 rows = live_rows(part, MODES[self.spec.mode])
                 yield rows.append_column(_SIGN, pa.array(np.full(len(rows), sign, np.int8)))
+
+    def _by_value(self, columns: Sequence[str], by: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of both versions' rows; all rows with equal values in `by` in one table."""
+        signed = (part.select([*columns, _SIGN]) for part in self._parts(columns))
+        return _in_parts(signed, partial(_hashes, by=by), self.table)
 
     def _numbers(self, rows: pa.Table, names: Sequence[str]) -> Numbers:
         types = {column.name: column.delta_type for column in (*self.spec.columns, RESCUED)}
         return number_rows(rows.select(list(names)), [types.get(name, "") for name in names])
 
-    def _inserts(self, rows: pa.Table) -> pa.Table:
-        count, after = len(rows), _struct(rows.select(self._columns.names))
-        operations = pa.repeat(pa.scalar("insert"), count)
-        before = pa.nulls(count, after.type)
-        return self._changes({"operation": operations, "before": before, "after": after})
+    def _inserts(self) -> Iterator[pa.Table]:
+        for keys in self._by_value(self.key, self.key):
+            if int(self._numbers(keys, self.key).max(initial=-1)) + 1 < len(keys):
+                raise self._key_has_several_rows()
+        for rows in self._parts():
+            after = _struct(rows.select(self._columns.names))
+            operations = pa.repeat(pa.scalar("insert"), len(rows))
+            before = pa.nulls(len(rows), after.type)
+            yield self._changes({"operation": operations, "before": before, "after": after})
 
     def _net(self, rows: pa.Table) -> pa.Table:
         """Of all rows that there are of some keys."""
@@ -232,7 +247,7 @@ class TableChanges:
             before, after = np.full(size, -1), np.full(size, -1)
             before[keys[: len(gone)]], after[keys[len(gone) :]] = gone, come
             if (before >= 0).sum() + (after >= 0).sum() < counts.sum():
-                raise not_comparable(self.table, "a key has several rows (verify the table)")
+                raise self._key_has_several_rows()
         kinds = np.select([after < 0, before < 0], ["delete", "insert"], "update")
         columns: dict[str, Any] = {"operation": pa.array(kinds, pa.string())}
         for name, at in (("before", before), ("after", after)):
@@ -240,27 +255,32 @@ class TableChanges:
             columns[name] = _struct(taken, at < 0)
         return self._changes(columns | {"count": pa.array(counts)})
 
+    def _key_has_several_rows(self) -> CutsNotComparableError:
+        return not_comparable(self.table, "a key has several rows (verify the table)")
+
     def _each(self) -> Iterator[pa.Table]:
         """Of a changelog, the changes that the newer version has more, in its order."""
-        held, held_bytes = [self.new.schema.empty_table()], 0
-        for rows in _in_parts(self._parts(), _IDENTITY[:1], self.table):
+        bounds = cache(self._seq_bounds)  # which only more rows than memory holds need
+        for rows in _in_parts(
+            self._parts(),
+            lambda rows: np.searchsorted(bounds(), _seqs(rows), side="right"),
+            self.table,
+        ):
             gone, come, counts = _uneven(rows, self._numbers(rows, _IDENTITY))
             if len(gone) or counts.sum() > len(come):
                 raise not_comparable(
                     self.table, "the changelog has lost changes, or has some twice"
                 )
-            held.append(rows.drop_columns([_SIGN]).take(pa.array(come)))
-            held_bytes += held[-1].nbytes
-            if held_bytes > _HELD_BYTES_MAX:
-                raise CutsNotComparableError(
-                    f"the changelog has more than {_HELD_BYTES_MAX >> 20} MiB of new changes, "
-                    "which are sorted in memory",
-                    table=self.table,
-                    next_step="take them in steps: give a cut in between as to_cut; or read the "
-                    "changelog itself, and take its changes from a later from_cut on",
-                )
-        added = pa.concat_tables(held)
-        added = added.take(pc.sort_indices(added, sort_keys=[(SEQ_COLUMN, "ascending")]))
+            added = rows.take(pa.array(come)).sort_by(SEQ_COLUMN)
+            yield self._told(added)
+
+    def _seq_bounds(self) -> NDArray[np.bytes_]:
+        """The first seq of each of `_PARTS` ranges with equally many rows, but for the first."""
+        seqs = np.sort(np.concatenate([_seqs(rows) for rows in self._parts((SEQ_COLUMN,))]))
+        return seqs[len(seqs) * np.arange(1, _PARTS) // _PARTS]
+
+    def _told(self, added: pa.Table) -> pa.Table:
+        """Rows of a changelog as changes."""
         kinds = added.column(OP_COLUMN).combine_chunks()
         no_row = pc.is_in(kinds, value_set=pa.array(["delete", "truncate"])).to_numpy(False)
         before = added.column(BEFORE_COLUMN).combine_chunks()
@@ -277,7 +297,7 @@ class TableChanges:
             pa.table(images, schema=self._columns), before.is_null().to_numpy(False)
         )
         columns["after"] = _struct(added.select(self._columns.names), no_row)
-        yield self._changes(columns)
+        return self._changes(columns)
 
     def _changes(self, columns: dict[str, Any]) -> pa.Table:
         """The key is that of the newer row, if there is one."""
@@ -308,8 +328,12 @@ def _uneven(rows: pa.Table, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers
 # -- more rows than memory -------------------------------------------------------------------------
 
 
-def _in_parts(parts: Iterator[pa.Table], by: Sequence[str], table: str) -> Iterator[pa.Table]:
-    """All rows, those with equal values in the columns `by` in one table; mostly there is one."""
+def _in_parts(
+    parts: Iterator[pa.Table], number_of: Callable[[pa.Table], NDArray[Any]], table: str
+) -> Iterator[pa.Table]:
+    """All rows in one table, or if they are too many, those of each number below `_PARTS` in one,
+    in the order of the numbers.
+    """
     held, held_bytes = [], 0
     for part in parts:
         held.append(part)
@@ -327,11 +351,13 @@ def _in_parts(parts: Iterator[pa.Table], by: Sequence[str], table: str) -> Itera
             writers = [pa.ipc.new_stream(file, held[0].schema) for file in files]
         sizes = np.zeros(_PARTS, np.int64)
         for part in chain(held, parts):
-            hashes = _hashes(part, by)
-            for number in np.unique(hashes):
-                rows = part.filter(pa.array(hashes == number))
+            numbers = number_of(part)
+            for number in np.unique(numbers):
+                rows = part.filter(pa.array(numbers == number))
                 sizes[number] += rows.nbytes
-                _check_held(int(sizes[number]), table)
+                if sizes[number] > _HELD_BYTES_MAX:
+                    most = f"{_PARTS} times {_HELD_BYTES_MAX >> 20} MiB"
+                    raise not_comparable(table, f"they take more than {most}")
                 with _spilling(table):
                     writers[number].write_table(rows)
         held.clear()
@@ -359,6 +385,10 @@ def _spilling(table: str) -> Iterator[None]:
             got=f"{type(error).__name__}: {error}",
             next_step="free disk space there, or export TMPDIR=... and start again",
         ) from error
+
+
+def _seqs(rows: pa.Table) -> NDArray[np.bytes_]:
+    return in_order(rows.column(SEQ_COLUMN).combine_chunks())
 
 
 def _hashes(rows: pa.Table, by: Sequence[str]) -> NDArray[np.uint64]:
@@ -389,10 +419,3 @@ def _text_bytes(values: pa.Array) -> pa.Array:
     if not pt.is_binary(values.type):
         values = values.cast(pa.string())
     return values.cast(pa.large_binary()).fill_null(b"")
-
-
-def _check_held(held_bytes: int, table: str) -> None:
-    if held_bytes > _HELD_BYTES_MAX:
-        raise not_comparable(
-            table, f"they take more than {_PARTS} times {_HELD_BYTES_MAX >> 20} MiB"
-        )

@@ -17,7 +17,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.maintain.publish import is_read, published_versions
+from cdc_pipeline.sink.maintain.publish import is_read, publish, published_versions
 from cdc_pipeline.sink.read.cuts import find_cut, list_cuts
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
@@ -202,6 +202,30 @@ def test_k15_what_published_views_read_outlives_the_retention(
     (paths.state / "published.json").write_text("{")
     assert published_versions(paths) is None
     assert is_read(paths, table, retention_us=3_600_000_000), "what is not known may be read"
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_k15_while_one_kind_of_readers_is_not_shown_again_nothing_is_known_of_both(
+    published: PipelineConfig, server: Server, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory was damaged: that of the catalog's views does not become that there are none."""
+    paths, sink = LakePaths(published.sink.lake_path, "bank"), published.sink
+    move(server, fresh_database, 5)
+    capture(published, cursors=MemoryCursorStore())
+    assert sink.publish is not None
+    both = sink.publish.model_copy(update={"catalog": True})
+    sink, cut = sink.model_copy(update={"publish": both}), find_cut(paths)
+    (paths.state / "published.json").write_text("{")
+
+    def show() -> PublicationError | None:
+        return publish(paths, sink, cut, newest=lambda newest: newest, session=lambda: None)  # type: ignore[arg-type,return-value]
+
+    assert show() is not None, "there is no session"
+    assert published_versions(paths) is None
+    for name in ("new_session", "_to_catalog"):
+        monkeypatch.setattr(f"cdc_pipeline.sink.maintain.publish.{name}", lambda *_: None)
+    assert show() is None
+    assert published_versions(paths) == {n: t.table_version for n, t in cut.tables.items()}
 
 
 @pytest.mark.whole

@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from deltalake import write_deltalake
 
 import cdc_pipeline
+from cdc_pipeline.binlog.seq import pack_seq
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import (
     ConfigError,
@@ -36,6 +39,12 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.mode_columns import (
+    BEFORE_COLUMN,
+    OP_COLUMN,
+    ORDINAL_COLUMN,
+    SEQ_COLUMN,
+)
 from cdc_pipeline.sink.read import changes as between_cuts
 from cdc_pipeline.sink.read import table_changes
 from cdc_pipeline.sink.read.rows import open_rows
@@ -344,7 +353,6 @@ def test_k14_nothing_stays_of_rows_on_disk_and_a_full_disk_is_named(
     reader.read_next_batch()
     assert list(folder.iterdir()) == []
     folder.rmdir()
-    assert changes_of(no_spark, None, 2).num_rows == len(rows), "inserts are not sorted"
     with pytest.raises(SinkError, match=f"sorted on disk, in {folder}") as refused:
         changes_of(no_spark, 1, 2)
     assert "TMPDIR" in str(refused.value.next_step)
@@ -390,21 +398,51 @@ def test_k4_what_both_cuts_do_not_have_alike_is_named_or_refused(
             cdc_pipeline.changes(lake, None, 1, 2, net=net, allow_suspended=True)
 
 
-def test_a_changelog_with_too_many_new_changes_says_what_to_do(
+def test_k3_more_changes_of_a_changelog_than_memory_holds_come_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 600)
-    ids = pa.array(range(99))
-    seqs = pa.array([f"{number:04}".encode() for number in range(99)], pa.binary())
-    ops, ordinals = pa.array(["insert"] * 99), pa.array([0] * 99, pa.int32())
-    names = ["id", *table_changes._IDENTITY]
-    write_deltalake(tmp_path, pa.table([ids, seqs, ops, ordinals], names=names))
-    new = version_of(tmp_path, 0, "app", ("id", "bigint"))
-    new = new._replace(spec=new.spec.model_copy(update={"mode": "changelog", "key": ()}))
-    reader = table_changes.table_changes("shop.t", tmp_path, None, new).read()
-    with pytest.raises(CutsNotComparableError, match="of new changes, which are") as refused:
-        reader.read_all()
-    assert "a cut in between as to_cut" in str(refused.value.next_step)
+    """Also those of one transaction, in files that have them in no order."""
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 4000)
+    ids = list(range(500))
+    random.Random(7).shuffle(ids)
+    seqs = [Decimal(pack_seq(1, 1, 10**9 * (number // 300), number)) for number in ids]
+    rows = {
+        "id": pa.array(ids),
+        SEQ_COLUMN: pa.array(seqs, SEQ_TYPE),
+        OP_COLUMN: pa.array(["insert"] * 500),
+        ORDINAL_COLUMN: pa.nulls(500, pa.int32()),
+        BEFORE_COLUMN: pa.nulls(500, pa.struct([("id", pa.int64())])),
+    }
+    rows |= {
+        name: pa.nulls(500, field.type)
+        for name, field in table_changes._OF_CHANGE.items()
+        if name not in rows
+    }
+    for begin in (0, 250):
+        write_deltalake(tmp_path, pa.table(rows).slice(begin, 250), mode="append")
+    old, new = (version_of(tmp_path, number, "app", ("id", "bigint")) for number in (0, 1))
+    spec = new.spec.model_copy(update={"mode": "changelog", "key": ()})
+    old, new = old._replace(spec=spec), new._replace(spec=spec)
+    for before, changes in ((None, ids), (old, ids[250:])):
+        reader = table_changes.table_changes("shop.t", tmp_path, before, new).read()
+        parts = [batch.column("after").field("id").to_pylist() for batch in reader if len(batch)]
+        assert len(parts) > 50
+        assert [number for part in parts for number in part] == sorted(changes)
+
+
+@pytest.mark.parametrize("held_bytes", [1 << 20, 600])
+def test_k3_two_rows_of_a_key_are_no_inserts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """Neither without an older version nor with one."""
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", held_bytes)
+    write_deltalake(tmp_path, pa.table({"id": [1]}))
+    write_deltalake(tmp_path, pa.table({"id": [*range(2, 99), 7]}), mode="append")
+    old, new = (version_of(tmp_path, number, "app", ("id", "bigint")) for number in (0, 1))
+    for before in (None, old):
+        reader = table_changes.table_changes("shop.t", tmp_path, before, new).read()
+        with pytest.raises(CutsNotComparableError, match="a key has several rows"):
+            reader.read_all()
 
 
 def test_k13_a_text_that_was_a_decimal_is_not_compared() -> None:
