@@ -13,7 +13,7 @@ from typing import Final
 from cdc_pipeline import errors
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import BatchRecord, Note
-from cdc_pipeline.position.cursor import Suspension
+from cdc_pipeline.position.cursor import Suspension, resume_fields
 from cdc_pipeline.position.position import Position
 
 SUSPENDED_NOTE: Final = "suspended"
@@ -29,10 +29,7 @@ def suspension(
         batch_number=batch_number,
         error=type(error).__name__,
         what=cause_of(error),
-        journal=at.journal,
-        offset=at.offset,
-        gtid_set=at.gtid_set,
-        journal_created_s=at.journal_created_s,
+        **resume_fields(at),
         epoch=epoch,
         needs_snapshot=needs_snapshot or error.needs_snapshot,
         next_step=error.next_step or "",

@@ -49,6 +49,9 @@ def _parts(names: Iterable[str], at: Position) -> dict[str, Any]:
     return {name: getattr(at, name) for name in names}
 
 
+resume_fields = partial(_parts, _RESUME_PLACE)  # those of a `StoredPosition`
+
+
 Place = Annotated[
     Position,
     AfterValidator(lambda at: Position(**_parts(_PLACE, at))),
@@ -56,8 +59,8 @@ Place = Annotated[
 ]
 ResumePlace = Annotated[
     Position,
-    AfterValidator(lambda at: Position(**_parts(_RESUME_PLACE, at))),
-    PlainSerializer(partial(_parts, _RESUME_PLACE)),
+    AfterValidator(lambda at: Position(**resume_fields(at))),
+    PlainSerializer(resume_fields),
 ]
 
 

@@ -27,6 +27,7 @@ from cdc_pipeline.config.pipeline_config import (
     TransactionsBoundConfig,
 )
 from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.text.wording import count_of
 
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
@@ -48,33 +49,28 @@ def start_of(text: str | None) -> Start:
     """
     if text is None or text == "earliest":
         return "earliest"
-    start: Start = "latest" if text == "latest" else _read(text, "from")
+    start: Start = "latest" if text == "latest" else _read(text, "from", name="--from")
     return start
 
 
-def end_of(text: str | None) -> Bound:
+def end_of(text: str | None, *, name: str = "--until") -> Bound:
     """Where to end: by default and for ``end_of_log``, where the log ends when the command
-    begins. A GTID names the last transaction. Raises ConfigError if it cannot be understood.
+    begins. A GTID names the last transaction. Raises ConfigError if what was written under `name`
+    cannot be understood.
     """
-    return _end_of(text, name="--until")
-
-
-def _end_of(text: str | None, *, name: str) -> Bound:
-    end: Bound = (
-        "end_of_log" if text is None or text == "end_of_log" else _read(text, "until", name=name)
-    )
+    if text is None or text == "end_of_log":
+        return "end_of_log"
+    end: Bound = _read(text, "until", name=name)
     return end
 
 
-def _read(text: str, setting: Literal["from", "until"], *, name: str = "") -> Any:
+def _read(text: str, setting: Literal["from", "until"], *, name: str) -> Any:
     position, time, gtid, gtid_field = _MODELS[setting]
     journal = _JOURNAL.fullmatch(text)
     try:
         if journal is not None:
-            parts = {
-                name: value for name, value in journal.groupdict().items() if value is not None
-            }
-            return position.model_validate(parts)
+            parts = journal.groupdict().items()
+            return position.model_validate({part: value for part, value in parts if value})
         if _MOMENT.fullmatch(text):
             return time.model_validate({"time": text})
         # late: it brings compiled code
@@ -128,7 +124,7 @@ def bound_of(
             "one of: a place, a number of transactions, of bytes or of seconds",
         )
     if not given:
-        return None if until is None else _end_of(until, name="until")
+        return None if until is None else end_of(until, name="until")
     ((form, name, value),) = given
     try:
         bound: Bound = form.model_validate({name: value})  # type: ignore[assignment]
@@ -158,18 +154,19 @@ def parts_of(bound: Bound) -> dict[str, Any]:
 
 def bound_text(bound: Bound) -> str:
     """Where a run with this bound stops; the text follows "stops"."""
-    if isinstance(bound, PositionConfig):
-        return f"at {bound.journal}:{bound.offset}"
-    if isinstance(bound, GtidBoundConfig):
-        return f"after the transaction {bound.gtid}"
-    if isinstance(bound, TimeBoundConfig):
-        return f"before the first transaction committed after {bound.time.isoformat()}"
-    if isinstance(bound, TransactionsBoundConfig):
-        return f"after {bound.transactions:,} transaction{'s' if bound.transactions != 1 else ''}"
-    if isinstance(bound, BytesBoundConfig):
-        return f"at the first transaction end after {bound.bytes:,} bytes of the log"
-    if isinstance(bound, SecondsBoundConfig):
-        return f"at the first transaction end after {bound.seconds:g} s"
+    match bound:
+        case PositionConfig():
+            return f"at {bound.journal}:{bound.offset}"
+        case GtidBoundConfig():
+            return f"after the transaction {bound.gtid}"
+        case TimeBoundConfig():
+            return f"before the first transaction committed after {bound.time.isoformat()}"
+        case TransactionsBoundConfig():
+            return f"after {count_of(bound.transactions, 'transaction')}"
+        case BytesBoundConfig():
+            return f"at the first transaction end after {bound.bytes:,} bytes of the log"
+        case SecondsBoundConfig():
+            return f"at the first transaction end after {bound.seconds:g} s"
     return "at the end of the log when the run is planned"
 
 

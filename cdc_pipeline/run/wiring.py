@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, Start
 from cdc_pipeline.lake.paths import LakePaths
@@ -18,7 +17,7 @@ from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode, RingStore
+from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, RingStore
 from cdc_pipeline.store.segments.mixed import FileEventStore, MixedEventStore
 from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
@@ -66,12 +65,6 @@ def check_kept(source: Source) -> None:
         raise failure
 
 
-class _FileOptions(TypedDict):
-    disk_bytes_max: int
-    batch_mode: BatchMode
-    memory_unit_bytes: int
-
-
 def build_store(config: PipelineConfig) -> RingStore:
     """Files of a store are removed when it starts and when it stops."""
     store = config.store
@@ -82,20 +75,22 @@ def build_store(config: PipelineConfig) -> RingStore:
             memory_unit_bytes=store.memory_unit_bytes,
         )
     directory = spill_directory(config)
-    options = _FileOptions(
+    if store.kind == "file":
+        return FileEventStore(
+            directory,
+            disk_bytes_max=store.disk_bytes_max,
+            batch_mode=store.batch_mode,
+            memory_unit_bytes=store.memory_unit_bytes,
+        )
+    return MixedEventStore(
+        directory,
         disk_bytes_max=store.disk_bytes_max,
         batch_mode=store.batch_mode,
         memory_unit_bytes=store.memory_unit_bytes,
-    )
-    if store.kind == "file":
-        return FileEventStore(directory, **options)
-    return MixedEventStore(
-        directory,
         memory_events=store.ring_events if store.batch_mode == "itemsize" else UNBOUNDED_EVENTS,
         memory_bytes=store.ring_events * store.memory_unit_bytes,
         # Journals of an archive are files already, and no server waits for their reader.
         waits_for_memory=isinstance(config.source, ArchiveSourceConfig),
-        **options,
     )
 
 

@@ -22,16 +22,20 @@ from cdc_pipeline.position.gtid.mysql import MysqlGtidSet, encode_mysql_binary, 
 from cdc_pipeline.position.position import Flavor
 
 __all__ = [
+    "GtidSet",
     "MariadbGtidSet",
     "MysqlGtidSet",
     "SingleGtid",
-    "add_executed",
     "encode_mysql_binary",
+    "executed_set",
     "parse_gtid_set",
     "parse_mariadb",
     "parse_mysql",
     "parse_single_gtid",
 ]
+
+
+GtidSet = MysqlGtidSet | MariadbGtidSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +67,17 @@ def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
     raise set_error(flavor, "not the GTID of one transaction", text, is_single=True)
 
 
-def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
+def parse_gtid_set(text: str, flavor: Flavor) -> GtidSet:
     """An empty text is the empty set. PositionError: no GTID set of this flavor."""
     return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
 
 
-def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> str:
-    """`executed`: by key. PositionError: `text` or a key does not belong to this flavor."""
-    if not executed:
-        return text
-    gtid_set: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)
+def executed_set(executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> GtidSet:
+    """`executed`: numbers by key. PositionError: a key does not belong to this flavor."""
+    gtid_set = parse_gtid_set("", flavor)
     for key, numbers in executed.items():
-        if not len(key):
-            raise PositionError(
-                "a transaction without a GTID cannot join a GTID set", got=f"{len(numbers)} of them"
-            )
         gtid_set = gtid_set.add_many(key, numbers)
-    return str(gtid_set)
+    return gtid_set
 
 
 def check_gtid_set(text: str) -> None:

@@ -136,23 +136,15 @@ class StartDecision:
         return self.position.by_offset if self.by_offset else self.position
 
 
+@dataclass
 class StartContext:
     """The facts for one decision."""
 
-    def __init__(
-        self,
-        *,
-        cursor: CursorState | None,
-        start: Start,
-        source: Log,
-        rules: StartRules,
-        overlap: Callable[[Position, int], OverlapResult] | None,
-    ) -> None:
-        self.history = cursor
-        self.primary_start = start
-        self.source = source
-        self.rules = rules
-        self.overlap = overlap
+    history: CursorState | None
+    primary_start: Start
+    source: Log
+    rules: StartRules
+    overlap: Callable[[Position, int], OverlapResult] | None
 
     @property
     def cursor(self) -> CursorState:
@@ -177,10 +169,6 @@ class StartContext:
     @property
     def same_server(self) -> bool:
         return self.cursor.identity.same_server(self.identity)
-
-    @property
-    def same_flavor(self) -> bool:
-        return self.cursor.flavor == self.identity.flavor
 
     @property
     def same_address(self) -> bool:
@@ -223,18 +211,15 @@ class StartContext:
     # -- configuration -----------------------------------------------------------------------------
 
     @property
-    def at_standby(self) -> bool:
-        addresses = self.rules.addresses
-        return len(addresses) > 1 and self.identity.address == addresses[1] != addresses[0]
-
-    @property
     def configured(self) -> Start | None:
         """The start configured for the connected server; None for a standby without one.
 
         A GTID set of the primary's start means the same on its standby (P3); journals, offsets
         and words do not (P4).
         """
-        if not self.at_standby:
+        addresses = self.rules.addresses
+        at_standby = len(addresses) > 1 and self.identity.address == addresses[1] != addresses[0]
+        if not at_standby:
             return self.primary_start
         if self.rules.standby_start is not None:
             return self.rules.standby_start

@@ -34,8 +34,8 @@ from cdc_pipeline.errors import (
     ServerChangedError,
     SourceIdentityError,
 )
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
-from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import (
     SECOND_US,
     Log,
@@ -170,9 +170,7 @@ def stay(context: StartContext) -> StartDecision:
     source.validate_position(position)
     if not by_offset:
         _check_nothing_is_passed_over(context)
-    return StartDecision(
-        position, (*_cursor_notes(context), *notes, _what_is_new(context)), by_offset=by_offset
-    )
+    return _from_cursor(context, position, notes, by_offset=by_offset)
 
 
 def complete_cursor(context: StartContext) -> StartDecision:
@@ -182,7 +180,7 @@ def complete_cursor(context: StartContext) -> StartDecision:
     check_same_log(source, wanted, pipeline_name=context.cursor.source)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
-    return StartDecision(position, (*_cursor_notes(context), *notes, _what_is_new(context)))
+    return _from_cursor(context, position, notes)
 
 
 def by_set_after_purge(context: StartContext) -> StartDecision:
@@ -193,11 +191,23 @@ def by_set_after_purge(context: StartContext) -> StartDecision:
         context.source, context.cursor.position, pipeline_name=context.cursor.source
     )
     _check_nothing_is_passed_over(context)
-    return StartDecision(
-        context.cursor.position,
-        (*_cursor_notes(context), _what_is_new(context)),
-        by_offset=False,
+    return _from_cursor(context, context.cursor.position, by_offset=False)
+
+
+def _from_cursor(
+    context: StartContext,
+    position: Position,
+    notes: tuple[str, ...] = (),
+    *,
+    by_offset: bool = True,
+) -> StartDecision:
+    at_end = context.cursor.position.order == context.end.order
+    new = (
+        "it is at the end of the log: there is nothing new"
+        if at_end
+        else f"the log continues to {context.end}"
     )
+    return StartDecision(position, (*_cursor_notes(context), *notes, new), by_offset=by_offset)
 
 
 def fail_over(context: StartContext) -> StartDecision:
@@ -306,7 +316,8 @@ def _check_not_ahead(context: StartContext) -> None:
     position = cursor.position
     missing = ""
     if position.gtid_set and end.gtid_set:
-        missing = str(_difference(position.gtid_set, end.gtid_set, identity.flavor))
+        own: Any = parse_gtid_set(position.gtid_set, identity.flavor)
+        missing = str(own.subtract(parse_gtid_set(end.gtid_set, identity.flavor)))
     if position.order <= end.order and not missing:
         return
     raise SourceIdentityError(
@@ -378,12 +389,6 @@ def _cursor_notes(context: StartContext) -> tuple[str, ...]:
     )
 
 
-def _what_is_new(context: StartContext) -> str:
-    if context.cursor.position.order == context.end.order:
-        return "it is at the end of the log: there is nothing new"
-    return f"the log continues to {context.end}"
-
-
 def _last_commit_us(context: StartContext) -> int:
     """The last applied commit time, or the nearest known time before the next transaction."""
     cursor = context.cursor
@@ -440,12 +445,6 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
     with closing(source.chunks(begin, Position(later[count - 1]))) as chunks:
         for _ in chunks:
             pass
-
-
-def _difference(inner: str, outer: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
-    own: Any = parse_gtid_set(inner, flavor)
-    left: MysqlGtidSet | MariadbGtidSet = own.subtract(parse_gtid_set(outer, flavor))
-    return left
 
 
 def _time(t_us: int) -> str:

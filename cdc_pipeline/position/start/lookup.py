@@ -30,11 +30,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, Chunks
 from cdc_pipeline.errors import (
@@ -43,7 +42,7 @@ from cdc_pipeline.errors import (
     UnknownEventError,
     UnsupportedEventError,
 )
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import GtidSet, MariadbGtidSet, executed_set, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.context import SECOND_US, Log
 
@@ -53,18 +52,13 @@ _GTIDS_UNKNOWN_STEP: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A journal that was read from its head to a position.
-
-    Attributes:
-        position: the position, with creation time, timestamp and server id of the event there.
-        executed: all transactions before the position; None if the journal names none.
-        begin: offset of the begin of the transaction that is open at the position; -1 between two.
+class _Read(NamedTuple):
+    """A journal that was read to a position. `executed`: before it, None if the journal names none;
+    `begin`: offset of the transaction that is open there, -1 between two.
     """
 
     position: Position
-    executed: MysqlGtidSet | MariadbGtidSet | None
+    executed: GtidSet | None
     begin: int
 
 
@@ -111,6 +105,18 @@ def complete(source: Log, wanted: Position) -> tuple[Position, tuple[str, ...]]:
         else "the log has no GTIDs up to that point"
     )
     return replace(read.position, gtid_set=gtid_set), tuple(notes)
+
+
+def place_of(chunk: Chunk, row: int, field: str = "offset") -> Position:
+    """Where an event begins, or ends (``next_offset``)."""
+    event = chunk.events[row]
+    return Position(
+        chunk.journal,
+        int(event[field]),
+        timestamp_s=int(event["timestamp_s"]),
+        server_id=int(event["server_id"]),
+        journal_created_s=chunk.journal_format.created_s,
+    )
 
 
 def with_created(source: Log, position: Position) -> Position:
@@ -177,7 +183,7 @@ def journals_within(source: Log, journals: Sequence[str], gtid_set: str) -> int:
     return bisect_left(journals, True, key=has_others)
 
 
-def _text(executed: MysqlGtidSet | MariadbGtidSet | None) -> str:
+def _text(executed: GtidSet | None) -> str:
     if isinstance(executed, MariadbGtidSet):
         executed = executed.position()
     return str(executed) if executed else ""
@@ -189,7 +195,7 @@ def _read_to(source: Log, wanted: Position) -> _Read:
 
     flavor = source.identity.flavor
     grouping = TransactionPass()
-    executed: MysqlGtidSet | MariadbGtidSet | None = None
+    executed: GtidSet | None = None
     position = replace(wanted, gtid_set="")
     with closing(journal_chunks(source, wanted.journal)) as chunks:
         for chunk in chunks:
@@ -212,13 +218,13 @@ def _read_to(source: Log, wanted: Position) -> _Read:
     return _Read(position, executed, grouping.open_offset)
 
 
-def _listed(chunk: Chunk, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet | None:
+def _listed(chunk: Chunk, flavor: Flavor) -> GtidSet | None:
     """The set at the head of the journal, if the chunk contains it."""
     from cdc_pipeline.binlog.event_types import EventType
     from cdc_pipeline.binlog.events import gtid
 
     types = chunk.events["event_type"]
-    found: MysqlGtidSet | MariadbGtidSet | None = None
+    found: GtidSet | None = None
     for row in np.flatnonzero(
         (types == EventType.PREVIOUS_GTIDS) | (types == EventType.MARIADB_GTID_LIST)
     ):
@@ -285,14 +291,7 @@ def _first_commit(chunks: Chunks, *, t_us: int) -> Position | None:
             rows = starts[chunk.events["commit_ts_us"][starts] >= t_us]
             if not len(rows):
                 continue
-            event = chunk.events[int(np.min(rows))]
-            return Position(
-                chunk.journal,
-                int(event["offset"]),
-                timestamp_s=int(event["timestamp_s"]),
-                server_id=int(event["server_id"]),
-                journal_created_s=chunk.journal_format.created_s,
-            )
+            return place_of(chunk, int(np.min(rows)))
     return None
 
 
@@ -313,14 +312,14 @@ def locate_gtid_set(
     start: Position | None = None
     for chunk in chunks:
         starts = grouping.apply(chunk).starts
-        whole: Any = _set_of(gtid.executed(chunk, 0, len(chunk.events)), flavor)
+        whole: Any = executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor)
         if start is None and skip.contains(whole):
             known = known.union(whole)
             continue
         # Examine single transactions only in a chunk that has both kinds.
         is_mixed = start is None or bool(whole.subtract(whole.subtract(skip)))
         for row in starts.tolist() if is_mixed else ():
-            one: Any = _set_of(gtid.executed(chunk, row, row + 1), flavor)
+            one: Any = executed_set(gtid.executed(chunk, row, row + 1), flavor)
             if not one:
                 continue
             if not skip.contains(one):
@@ -361,12 +360,3 @@ def _mixed_error(wanted: str, journal: str, offset: int, found: str) -> Position
         got=found,
         next_step="start at a journal and an offset",
     )
-
-
-def _set_of(
-    executed: dict[str, NDArray[np.int64]], flavor: Flavor
-) -> MysqlGtidSet | MariadbGtidSet:
-    found = parse_gtid_set("", flavor)
-    for key, numbers in executed.items():
-        found = found.add_many(key, numbers)
-    return found

@@ -33,8 +33,10 @@ Rules of a log in which reading goes on by GTID set (a GTID can be used twice):
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -98,7 +100,7 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
     return None
 
 
-def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") -> None:
+def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> None:
     """JournalMissingError: the journal is listed, and its file is gone; SourceIdentityError: it is
     shorter, was created at another time, or has another event there; ServerUnreachableError,
     MissingGrantError.
@@ -106,6 +108,7 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") 
     sizes = {info.journal: info.size_bytes for info in source.journals()}
     if position.journal not in sizes:
         return
+    another = partial(other_log, source, position, pipeline_name=pipeline_name)
     if position.offset > sizes[position.journal]:
         if not sizes[position.journal]:  # a server says so of a file that it does not find
             raise JournalMissingError(
@@ -116,12 +119,9 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") 
                 got="0 bytes",
                 next_step=FILE_GONE_STEP,
             )
-        error = other_log(
-            source,
-            position,
+        error = another(
             expected=f"a journal of at least {position.offset} bytes",
             got=f"{sizes[position.journal]} bytes",
-            pipeline_name=pipeline_name,
         )
         if source.is_archive:  # files
             error.next_step = (
@@ -131,15 +131,11 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") 
     event = position.last_event
     if event is None:
         created_s = source.journal_created_s(position.journal) if position.journal_created_s else 0
-        _check_created(source, position, created_s, pipeline_name)
+        _check_created(position, created_s, another)
         return
     begin = Position(position.journal, event.offset, journal_created_s=position.journal_created_s)
-    end = Position(
-        position.journal,
-        event.offset + event.size_bytes,
-        journal_created_s=position.journal_created_s,
-    )
-    expected = f"events of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
+    end = replace(begin, offset=event.offset + event.size_bytes)
+    expected = _described(event)
     found = None
     try:
         with closing(source.chunks(begin, end)) as chunks:
@@ -147,36 +143,21 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str = "") 
                 if chunk.journal != position.journal or not len(chunk.events):
                     break
                 if found is None:
-                    _check_created(source, position, chunk.journal_format.created_s, pipeline_name)
+                    _check_created(position, chunk.journal_format.created_s, another)
                 found = _with(found, chunk, stop_offset=end.offset)
     except (BinlogError, PositionError) as error:
-        raise other_log(
-            source,
-            position,
-            expected=expected,
-            got=error.what,
-            pipeline_name=pipeline_name,
-        ) from None
+        raise another(expected=expected, got=error.what) from None
     if found != event:
-        raise other_log(
-            source,
-            position,
-            expected=expected,
-            got="no events there"
-            if found is None
-            else f"events of {found.size_bytes} bytes at {found.offset} with CRC32 "
-            f"{found.crc32:08x}",
-            pipeline_name=pipeline_name,
-        )
+        got = "no events there" if found is None else _described(found)
+        raise another(expected=expected, got=got)
+
+
+def _described(event: LoggedEvent) -> str:
+    return f"events of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
 
 
 def other_log(
-    source: Log,
-    position: Position,
-    *,
-    expected: str,
-    got: str,
-    pipeline_name: str = "",
+    source: Log, position: Position, *, expected: str, got: str, pipeline_name: str
 ) -> SourceIdentityError:
     """An error for a log that is not the log of `position`."""
     return SourceIdentityError(
@@ -209,14 +190,13 @@ def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
     )
 
 
-def _check_created(source: Log, position: Position, created_s: int, pipeline_name: str) -> None:
+def _check_created(
+    position: Position, created_s: int, another: Callable[..., SourceIdentityError]
+) -> None:
     if position.journal_created_s not in (0, created_s):
-        raise other_log(
-            source,
-            position,
+        raise another(
             expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
             got=f"one created at {created_s}",
-            pipeline_name=pipeline_name,
         )
 
 

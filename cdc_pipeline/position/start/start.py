@@ -45,7 +45,7 @@ WITH_HISTORY: Final = (
     Row(
         "P5",
         "the source is not the same kind of server as the cursor's",
-        lambda q: not q.same_flavor,
+        lambda q: q.cursor.flavor != q.identity.flavor,
         decisions.refuse,
     ),
     Row(
@@ -155,16 +155,12 @@ def resolve_start(
         PositionError: a configured start is no event boundary, or no GTID set of this source.
         JournalMissingError: a journal that the run needs was purged.
     """
-    context = StartContext(
-        cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap
-    )
+    context = StartContext(cursor, start, source, rules or StartRules(), overlap)
     for row in WITHOUT_HISTORY if cursor is None else WITH_HISTORY:
         if row.applies(context):
             decision = row.decide(context)
-            return _after_unknown_table(
-                context,
-                replace(decision, reasons=(row.reason, *decision.reasons)),
-            )
+            decision = replace(decision, reasons=(row.reason, *decision.reasons))
+            return _after_unknown_table(context, decision)
     raise PositionError("the configured start is of an unknown kind", setting="start", got=start)
 
 

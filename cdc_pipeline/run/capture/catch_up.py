@@ -39,7 +39,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
-from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import StartDecision
@@ -271,16 +271,8 @@ class CatchUp:
     def _start(self, source: Source, held: Suspension) -> StartDecision:
         cursor = self._cursor
         if held.epoch == cursor.epoch:
-            resume_at = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
-            there_at = cursor.model_copy(
-                update={
-                    **resume_at,
-                    "journal_created_s": held.journal_created_s,
-                    "timestamp_s": 0,
-                    "event_server_id": 0,
-                    "last_event": None,
-                }
-            )
+            unknown = {"timestamp_s": 0, "event_server_id": 0, "last_event": None}
+            there_at = cursor.model_copy(update=resume_fields(held.position) | unknown)
             rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
             decision = resolve_start(
                 cursor=there_at, start=self._config.start, source=source, rules=rules
@@ -420,16 +412,7 @@ class _CatchUpCommitter(Committer):
         suspended = cursor.targets[self._name].suspended
         assert suspended is not None
         waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
-        return suspended.model_copy(
-            update={
-                "journal": at.journal,
-                "offset": at.offset,
-                "gtid_set": at.gtid_set,
-                "journal_created_s": at.journal_created_s,
-                "epoch": cursor.epoch,
-                **waits,
-            }
-        )
+        return suspended.model_copy(update={**resume_fields(at), "epoch": cursor.epoch, **waits})
 
     def _commit_batch(self) -> Cut:
         cut = super()._commit_batch()

@@ -112,7 +112,9 @@ class Committer:
 
     def _head(self, collected: Collected) -> BatchRecord:
         number, known = self._session.stager.number, self._session.targets
-        start = self._left_behind_at()
+        open_before = self.cursor.open_xa if self.cursor is not None else ()
+        begin = oldest_begin(open_before, epoch=self._session.epoch)
+        start = before_begin(self._session.place.batch_start, begin)
         extent = self._extent(number, collected.created)
         suspended = (note_of(table, suspension) for table, suspension in known.news.items())
         return BatchRecord(
@@ -147,15 +149,9 @@ class Committer:
             self.cut, self.cursor = cut, cut.cursor
             context.publish(cut, self._start_metadata)
             self._ack()
-            stager.published(cut)
+            stager.number = cut.batch_number + 1
             self._session.parking.published()
         return cut
-
-    def _left_behind_at(self) -> Position:
-        open_before = self.cursor.open_xa if self.cursor is not None else ()
-        return before_begin(
-            self._session.place.batch_start, oldest_begin(open_before, epoch=self._session.epoch)
-        )
 
     def _end_without_work(self) -> None:
         cursor, place = self.cursor, self._session.place.position

@@ -96,10 +96,10 @@ def hold_start(
         left=_left(resolved, before),
     )
     if before is None:
-        schemas.begin()
+        schemas.ask_catalog()
     else:
         schemas.reached(at)
-        schemas.save(None, source_time_us=-1)
+    schemas.save(None, source_time_us=-1)
     cursor = cursor_state(context.config.name, source.identity, at, epoch=resolved.epoch)
     if before is not None:
         kept = ("batch_number", "open_xa", "targets", "shadows")

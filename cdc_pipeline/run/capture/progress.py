@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.framing.framing import unknown_types
 from cdc_pipeline.lake.records import Interval
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor, LoggedEvent, LoggedTransaction, Position
+from cdc_pipeline.position.start.lookup import place_of
 from cdc_pipeline.position.start.same_log import last_gtid, last_logged_event
 
 
@@ -71,10 +72,10 @@ class Progress:
             rows = np.flatnonzero(inside)
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
-                self._ack_position = _position(piece, int(rows[-1]), "offset")
+                self._ack_position = place_of(piece.chunk, piece.first + int(rows[-1]))
                 if self._last_gtid:
                     self._last_transaction = LoggedTransaction(self._last_gtid, self.source_time_us)
-            at = _position(piece, -1, "next_offset")
+            at = place_of(piece.chunk, piece.stop - 1, "next_offset")
             # A dump by GTID set begins with marks of a journal from before the start, which are no
             # step back.
             if len(rows) or at.order > self.position.order:
@@ -129,14 +130,3 @@ class Progress:
         self._counts = {}
         self._ignorable = Counter()
         return interval
-
-
-def _position(piece: EventSlice, row: int, offset_field: str) -> Position:
-    event = piece.events[row]
-    return Position(
-        journal=piece.chunk.journal,
-        offset=int(event[offset_field]),
-        timestamp_s=int(event["timestamp_s"]),
-        server_id=int(event["server_id"]),
-        journal_created_s=piece.chunk.journal_format.created_s,
-    )

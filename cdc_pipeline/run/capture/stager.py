@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.seq_columns import transactions
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import Cut, DdlDecision, Note
+from cdc_pipeline.lake.records import DdlDecision, Note
 from cdc_pipeline.schema.evolution.statement_context import TableChange
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.replace.content import carried_content
@@ -44,7 +44,9 @@ class Collected:
 
 
 class Stager:
-    """Stager of rows, statements and notes, one batch after the other."""
+    """Stager of rows, statements and notes, one batch after the other. `staged`: the current one,
+    None if it has nothing; `is_in_doubt`: a step failed halfway.
+    """
 
     def __init__(
         self, *, number: int, sink: Sink, begin: Callable[[int], StagedBatch] | None = None
@@ -53,51 +55,38 @@ class Stager:
         self.names = TransactionNames()
         self._sink = sink
         self._begin = begin or sink.begin
-        self._staged: StagedBatch | None = None
+        self.staged: StagedBatch | None = None
+        self.is_in_doubt = False
         self._created: set[str] = set()
         self._ddl: list[DdlDecision] = []
         self._notes: list[Note] = []
-        self._is_in_doubt = False
 
     # -- the batch at work -------------------------------------------------------------------------
 
     def batch(self) -> StagedBatch:
         """The current batch, which is begun if there is none."""
-        if self._staged is None:
-            self._staged = self._begin(self.number)
-        return self._staged
-
-    @property
-    def staged(self) -> StagedBatch | None:
-        """None if nothing is staged."""
-        return self._staged
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether a step failed halfway."""
-        return self._is_in_doubt
+        if self.staged is None:
+            self.staged = self._begin(self.number)
+        return self.staged
 
     @property
     def has_work(self) -> bool:
-        return self._staged is not None and self._staged.has_work
+        return self.staged is not None and self.staged.has_work
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Steps that count together: if one fails, nothing more is recorded in this run."""
-        before, self._is_in_doubt = self._is_in_doubt, True
+        before, self.is_in_doubt = self.is_in_doubt, True
         yield
-        self._is_in_doubt = before
+        self.is_in_doubt = before
 
     def collect(self) -> Collected:
         """Return what was collected, and start from scratch."""
         collected = Collected(
-            self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
+            self.staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
         )
-        self._staged, self._created, self._ddl, self._notes = None, set(), [], []
+        self.staged, self._created, self._ddl, self._notes = None, set(), [], []
         return collected
-
-    def published(self, cut: Cut) -> None:
-        self.number = cut.batch_number + 1
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -112,7 +101,8 @@ class Stager:
         """`open_transaction`: it is not known yet whether the transaction commits."""
         with self.together():
             for target in following:
-                self._create_new(target)
+                if target.is_new and target.name not in self._created:
+                    self.create(target)
                 named = (
                     self.names.of_rows(rows.seq)
                     if MODES[target.spec.mode].rows_are_changes
@@ -135,18 +125,18 @@ class Stager:
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
         """Leave out events that ROLLBACK TO undid (see `Savepoints.undone`)."""
-        if self._staged is not None:
-            self._staged.undo_open(undone)
+        if self.staged is not None:
+            self.staged.undo_open(undone)
 
     def close_open(self) -> None:
         """Count the rows of the open transaction: it was committed at the source."""
-        if self._staged is not None:
-            self._staged.close_open()
+        if self.staged is not None:
+            self.staged.close_open()
 
     def drop_open(self, target: str | None = None) -> None:
         """An open transaction never counts; of one target, or of all."""
-        if self._staged is not None:
-            self._staged.drop_open(target)
+        if self.staged is not None:
+            self.staged.drop_open(target)
 
     # -- statements and decisions ------------------------------------------------------------------
 
@@ -172,10 +162,6 @@ class Stager:
 
     def note(self, note: Note) -> None:
         self._notes.append(note)
-
-    def _create_new(self, target: Target) -> None:
-        if target.is_new and target.name not in self._created:
-            self.create(target)
 
 
 class TransactionNames:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
@@ -26,6 +26,7 @@ from cdc_pipeline.run.report import (
 )
 
 ENTRIES_KEPT_MAX: Final = 1000
+_COUNTS: Final = ("rows_inserted", "rows_updated", "rows_deleted", "rescued_rows")
 _Entry = TypeVar("_Entry", DdlDecision, Note)
 
 
@@ -51,17 +52,7 @@ class RunSummary:
         for name, table in cut.tables.items():
             self._stands[name] = table.table_version, cut.cursor.targets[name].partial
             if table.row_changes or table.rescued_rows or table.engine:
-                self._count(
-                    name,
-                    TableReport(
-                        rows_inserted=table.rows_inserted,
-                        rows_updated=table.rows_updated,
-                        rows_deleted=table.rows_deleted,
-                        rescued=table.rescued,
-                        rescued_rows=table.rescued_rows,
-                        engine=table.engine,
-                    ),
-                )
+                self._count(name, table)
                 self.rows += table.row_changes
         self.moved(cut.interval, cut.ddl, cut.notes)
 
@@ -97,15 +88,13 @@ class RunSummary:
             for name, (version, partial) in self._stands.items()
         }
 
-    def _count(self, name: str, changes: TableReport) -> None:
+    def _count(self, name: str, changes: TableReport | CutTable) -> None:
         before = self._changes.get(name, TableReport())
+        engines = {*before.engine.split(", "), *changes.engine.split(", ")} - {""}
         self._changes[name] = TableReport(
-            rows_inserted=before.rows_inserted + changes.rows_inserted,
-            rows_updated=before.rows_updated + changes.rows_updated,
-            rows_deleted=before.rows_deleted + changes.rows_deleted,
             rescued=dict(Counter(before.rescued) + Counter(changes.rescued)),
-            rescued_rows=before.rescued_rows + changes.rescued_rows,
-            engine=", ".join(sorted({*_engines(before), *_engines(changes)})),
+            engine=", ".join(sorted(engines)),
+            **{count: getattr(before, count) + getattr(changes, count) for count in _COUNTS},
         )
 
     def _keep(self, kept: list[_Entry], entries: Sequence[_Entry]) -> None:
@@ -215,7 +204,3 @@ def report_of(context: CaptureContext, state: RunState, resolved: ResolvedRun) -
         cpu_seconds=time.process_time() - context.began_cpu_s,
         spark_started=context.sink.spark_started,
     )
-
-
-def _engines(table: TableReport) -> list[str]:
-    return table.engine.split(", ") if table.engine else []

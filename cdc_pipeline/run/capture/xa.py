@@ -57,16 +57,13 @@ class _Add:
 
 
 @dataclass(frozen=True, slots=True)
-class _EndPaired:
-    """Apply or drop a transaction whose prepare and end come in the same run of slices."""
+class _End:
+    """Apply or drop a transaction: what is parked, or its `tables`, if its prepare comes in the
+    same run of slices.
+    """
 
-    tables: Sequence[DecodedTable]
     end: XaEnd
-
-
-@dataclass(frozen=True, slots=True)
-class _EndParked:
-    end: XaEnd
+    tables: Sequence[DecodedTable] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class _Forget:
     part: XaPart
 
 
-XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
+XaStep = _Add | _End | _PassOver | _Forget
 
 
 class XaPlanner:
@@ -117,7 +114,11 @@ class XaPlanner:
                 if isinstance(item, XaEnd):
                     if item.xid in waiting:
                         at = waiting.pop(item.xid)
-                        steps[at], targets = self._paired(steps[at], item, targets)
+                        # Behind a transaction in pieces a unit has nothing: this one came whole.
+                        tables = _added(steps[at]).tables
+                        steps[at] = _End(item, tables)
+                        if item.is_commit:
+                            targets = self._accept(_rows(tables), item, targets)
                         continue
                     step, targets = self._end(item, targets, is_parked=is_parked)
                     steps.append(step)
@@ -125,16 +126,13 @@ class XaPlanner:
                     continue
                 if item.xid in waiting or is_parked:
                     if is_parked:
-                        begin, held = (
-                            self._parking.begin_of(item.xid),
-                            self._parking.rows_of(item.xid),
-                        )
-                        self._check_again(item.xid, begin, held)
+                        begin = self._parking.begin_of(item.xid)
+                        self._check_again(item.xid, begin, self._parking.rows_of(item.xid))
                         steps.append(_Forget(item))
                         ended.add(item.xid)
                     else:
                         at = waiting[item.xid]
-                        self._check_again(item.xid, *_waiting(steps[at]))
+                        self._check_again(item.xid, *_waiting(_added(steps[at])))
                         steps[at] = _Forget(item)
                 tables = rows.get(item.key, ())
                 _check(tables, targets)
@@ -150,23 +148,16 @@ class XaPlanner:
                 raise
         return tuple(steps), targets
 
-    def _paired(self, step: XaStep, end: XaEnd, targets: Targets) -> tuple[_EndPaired, Targets]:
-        # Behind a transaction in pieces a unit has nothing: what is paired came whole.
-        assert isinstance(step, _Add)
-        if end.is_commit:
-            targets = self._accept(_rows(step.tables), end, targets)
-        return _EndPaired(step.tables, end), targets
-
     def _end(
         self, end: XaEnd, targets: Targets, *, is_parked: bool
-    ) -> tuple[_EndParked | _PassOver, Targets]:
+    ) -> tuple[_End | _PassOver, Targets]:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
                     if targets.takes(schema.database, schema.table):
                         targets.masks.check_parked(schema)
                 targets = self._accept(self._parking.rows(end.xid), end, targets)
-            return _EndParked(end), targets
+            return _End(end), targets
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
                 f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
@@ -212,8 +203,12 @@ def _rows(tables: Sequence[DecodedTable]) -> Iterator[DecodedRows]:
     return (table.rows for table in tables)
 
 
-def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
+def _added(step: XaStep) -> _Add:
     assert isinstance(step, _Add)
+    return step
+
+
+def _waiting(step: _Add) -> tuple[Position, dict[str, int]]:
     begin = Position(step.part.journal, step.part.tx_offset)
     return begin, {table.rows.schema.full_name: len(table.rows) for table in step.tables}
 
@@ -239,10 +234,8 @@ class XaStaging:
             match step:
                 case _Add():
                     self._add(step.part, step.tables)
-                case _EndPaired():
-                    self._end_paired(step.tables, step.end)
-                case _EndParked():
-                    self._end_parked(step.end)
+                case _End():
+                    self._ended(step.end, step.tables)
                 case _PassOver():
                     self._pass_over(step.end)
                 case _Forget():
@@ -271,14 +264,6 @@ class XaStaging:
             self._counts["xa_prepared"] += 1
             parking.park(part.xid, prepared_at_us=part.commit_ts_us)
 
-    def _end_paired(self, tables: Sequence[DecodedTable], end: XaEnd) -> None:
-        self._counts["xa_prepared"] += 1
-        self._ended(end, _rows(tables))
-
-    def _end_parked(self, end: XaEnd) -> None:
-        self._ended(end, self._parking.rows(end.xid))
-        self._parking.end(end.xid)
-
     def _pass_over(self, end: XaEnd) -> None:
         self._counts["xa_unknown"] += 1
         if end.is_commit:
@@ -299,10 +284,14 @@ class XaStaging:
             Note(kind="accepted_unknown_xa", text=text, journal=part.journal, offset=part.offset)
         )
 
-    def _ended(self, end: XaEnd, rows: Iterable[DecodedRows]) -> None:
+    def _ended(self, end: XaEnd, tables: Sequence[DecodedTable] | None) -> None:
         self._counts["xa_committed" if end.is_commit else "xa_rolled_back"] += 1
         if end.is_commit:
-            self._take(rows, end)
+            self._take(self._parking.rows(end.xid) if tables is None else _rows(tables), end)
+        if tables is None:
+            self._parking.end(end.xid)
+        else:
+            self._counts["xa_prepared"] += 1
 
     # -- rows that became effective ----------------------------------------------------------------
 

@@ -225,11 +225,6 @@ class Schemas:
         )
         apply(self._history, logged, captured)
 
-    def begin(self) -> None:
-        """Keep the catalog at the start of a first run that has nothing to read."""
-        self.ask_catalog()
-        self.save(None, source_time_us=-1)
-
     def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
         """Without versions that neither the cursor nor a suspended target needs; every version of
         the time kept before `source_time_us`, the last commit, stays (K7).

@@ -37,24 +37,19 @@ class TableChoice:
     why: Mapping[str, str] | None = None
 
 
-def _snapshot_tables(config: PipelineConfig, known: Collection[str]) -> list[str]:
-    return TableFilter(config).captured_names(list(known))
-
-
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Targets that the source's own tables lead to."""
-    leads = _leads(config, _snapshot_tables(config, known))
-    return {target for targets in leads.values() for target in targets}
+    return {target for targets in _leads(config, known).values() for target in targets}
 
 
-def _leads(config: PipelineConfig, names: Collection[str]) -> dict[str, list[str]]:
-    routes = Routes(config)
+def _leads(config: PipelineConfig, known: Collection[str]) -> dict[str, list[str]]:
+    """The targets of each captured table."""
+    routes, names = Routes(config), TableFilter(config).captured_names(list(known))
     return {name: [route.target for route in routes.of_table(name)] for name in names}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
     """Targets that need a snapshot, and why; `known`: the source's tables."""
-    routes = Routes(config)
     reasons: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
     following = [
@@ -62,24 +57,19 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
         for state in states.values()
         if state.origin is not None and not why_parted(config, state)
     ]
-    moved = {
-        name
-        for state in following
-        for name in (state.table, state.origin[1] if state.origin else "")
-    }
+    moved = {state.table for state in following}
+    moved |= {state.origin[1] for state in following if state.origin}
     followed = {source for state in following for source in state.source_names}
-    for source in _snapshot_tables(config, known):
+    for source, targets in _leads(config, known).items():
         if source in followed:
             continue  # by the target that it had before it was renamed
-        for route in routes.of_table(source):
-            state = states.get(route.target)
-            if route.target in moved:
+        for target in targets:
+            if target in moved:
                 continue
-            why = (why_parted(config, state) if state is not None else "") or why_needed(
-                state, source
-            )
-            if why:
-                reasons.setdefault(route.target, why)
+            state = states.get(target)
+            parted = "" if state is None else why_parted(config, state)
+            if why := parted or why_needed(state, source):
+                reasons.setdefault(target, why)
     return reasons
 
 
@@ -137,8 +127,7 @@ def choose(
     captured, or that the source does not show; SnapshotError: a target that follows a renamed
     table.
     """
-    names = _snapshot_tables(config, known)
-    leads = _leads(config, names)
+    leads = _leads(config, known)
     if tables is not None:
         tables = tables_named(config, tables, {target for to in leads.values() for target in to})
     if tables is None:
@@ -154,7 +143,7 @@ def choose(
                 f"no snapshot can be taken of these tables: {', '.join(unknown)}",
                 setting="tables",
                 expected="captured tables that the source has and the account may SELECT from",
-                got=f"the source shows {', '.join(names) or 'none'}",
+                got=f"the source shows {', '.join(leads) or 'none'}",
                 next_step="name tables as schema.table, capture them (tables.include), and "
                 "GRANT SELECT on them",
             )

@@ -40,6 +40,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.overlap import Transactions, match_overlap
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.context import OverlapResult
+from cdc_pipeline.position.start.lookup import place_of
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.run.plan.limits import transaction_end_rows
 from cdc_pipeline.source.protocol import Source
@@ -166,39 +167,30 @@ def history_writer(
     return HistoryWriter(history_path(config), interval_us=interval_us, start=start)
 
 
-def overlap_of(
-    config: PipelineConfig, *, source: Source, cursor: CursorState | None
-) -> Callable[[Position, int], OverlapResult] | None:
-    """What a start needs after a switch; None if no server could have been switched."""
-    if cursor is None or not isinstance(config.source, LiveSourceConfig):
-        return None
-    return build_overlap(config, source, cursor)
-
-
 def build_overlap(
-    config: PipelineConfig, source: Source, cursor: CursorState
-) -> Callable[[Position, int], OverlapResult]:
-    """Of the place that was found, and the commit time that was searched for, in microseconds.
+    config: PipelineConfig, source: Source, cursor: CursorState | None
+) -> Callable[[Position, int], OverlapResult] | None:
+    """Of the place that was found after a switch, and the commit time that was searched for, in
+    microseconds; None if no server could have been switched.
 
     Raises LakeStateError: the history is damaged; SourceIdentityError: the log has none of it.
     """
+    if cursor is None or not isinstance(config.source, LiveSourceConfig):
+        return None
+    interval_us = int(config.source.fallback_interval_s * 1_000_000)
 
     def overlap(found: Position, since_us: int) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
-        is_complete = (
-            bool(len(history.entries))
-            and (history.journal, history.offset) == cursor.position.order
-        )
+        is_complete = (history.journal, history.offset) == cursor.position.order
         # Header timestamps have whole seconds; a history that reaches the cursor is more precise.
-        until_us = -1 if is_complete else cursor.timestamp_s * 1_000_000 + 999_999
-        if len(history.entries):
-            until_us = max(until_us, int(history.entries["commit_us"].max()))
+        until_us = cursor.timestamp_s * 1_000_000 + 999_999
         if not len(history.entries):
             reason = (
                 f"no history of the last transactions: everything from {found} on is applied again"
             )
             return OverlapResult(found, until_us, reason)
-        interval_us = int(getattr(config.source, "fallback_interval_s", 60.0) * 1_000_000)
+        last_us = int(history.entries["commit_us"].max())
+        until_us = last_us if is_complete else max(until_us, last_us)
         stream, places = _stream(source, found, stop_us=until_us + interval_us)
         match = match_overlap(history.transactions, stream)
         position = places[match.skipped - 1] if match.skipped else found
@@ -252,25 +244,18 @@ class _Positions:
     """Positions behind transactions, each computed at its first use."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Chunk, NDArray[np.int64]]] = []
+        self._parts: list[tuple[int, Chunk]] = []
         self._count = 0
 
     def add(self, chunk: Chunk, rows: NDArray[np.int64]) -> None:
         # Only the events of the chunk are kept, not its bytes.
         slim = replace(chunk, data=np.empty(0, dtype=np.uint8), events=chunk.events[rows])
-        self._parts.append((self._count, slim, rows))
+        self._parts.append((self._count, slim))
         self._count += len(rows)
 
     def __getitem__(self, index: int) -> Position:
-        first, chunk, _ = next(part for part in reversed(self._parts) if part[0] <= index)
-        event = chunk.events[index - first]
-        return Position(
-            chunk.journal,
-            int(event["next_offset"]),
-            timestamp_s=int(event["timestamp_s"]),
-            server_id=int(event["server_id"]),
-            journal_created_s=chunk.journal_format.created_s,
-        )
+        first, chunk = next(part for part in reversed(self._parts) if part[0] <= index)
+        return place_of(chunk, index - first, "next_offset")
 
 
 def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Positions]:

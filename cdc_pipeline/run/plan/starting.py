@@ -21,7 +21,7 @@ from cdc_pipeline.position.position import ServerIdentity
 from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartRules
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.plan.possible import check_start
-from cdc_pipeline.run.plan.server_switch import overlap_of
+from cdc_pipeline.run.plan.server_switch import build_overlap
 from cdc_pipeline.run.wiring import build_dump_errors, build_first_start
 from cdc_pipeline.source.protocol import Source
 
@@ -78,7 +78,7 @@ def start_of(
         start=config.start,
         source=source,
         rules=start_rules(config, cut=cut, dump_errors=build_dump_errors(config).read()),
-        overlap=overlap_of(config, source=source, cursor=cursor),
+        overlap=build_overlap(config, source, cursor),
     )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     if cursor is None:

@@ -70,6 +70,7 @@ def overlap_with(
     assert isinstance(other.source, LiveSourceConfig)
     source = LiveSource(other.source, pipeline_name="shop")
     overlap = build_overlap(config, source, cursors.cursor)
+    assert overlap is not None
     return overlap(source.earliest_position(), since_us), source
 
 
