@@ -47,26 +47,20 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
     best, best_rank = OverlapMatch(0, is_whole=False), (False, -1, 0)
     if not len(history) or not len(stream):
         return best
-    for first in _matches(history.hashes, stream.hashes[0]):
-        length = min(len(history) - first, len(stream))
-        same = _agreeing(history.hashes[first : first + length], stream.hashes[:length])
-        is_whole = first + same == len(history)
-        times = int(
-            np.count_nonzero(history.commit_us[first : first + same] == stream.commit_us[:same])
-        )
-        rank = (is_whole, times, -same)
-        if rank > best_rank:
-            best, best_rank = OverlapMatch(same, is_whole), rank
-    for first in _matches(stream.hashes, history.hashes[0]):
-        if not first or len(stream) - first < len(history):
+    begins = [(begin, 0) for begin in _matches(history.hashes, stream.hashes[0])]
+    begins += [(0, begin) for begin in _matches(stream.hashes, history.hashes[0])]
+    for begin, before in begins:  # where the alignment begins in the history, and in the stream
+        length = min(len(history) - begin, len(stream) - before)
+        own, other = slice(begin, begin + length), slice(before, before + length)
+        same = _agreeing(history.hashes[own], stream.hashes[other])
+        is_whole = begin + same == len(history)
+        if before and not is_whole:
             continue
-        same = _agreeing(history.hashes, stream.hashes[first : first + len(history)])
-        if same < len(history):
-            continue
-        times = int(np.count_nonzero(history.commit_us == stream.commit_us[first : first + same]))
-        rank = (True, times, -(first + same))
+        same_times = history.commit_us[own][:same] == stream.commit_us[other][:same]
+        skipped = before + same
+        rank = (is_whole, int(np.count_nonzero(same_times)), -skipped)
         if rank > best_rank:
-            best, best_rank = OverlapMatch(first + same, is_whole=True), rank
+            best, best_rank = OverlapMatch(skipped, is_whole), rank
     return best
 
 

@@ -27,9 +27,9 @@ class Publisher:
     observer: RunObserver = field(default_factory=RunObserver)
     run_id: str = ""
 
-    def finish(self, record: BatchRecord, metadata: Mapping[str, object] | None = None) -> Cut:
+    def finish(self, record: BatchRecord) -> Cut:
         """Merge a recorded batch and publish it."""
-        return self.publish(self.merge(record), metadata)
+        return self.publish(self.merge(record))
 
     def merge(self, record: BatchRecord) -> Cut:
         self.observer.merging()

@@ -49,22 +49,6 @@ def build_source(config: PipelineConfig) -> Source:
     return kind(config.source, pipeline_name=config.name, captured=partial(captured_by, config))
 
 
-def keep_journals(config: PipelineConfig, source: Source) -> None:
-    """Keep what is read of a server's log from now on, if `source.keep_journals` is set."""
-    if config.keep_journals is not None and not config.keep_journals.is_read_only:
-        from cdc_pipeline.source.live.live import LiveSource
-
-        assert isinstance(source, LiveSource)
-        source.keep_journals()
-
-
-def check_kept(source: Source) -> None:
-    """Raises SinkError: what was read could not be kept."""
-    failure: Exception | None = getattr(source, "keep_failure", None)
-    if failure is not None:
-        raise failure
-
-
 def build_store(config: PipelineConfig) -> RingStore:
     """Files of a store are removed when it starts and when it stops."""
     store = config.store

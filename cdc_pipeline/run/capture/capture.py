@@ -20,14 +20,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LockError, SinkError
-from cdc_pipeline.lake.long_operations import consumers_beside, unfinished
+from cdc_pipeline.errors import ConfigError, LockError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.position.failback import FailbackPositions, consumers_of
+from cdc_pipeline.position.failback import FailbackPositions
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.run.capture.in_sequence import hold_start, read_in_sequence
@@ -35,6 +33,7 @@ from cdc_pipeline.run.capture.lost_xa import drop_lost
 from cdc_pipeline.run.capture.segments.division import Parallel, division
 from cdc_pipeline.run.capture.summary import RunState, report_of
 from cdc_pipeline.run.capture.suspension import check_suspended, resume
+from cdc_pipeline.run.keep import check_kept, keep_journals, prune_journals
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.planning import resolve
 from cdc_pipeline.run.plan.resolved_run import ResolvedRun
@@ -42,15 +41,8 @@ from cdc_pipeline.run.plan.starting import ChosenServer, choose, counted, rememb
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.run.report import CaptureReport, ParallelReport
 from cdc_pipeline.run.telemetry import watched
-from cdc_pipeline.run.wiring import (
-    build_dump_errors,
-    build_sink,
-    build_source,
-    check_kept,
-    keep_journals,
-)
+from cdc_pipeline.run.wiring import build_dump_errors, build_sink, build_source
 from cdc_pipeline.sink.lake_sink import Sink
-from cdc_pipeline.source.kept_journals import prune
 from cdc_pipeline.source.protocol import Source
 
 
@@ -130,7 +122,7 @@ def _capture(
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved)
         report = report.model_copy(update={"parallel": in_parallel})
-        unpruned = _prune_journals(config, state)
+        unpruned = prune_journals(config, state.cursor, state.cut)
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
@@ -190,23 +182,6 @@ def _read(
     from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
 
     return read_in_parallel(context, state, resolved, source=source, parallel=divided)
-
-
-def _prune_journals(config: PipelineConfig, state: RunState) -> SinkError | None:
-    """What failed: the run may have worse to tell, and full places need it most."""
-    keep, cursor = config.keep_journals, state.cursor
-    if keep is None or keep.is_read_only or keep.retention is None or cursor is None:
-        return None
-    if any(not operation.targets for _, operation in unfinished(config, state.cut)):
-        return None  # it reads a range of its own
-    consumers = [*consumers_of(cursor), *consumers_beside(config, state.cut)]
-    if all(consumer.epoch == cursor.epoch for consumer in consumers):
-        needed = min(consumers, key=lambda consumer: journal_number(consumer.position.journal))
-        try:
-            prune(keep, cursor.identity, needed=needed.position.journal)
-        except SinkError as error:
-            return error
-    return None
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:

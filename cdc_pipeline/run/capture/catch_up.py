@@ -205,10 +205,9 @@ class CatchUp:
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
-        if held.error == ContentUnknownError.__name__:
-            return  # only a snapshot brings the rows
-        if held.error == RowsDifferError.__name__:
-            return  # rows differ that no log has: to follow it would hide them
+        # Only a snapshot brings the rows; to follow rows that differ would hide them.
+        if held.error in (ContentUnknownError.__name__, RowsDifferError.__name__):
+            return
         self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:

@@ -19,16 +19,12 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     TimeConfig,
 )
-from cdc_pipeline.config.sink_config import SinkConfig
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.position import Flavor
 
 
 def impossible_settings(
-    config: PipelineConfig,
-    *,
-    now: datetime | None = None,
-    others: Sequence[PipelineConfig] | None = None,
+    config: PipelineConfig, *, others: Sequence[PipelineConfig] | None = None
 ) -> list[ConfigError]:
     """An error for each start or bound that no source can have, and for a file of metrics or
     published views that another source of the folder writes; `others`: as in `shared_targets`."""
@@ -40,11 +36,7 @@ def impossible_settings(
             flavors = (source.flavor,)
         if source.standby is not None and source.standby.start is not None:
             starts.append(("source.standby.start", source.standby.start))
-    errors = [
-        error
-        for setting, start in starts
-        for error in _impossible(setting, start, flavors, now or datetime.now(UTC))
-    ]
+    errors = [error for setting, start in starts for error in _impossible(setting, start, flavors)]
     bound = config.bound
     if isinstance(bound, GtidBoundConfig) and not _is_gtid(bound.gtid, flavors, is_single=True):
         errors.append(
@@ -60,7 +52,7 @@ def impossible_settings(
     if others is None and (config.metrics is not None or config.sink.publish is not None):
         others = config.others()
     if config.sink.publish is not None:
-        errors += _published_by_others(config.name, config.sink, others or ())
+        errors += _published_by_others(config, others or ())
     if config.metrics is not None and others is not None:
         also = [other.name for other in others if other.metrics == config.metrics]
         if also:
@@ -82,13 +74,13 @@ def check_start(config: PipelineConfig) -> None:
 
 
 def _published_by_others(
-    name: str, sink: SinkConfig, others: Sequence[PipelineConfig]
+    config: PipelineConfig, others: Sequence[PipelineConfig]
 ) -> Iterator[ConfigError]:
-    asked = sink.publish
+    asked = config.sink.publish
     assert asked is not None
     for other in others:
         of_other = other.sink.publish
-        if of_other is None or other.name == name:
+        if of_other is None or other.name == config.name:
             continue
         if asked.duckdb is not None and asked.duckdb == of_other.duckdb:
             setting, same = "sink.publish.duckdb", str(asked.duckdb)
@@ -96,7 +88,7 @@ def _published_by_others(
             asked.catalog
             and of_other.catalog
             and asked.database.lower() == of_other.database.lower()
-            and sink.spark == other.sink.spark
+            and config.sink.spark == other.sink.spark
         ):
             setting, same = "sink.publish.database", asked.database
         else:
@@ -109,9 +101,8 @@ def _published_by_others(
         )
 
 
-def _impossible(
-    setting: str, start: object, flavors: tuple[Flavor, ...], now: datetime
-) -> Iterator[ConfigError]:
+def _impossible(setting: str, start: object, flavors: tuple[Flavor, ...]) -> Iterator[ConfigError]:
+    now = datetime.now(UTC)
     if isinstance(start, TimeConfig) and start.time > now:
         yield ConfigError(
             "the start is in the future",

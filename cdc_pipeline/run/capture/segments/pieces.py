@@ -31,14 +31,12 @@ class RangePiece:
     why: str = ""
 
 
-class _At(NamedTuple):
-    number: int
-    offset: int
+_Order = tuple[int, int]  # `Position.order`
 
 
 class _Gap(NamedTuple):
-    start: _At
-    stop: _At
+    start: _Order
+    stop: _Order
     why: str
 
 
@@ -48,10 +46,9 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
         return []
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
-    begin = _At(journal_number(surveys[0].journal), surveys[0].start)
-    end = _At(journal_number(surveys[-1].journal), surveys[-1].end)
+    at = (journal_number(surveys[0].journal), surveys[0].start)
+    end = (journal_number(surveys[-1].journal), surveys[-1].end)
     divided: list[RangePiece] = []
-    at = begin
     for gap in [*gaps, _Gap(end, end, "")]:
         segments = _segments(surveys, at, gap.start)
         size_bytes = sum(segment.size_bytes for segment in segments)
@@ -62,7 +59,8 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
             else:
                 divided.append(RangePiece(stop, why=TOO_LITTLE))
         if gap.stop > gap.start:
-            stop = Position(names[gap.stop.number], gap.stop.offset)
+            number, offset = gap.stop
+            stop = Position(names[number], offset)
             divided.append(RangePiece(stop, why=gap.why))
         at = max(at, gap.stop)
     return _one_after_the_other(divided)
@@ -71,39 +69,29 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
 def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
     gaps: list[_Gap] = []
     numbers = [journal_number(one.journal) for one in surveys]
-    range_end = _At(numbers[-1], surveys[-1].end)
-    prepared: dict[str, _At] = {}
+    range_end = (numbers[-1], surveys[-1].end)
+    prepared: dict[str, _Order] = {}
     for number, one in zip(numbers, surveys, strict=True):
         if one.failed:
-            gaps.append(
-                _Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed)
-            )
-        gaps += [
-            _Gap(
-                _At(number, group.start),
-                _At(number, group.stop),
-                "a statement that affects the tables",
-            )
-            for group in one.alone
-        ]
+            stop = (number, max(one.end, one.start))
+            gaps.append(_Gap((number, one.start), stop, one.failed))
+        why = "a statement that affects the tables"
+        gaps += [_Gap((number, group.start), (number, group.stop), why) for group in one.alone]
         ends = [(group, False) for group in one.ended] + [(group, True) for group in one.prepared]
         for group, is_prepared in sorted(ends, key=lambda pair: pair[0].start):
-            at = _At(number, group.start)
+            at = (number, group.start)
             if is_prepared:
                 prepared[group.xid] = at
             else:
-                gaps.append(
-                    _Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction")
-                )
-    gaps += [
-        _Gap(at, range_end, "an XA transaction that does not end in the range")
-        for at in prepared.values()
-    ]
+                begin = prepared.pop(group.xid, at)
+                gaps.append(_Gap(begin, (number, group.stop), "an XA transaction"))
+    why = "an XA transaction that does not end in the range"
+    gaps += [_Gap(at, range_end, why) for at in prepared.values()]
     # An end that does not prove itself is proved by reading on; so is a failed journal.
     for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
         if not one.is_closed or one.failed:
             why = one.failed or "the end of a journal without ROTATE or STOP"
-            gaps.append(_Gap(_At(number, one.start), _At(next_number, following.end), why))
+            gaps.append(_Gap((number, one.start), (next_number, following.end), why))
     return sorted(gaps)
 
 
@@ -118,13 +106,12 @@ def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
     return joined
 
 
-def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
+def _segments(surveys: Sequence[JournalSurvey], start: _Order, stop: _Order) -> list[Segment]:
     segments = []
     for one in surveys:
         number = journal_number(one.journal)
-        first = max(start.offset, one.start) if number == start.number else one.start
-        last = min(stop.offset, one.end) if number == stop.number else one.end
-        if start.number <= number <= stop.number and first < last:
+        (_, first), (_, last) = max(start, (number, one.start)), min(stop, (number, one.end))
+        if start[0] <= number <= stop[0] and first < last:
             bounds = [first, *(at for at in one.splits if first < at < last), last]
             segments += [
                 Segment(journal=one.journal, start=begin, stop=end, created_s=one.created_s)
