@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState, resume_fields
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
@@ -207,12 +207,9 @@ def cursor_state(
         server_uuid=identity.server_uuid,
         address=identity.address,
         lower_case_table_names=identity.names,
-        journal=at.journal,
-        offset=at.offset,
+        **resume_fields(at),
         timestamp_s=at.timestamp_s,
         event_server_id=at.server_id,
-        gtid_set=at.gtid_set,
-        journal_created_s=at.journal_created_s,
         last_event=at.last_event,
         last_transaction=at.last_transaction,
         open_xa=open_xa,

@@ -154,13 +154,12 @@ class Interpreter:
         """`decided`: on the single statement that it is. Raises CdcError, with its place, if a unit
         cannot be applied; nothing was learned then.
         """
-        maps = self._decoder.mark()
-        controls = self._controls.mark()
+        maps, open_before = self._decoder.mark(), self._controls.open
         try:
             return self._read(unit, decided)
         except CdcError:
             self._decoder.rewind(maps)
-            self._controls.rewind(controls)
+            self._controls.open = open_before
             raise
 
     def _read(self, unit: Unit, decided: Decision | None) -> Changes:

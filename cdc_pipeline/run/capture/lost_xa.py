@@ -47,7 +47,15 @@ def drop_lost(
     if dropped:
         kept = tuple(xa for xa in cursor.open_xa if xa not in dropped)
         cursor = cursor.model_copy(update={"open_xa": kept})
-        notes = tuple(_note(xa) for xa in dropped)
+        notes = tuple(
+            unknown_xa_note(
+                f"{xa.rows} rows of {xa.xid} were dropped: the server no longer has it, and the "
+                "log that was read lacks its end",
+                xa.begin.journal,
+                xa.begin.offset,
+            )
+            for xa in dropped
+        )
         interval = Interval(start=cursor.position, end=cursor.position)
         context.move(cursor, interval, notes=notes)
         state.main.moved(interval, (), notes)
@@ -86,14 +94,6 @@ def lost_end(
     )
 
 
-def _note(xa: OpenXa) -> Note:
-    text = (
-        f"{xa.rows} rows of {xa.xid} were dropped: the server no longer has it, and the log that "
-        "was read lacks its end"
-    )
-    return Note(
-        kind="accepted_unknown_xa",
-        text=text,
-        journal=xa.begin.journal,
-        offset=xa.begin.offset,
-    )
+def unknown_xa_note(text: str, journal: str, offset: int) -> Note:
+    """Of a transaction whose begin or end is not in the log, as a person accepts."""
+    return Note(kind="accepted_unknown_xa", text=text, journal=journal, offset=offset)

@@ -36,10 +36,9 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, UnknownXaError
 from cdc_pipeline.lake.prepared import CommitPlace
-from cdc_pipeline.lake.records import Note
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
-from cdc_pipeline.run.capture.lost_xa import lost_end
+from cdc_pipeline.run.capture.lost_xa import lost_end, unknown_xa_note
 from cdc_pipeline.run.decode.decoding import DecodedTable
 from cdc_pipeline.run.decode.transaction_control import Ending, TransactionKey, XaEnd, XaPart
 from cdc_pipeline.targets.confirmed import accepted
@@ -271,18 +270,14 @@ class XaStaging:
                 f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its "
                 "rows are missing"
             )
-            self._stager.note(
-                Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset)
-            )
+            self._stager.note(unknown_xa_note(text, end.journal, end.offset))
 
     def _forget(self, part: XaPart) -> None:
         self._counts["xa_unknown"] += 1
         if part.xid in self._parking:
             self._parking.end(part.xid)
         text = f"rows of {part.xid} were dropped: it was prepared again, and the log lacks its end"
-        self._stager.note(
-            Note(kind="accepted_unknown_xa", text=text, journal=part.journal, offset=part.offset)
-        )
+        self._stager.note(unknown_xa_note(text, part.journal, part.offset))
 
     def _ended(self, end: XaEnd, tables: Sequence[DecodedTable] | None) -> None:
         self._counts["xa_committed" if end.is_commit else "xa_rolled_back"] += 1

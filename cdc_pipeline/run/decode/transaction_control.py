@@ -139,15 +139,10 @@ class TransactionControl:
 
 
 class ControlReader:
+    """`open`: the transaction whose next piece comes; set back, the same slices may come again."""
+
     def __init__(self) -> None:
-        self._open: OpenTransaction | None = None
-
-    def mark(self) -> OpenTransaction | None:
-        return self._open
-
-    def rewind(self, mark: OpenTransaction | None) -> None:
-        """Forget what was read since `mark`: the same slices come again."""
-        self._open = mark
+        self.open: OpenTransaction | None = None
 
     def read(
         self, unit: Sequence[EventSlice], stated: Sequence[DecidedStatement]
@@ -175,19 +170,19 @@ class ControlReader:
         ranges = {transaction: of.undone for transaction, of in savepoints.items()}
         undone = {key: of for key, of in ranges.items() if len(of)}
         ending = _ending(unit[0])
-        self._open = opened if ending is None else None
+        self.open = opened if ending is None else None
         return TransactionControl(
             undone, _waiting(unit, undone, opened, ending), tuple(ends), opened, ending
         )
 
     def _opened(self, piece: EventSlice) -> OpenTransaction | None:
         if piece.kind is SliceKind.ABANDONED:
-            return self._open
+            return self.open
         if piece.kind not in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE):
             return None
         first = piece.events[0]
-        if self._open is not None and first["tx_ordinal"]:
-            return self._open
+        if self.open is not None and first["tx_ordinal"]:
+            return self.open
         at = int(first["tx_offset"])
         gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, "")
         return OpenTransaction(piece.chunk.journal, at, gtid, is_xa=_is_prepared_by_flag(piece))

@@ -142,23 +142,9 @@ def resolve(
 def _end(
     bound: Bound, *, start: Position, log_end: Position, source: Source
 ) -> tuple[Position, str, Limit | None]:
-    end, reason, limit = _bounded(bound, start=start, log_end=log_end, source=source)
-    if end.order < start.order:
-        raise PositionError(
-            "the run would end before it starts",
-            expected=f"an end at or after {start}",
-            got=f"{end} ({reason})",
-            next_step="choose a later bound; a log that ends before the cursor was reset or "
-            "belongs to another server",
-        )
-    return end, reason, limit
-
-
-def _bounded(
-    bound: Bound, *, start: Position, log_end: Position, source: Source
-) -> tuple[Position, str, Limit | None]:
+    end, reason, limit, flavor = log_end, LOG_END, None, source.identity.flavor
     if isinstance(bound, PositionConfig):
-        end = Position(journal=bound.journal, offset=bound.offset)
+        end, reason = Position(bound.journal, bound.offset), "the configured bound"
         if end.order > log_end.order:
             raise PositionError(
                 "the bound lies beyond the end of the log",
@@ -168,16 +154,21 @@ def _bounded(
                 next_step="omit the bound: a run stops at the end of the log by itself",
             )
         source.validate_position(end)
-        return end, "the configured bound", None
-    flavor = source.identity.flavor
-    if isinstance(bound, GtidBoundConfig) and executed_before(
+    elif isinstance(bound, GtidBoundConfig) and executed_before(
         bound, start=start, log_end=log_end, flavor=flavor
     ):
-        return start, f"the transaction {bound.gtid} was executed before the start", None
-    limit = make_limit(bound, flavor)
-    if limit is None:
-        return log_end, LOG_END, None
-    return log_end, f"{limit.text}, or at the latest at the end of the log", limit
+        end, reason = start, f"the transaction {bound.gtid} was executed before the start"
+    elif limit := make_limit(bound, flavor):
+        reason = f"{limit.text}, or at the latest at the end of the log"
+    if end.order < start.order:
+        raise PositionError(
+            "the run would end before it starts",
+            expected=f"an end at or after {start}",
+            got=f"{end} ({reason})",
+            next_step="choose a later bound; a log that ends before the cursor was reset or "
+            "belongs to another server",
+        )
+    return end, reason, limit
 
 
 def captured_tables(
