@@ -183,9 +183,7 @@ def test_p3_another_server_with_gtids_takes_over_at_its_earliest_journal() -> No
         assert decision.overlap_until_us is None
         assert decision.reasons[0].startswith("another server")
     assert log.validated[0].gtid_set == f"{UUID}:1-2"
-
-
-def test_p3_virtual_ip_with_gtids_waits_for_no_dump_errors() -> None:
+    # A virtual IP: it waits for no dump errors.
     moved = source(identity=replace(STANDBY, address="db1:3306"))
     assert started(moved, cursor=cursor(), rules=ALONE).epoch_grows
 
@@ -204,23 +202,26 @@ def test_p3_what_the_other_server_purged_or_never_had_is_refused(expected: type)
     )
 
 
-@pytest.mark.parametrize("rules", [StartRules(), ALONE, PAIR])
-def test_p5_another_kind_of_server_is_refused(rules: StartRules) -> None:
-    mine = cursor(flavor="mariadb", gtid_set="0-1-5")
-    error = refusal(SourceIdentityError, cursor=mine, source=source(), rules=rules)
-    assert str(mine.identity) in str(error)
-    assert str(ME) in str(error)
+_OTHER_KIND = {"flavor": "mariadb", "gtid_set": "0-1-5"}
+_UNRELATED = {"server_uuid": "other", "server_id": 9, "gtid_set": ""}
 
 
 @pytest.mark.parametrize(
-    ("address", "rules"),
-    [("db9:3306", ALONE), ("db9:3306", PAIR), ("db1:3306", PAIR), ("db1:3306", StartRules())],
-    ids=["unknown", "unknown to the pair", "primary's, with a standby", "archive"],
+    ("changes", "rules"),
+    [
+        (_OTHER_KIND, StartRules()),
+        (_OTHER_KIND, ALONE),
+        (_OTHER_KIND, PAIR),
+        ({**_UNRELATED, "address": "db9:3306"}, ALONE),
+        ({**_UNRELATED, "address": "db9:3306"}, PAIR),
+        (_UNRELATED, PAIR),
+        (_UNRELATED, StartRules()),
+    ],
 )
 def test_p5_a_server_that_nothing_connects_with_the_cursor_is_refused(
-    address: str, rules: StartRules
+    changes: dict, rules: StartRules
 ) -> None:
-    mine = cursor(server_uuid="other", server_id=9, gtid_set="", address=address)
+    mine = cursor(**changes)
     rules = replace(rules, dump_errors=DumpErrors(count=99))
     error = refusal(SourceIdentityError, cursor=mine, source=source(), rules=rules)
     assert str(mine.identity) in str(error)
@@ -292,17 +293,19 @@ def test_p6_a_standby_that_lags_is_read_from_its_end() -> None:
     assert "the end of the log at" in " ".join(decision.reasons)
 
 
-def test_p6_a_log_that_begins_after_the_last_commit_is_a_gap() -> None:
-    log = timed_source()
-    early = without_gtids(timestamp_s=NOON_US // SECOND_US - 140)
-    error = refusal(JournalMissingError, cursor=early, source=log, rules=PAIR)
-    assert error.journal == "binlog.000001"
-
-
-def test_p6_a_cursor_without_any_time_cannot_be_searched_for() -> None:
-    mine = without_gtids(timestamp_s=0)
-    error = refusal(SourceIdentityError, cursor=mine, source=timed_source(), rules=PAIR)
-    assert "no time to search by" in str(error)
+@pytest.mark.parametrize(
+    ("timestamp_s", "expected", "told"),
+    [
+        (NOON_US // SECOND_US - 140, JournalMissingError, "the log of mysql:3f0c-b"),
+        (0, SourceIdentityError, "no time to search by"),
+    ],
+    ids=["the log begins later", "a cursor without a time"],
+)
+def test_p6_what_cannot_be_searched_for_is_refused(
+    timestamp_s: int, expected: type, told: str
+) -> None:
+    mine = without_gtids(timestamp_s=timestamp_s)
+    assert told in str(refusal(expected, cursor=mine, source=timed_source(), rules=PAIR))
 
 
 def test_k7_what_the_overlap_finds_is_where_reading_goes_on() -> None:
@@ -452,17 +455,13 @@ def test_p3_a_gtid_set_on_a_server_keeps_the_set_in_canonical_form() -> None:
     assert log.validated == [decision.position]
 
 
-def test_a_gtid_set_on_a_log_without_gtids_is_refused() -> None:
-    error = refusal(
-        PositionError, start=GtidConfig(gtid_set=f"{UUID}:1"), source=source(end_gtid_set="")
-    )
+def test_a_gtid_set_of_no_such_log_is_refused() -> None:
+    """The log has none, or those of the other flavor."""
+    start = GtidConfig(gtid_set=f"{UUID}:1")
+    error = refusal(PositionError, start=start, source=source(end_gtid_set=""))
     assert error.setting == "start.gtid_set"
-
-
-def test_a_gtid_set_of_the_other_flavor_is_refused() -> None:
-    assert "3e11fa47" in str(
-        refusal(PositionError, start=GtidConfig(gtid_set="0-1-5"), source=source())
-    )
+    other = refusal(PositionError, start=GtidConfig(gtid_set="0-1-5"), source=source())
+    assert "3e11fa47" in str(other)
 
 
 def located(numbers: str, **options) -> StartDecision:
@@ -477,11 +476,7 @@ def test_a_gtid_set_is_located_in_an_archive(numbers: str, number: int, event: i
     position = located(numbers).position
     assert position.order == (number, offset_of(source(), number, event))
     assert position.gtid_set == f"{UUID}:{numbers}"
-
-
-def test_a_gtid_set_that_holds_the_whole_archive_is_its_end() -> None:
-    position = located("1-6").position
-    assert position.order == source().end_position().order
+    assert located("1-6").position.order == source().end_position().order
 
 
 @pytest.mark.parametrize(
@@ -526,12 +521,8 @@ def test_p8_a_time_is_the_first_commit_at_or_after_it(
     assert decision.position.order == place_of(log, number, transaction)
     assert not decision.epoch_grows
     assert ("was created after that time" in decision.reasons[-1]) == (seconds == -9999)
-
-
-def test_p8_a_time_after_the_last_commit_is_the_current_end() -> None:
-    log = timed_source()
-    position = started(log, at(361)).position
-    assert position.order == log.end_position().order
+    after_the_last = started(log, at(361)).position
+    assert after_the_last.order == log.end_position().order
 
 
 def test_p4_a_time_in_a_journal_is_searched_there_alone() -> None:
