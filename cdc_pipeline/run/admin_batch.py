@@ -58,7 +58,6 @@ class AdminBatch:
 
     @cached_property
     def rows(self) -> StagedBatch:
-        """The staged batch, which is begun at the first access."""
         return self.sink.begin(self.number)
 
     def last_cut(self) -> Cut:

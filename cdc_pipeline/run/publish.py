@@ -51,7 +51,7 @@ class Publisher:
         notes: Sequence[Note] = (),
     ) -> None:
         """Move the cursor alone, over a part of the log that changes no target."""
-        shown = cursor_metadata(interval, None, tuple(ddl), tuple(notes))
+        shown = cursor_metadata(interval, None, ddl, notes)
         self.cursors.write(cursor, {**shown, **(metadata or {})})
 
     def move_to_cut(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> None:
@@ -65,8 +65,8 @@ class Publisher:
 def cursor_metadata(
     interval: Interval,
     cut: Cut | None,
-    ddl: tuple[DdlDecision, ...] = (),
-    notes: tuple[Note, ...] = (),
+    ddl: Sequence[DdlDecision] = (),
+    notes: Sequence[Note] = (),
 ) -> dict[str, object]:
     """As plain values; without a `cut` of its own, a cursor has `ddl` and `notes`."""
     if cut is not None:
@@ -76,13 +76,15 @@ def cursor_metadata(
         metadata["ddl"] = [decision.model_dump() for decision in ddl]
     if notes:
         metadata["notes"] = [note.model_dump() for note in notes]
-    if cut is not None:
-        metadata["cut"] = cut.batch_number
-        metadata["source_time_us"] = cut.source_time_us
-        metadata["published_at_us"] = cut.published_at_us
-        metadata["tables"] = {name: table.table_version for name, table in cut.tables.items()}
-        metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
-    return metadata
+    if cut is None:
+        return metadata
+    return metadata | {
+        "cut": cut.batch_number,
+        "source_time_us": cut.source_time_us,
+        "published_at_us": cut.published_at_us,
+        "tables": {name: table.table_version for name, table in cut.tables.items()},
+        "rows": sum(table.row_changes for table in cut.tables.values()),
+    }
 
 
 def start_metadata(reasons: tuple[str, ...]) -> dict[str, object]:

@@ -30,7 +30,6 @@ SetT = TypeVar("SetT")
 
 
 def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -> PositionError:
-    """An error for a text that is not a GTID set of `flavor`, or not a single GTID."""
     where = "SHOW BINLOG EVENTS or `cdc-pipeline binlog JOURNAL`" if is_single else _SETS[flavor]
     return PositionError(
         what,

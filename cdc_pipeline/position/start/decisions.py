@@ -78,7 +78,6 @@ def configured_offset(context: StartContext) -> StartDecision:
 
 
 def configured_time_in_journal(context: StartContext) -> StartDecision:
-    """Search for the time in that journal only; start at its begin if nothing is found (P4)."""
     start = context.configured
     assert isinstance(start, TimeConfig)
     assert start.journal is not None
@@ -98,7 +97,6 @@ def configured_time_in_journal(context: StartContext) -> StartDecision:
 
 
 def configured_time(context: StartContext) -> StartDecision:
-    """Search for the time; start at the current end if nothing is found (P4, P8)."""
     start = context.configured
     assert isinstance(start, TimeConfig)
     position = search_by_time(context.source, t_us=_us(start.time), end=context.end)
@@ -133,7 +131,6 @@ def configured_latest(context: StartContext) -> StartDecision:
 
 
 def standby_end(context: StartContext) -> StartDecision:
-    """Start at the current end, because nothing is configured for the standby (P4)."""
     return _at_end(
         context,
         "the primary's start is meaningless on the standby, and source.standby.start is not set: "
@@ -157,7 +154,6 @@ def _us(time: datetime) -> int:
 
 
 def stay(context: StartContext) -> StartDecision:
-    """Continue at the last position on the cursor's own server (P5, P3)."""
     cursor, source = context.cursor, context.source
     _check_not_ahead(context)
     position = cursor.position
@@ -174,7 +170,6 @@ def stay(context: StartContext) -> StartDecision:
 
 
 def complete_cursor(context: StartContext) -> StartDecision:
-    """By offset, with a completed executed set: the server has begun to use GTIDs."""
     source, wanted = context.source, context.cursor.position.by_offset
     _check_not_ahead(context)
     check_same_log(source, wanted, pipeline_name=context.cursor.source)
@@ -184,7 +179,6 @@ def complete_cursor(context: StartContext) -> StartDecision:
 
 
 def by_set_after_purge(context: StartContext) -> StartDecision:
-    """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
     _check_not_ahead(context)
     context.source.validate_position(context.cursor.position)
     check_last_transaction(
@@ -268,7 +262,6 @@ def switch_by_time(context: StartContext) -> StartDecision:
 
 
 def switch_virtual_ip(context: StartContext) -> StartDecision:
-    """Switch to another server at the only address, after too many dump errors (P5)."""
     decision = switch_by_time(context)
     count = context.rules.dump_errors.count
     reason = (

@@ -120,7 +120,6 @@ def place_of(chunk: Chunk, row: int, field: str = "offset") -> Position:
 
 
 def with_created(source: Log, position: Position) -> Position:
-    """Return `position` with the creation time of its journal, which identifies a reset log."""
     if position.journal_created_s:
         return position
     return replace(position, journal_created_s=source.journal_created_s(position.journal))
@@ -137,7 +136,6 @@ def _executed_by_heads(source: Log, wanted: Position) -> str | None:
 
 
 def journal_chunks(source: Log, journal: str, end: Position | None = None) -> Chunks:
-    """The chunks of one journal, from its beginning."""
     with closing(source.chunks(Position(journal), end or source.end_position())) as chunks:
         for chunk in chunks:
             if chunk.journal != journal:

@@ -159,7 +159,6 @@ def _described(event: LoggedEvent) -> str:
 def other_log(
     source: Log, position: Position, *, expected: str, got: str, pipeline_name: str
 ) -> SourceIdentityError:
-    """An error for a log that is not the log of `position`."""
     return SourceIdentityError(
         f"the log of {source.identity} is not the one that the cursor came from: the server was "
         "restored to an earlier state, or its log was reset; the lake may have changes that "

@@ -99,7 +99,6 @@ class CaptureSession:
         return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
 
     def drop_open(self) -> None:
-        """The transaction was rolled back or never ended."""
         self.parking.drop_pieces()
         self.stager.drop_open()
 

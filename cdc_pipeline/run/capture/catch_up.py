@@ -174,8 +174,6 @@ class _LeftBehindError(CdcError):
 
 
 class CatchUp:
-    """Catch-up of suspended targets, one after the other, from the `server` that was chosen."""
-
     def __init__(
         self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState
     ) -> None:

@@ -43,8 +43,6 @@ _GET_TIMEOUT_S = 1.0
 
 
 class Drain:
-    """Two threads around a store."""
-
     def __init__(
         self, context: CaptureContext, session: CaptureSession, committer: Committer
     ) -> None:

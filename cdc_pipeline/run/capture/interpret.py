@@ -103,7 +103,6 @@ def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
 
 
 def first_begin(unit: Unit) -> Position | None:
-    """Where the first transaction of a unit begins."""
     for piece in unit:
         rows = np.flatnonzero(piece.events["tx_offset"] >= 0)
         if len(rows):

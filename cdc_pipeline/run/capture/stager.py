@@ -64,7 +64,6 @@ class Stager:
     # -- the batch at work -------------------------------------------------------------------------
 
     def batch(self) -> StagedBatch:
-        """The current batch, which is begun if there is none."""
         if self.staged is None:
             self.staged = self._begin(self.number)
         return self.staged
@@ -116,7 +115,6 @@ class Stager:
                 )
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
-        """Set rows aside that cannot be applied."""
         with self.together():
             for rows in bad:
                 self.batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
@@ -180,7 +178,6 @@ class TransactionNames:
             self._journals[journal_number(piece.chunk.journal)] = piece.chunk.journal
 
     def opened(self, journal: str, tx_offset: int, gtid: str) -> None:
-        """Begin a transaction that comes in pieces."""
         self._open = {(journal_number(journal), tx_offset): gtid} if gtid else {}
 
     def of_rows(self, seq: pa.Array) -> pa.Array:

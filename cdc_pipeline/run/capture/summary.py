@@ -57,7 +57,6 @@ class RunSummary:
         self.moved(cut.interval, cut.ddl, cut.notes)
 
     def moved(self, interval: Interval, ddl: Sequence[DdlDecision], notes: Sequence[Note]) -> None:
-        """Count a part of the log, with its decisions."""
         self.interval = interval if self.interval is None else self.interval.then(interval)
         self._keep(self.ddl, ddl)
         self._keep(self.notes, notes)
@@ -80,7 +79,6 @@ class RunSummary:
         self.entries_omitted += other.entries_omitted
 
     def tables(self) -> dict[str, TableReport]:
-        """For each table of the cuts, changed or not, by name."""
         return {
             name: self._changes.get(name, TableReport()).model_copy(
                 update={"delta_version": version, "partial": partial}

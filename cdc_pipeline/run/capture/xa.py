@@ -213,8 +213,6 @@ def _waiting(step: _Add) -> tuple[Position, dict[str, int]]:
 
 
 class XaStaging:
-    """Carries out planned steps: parks rows, and stages those that become effective."""
-
     def __init__(self, session: CaptureSession) -> None:
         self._session = session
         self._parking = session.parking

@@ -351,7 +351,6 @@ def _unlogged(
 
 
 def lacks_values(decoded: DecodedRows, taken: Callable[[str], bool]) -> bool:
-    """Whether rows lack values that the log does not contain."""
     return any(lacking.any() for lacking in _unlogged(decoded, taken))
 
 

@@ -49,24 +49,18 @@ def nothing_matched(
         return None
     names = sorted({*(known or ()), *_names_of(cursor)})
     near = [name for pattern in missing for name in _near(pattern, names)]
-    got = (
-        f"similar names: {', '.join(dict.fromkeys(near))}"
-        if near
-        else f"{len(names)} other tables"
-        if names
-        else "none"
-    )
-    grant = "" if known is None else "GRANT SELECT on its tables to the account, "
-    then = (
-        ""
-        if known is None
-        else (f"; `cdc-pipeline snapshot {config.name}` reads their existing rows")
-    )
+    got = f"{len(names)} other tables" if names else "none"
+    if near:
+        got = f"similar names: {', '.join(dict.fromkeys(near))}"
+    seen = grant = then = ""
+    if known is not None:
+        seen = ", or one that the account sees"
+        grant = "GRANT SELECT on its tables to the account, "
+        then = f"; `cdc-pipeline snapshot {config.name}` reads their existing rows"
     return NothingMatchedError(
         f"no table has ever matched {', '.join(missing)}",
         setting="tables.include",
-        expected="a table in the log for each pattern"
-        + ("" if known is None else ", or one that the account sees"),
+        expected=f"a table in the log for each pattern{seen}",
         got=got,
         next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its "
         f"tables will be created later{then}",

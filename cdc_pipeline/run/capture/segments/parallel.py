@@ -131,10 +131,10 @@ class _Reading:
         self._reasons: list[str] = []
 
     def report(self) -> ParallelReport:
-        reasons = tuple(self._reasons[:_REASONS_KEPT])
-        if len(self._reasons) > _REASONS_KEPT:
-            reasons += (f"and {len(self._reasons) - _REASONS_KEPT} more",)
-        return ParallelReport(**self._counts, one_after_the_other=reasons)
+        reasons, more = self._reasons[:_REASONS_KEPT], len(self._reasons) - _REASONS_KEPT
+        if more > 0:
+            reasons.append(f"and {more} more")
+        return ParallelReport(**self._counts, one_after_the_other=tuple(reasons))
 
     def read(self, state: RunState) -> RunState:
         surveys = self._surveys(state)

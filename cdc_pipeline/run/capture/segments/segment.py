@@ -69,7 +69,6 @@ class SegmentResult(FrozenModel):
 
     @property
     def part(self) -> BatchRecord:
-        """The record of a segment that was not refused."""
         assert self.record is not None
         return self.record
 
