@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.backlog.journals import Archive, name_of
 from benchmarks.report import Figure
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.plan.planning import plan
@@ -49,7 +49,7 @@ def ways(archive: Archive) -> dict[str, Way]:
         journal_created_s=archive.created_s,
         timestamp_s=archive.time_us // 1_000_000,
     )
-    moment = datetime.fromtimestamp(archive.time_us / 1e6, tz=UTC).isoformat()
+    moment = time_of(archive.time_us).isoformat()
     last = {"journal": name_of(archive.journals), "offset": 4}
     return {
         "earliest": ("earliest", None, "end_of_log"),

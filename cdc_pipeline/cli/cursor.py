@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -28,6 +27,7 @@ from cdc_pipeline.cli.common.settings import (
     yes_option,
 )
 from cdc_pipeline.cli.common.source_access import open_source, operate_in
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.text.wording import moment_text
 
 if TYPE_CHECKING:
@@ -277,4 +277,4 @@ def _described(cursor: CursorPlace | None) -> str:
 
 
 def _when(at_us: int) -> str:
-    return moment_text(datetime.fromtimestamp(at_us / 1e6, tz=UTC))
+    return moment_text(time_of(at_us))

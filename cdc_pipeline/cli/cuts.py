@@ -24,6 +24,7 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
 )
 from cdc_pipeline.cli.common.source_access import check_dagster
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.wording import count_of, moment_text
 
@@ -247,7 +248,6 @@ def _cut(config: PipelineConfig, as_of: str | None) -> tuple[LakePaths, Cut]:
 
 
 def _show(cut: Cut) -> None:
-    from cdc_pipeline.sink.read.cuts import time_of
 
     rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
     rows.add_row("position", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")

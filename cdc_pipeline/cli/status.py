@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +18,7 @@ from cdc_pipeline.cli.common.output import (
 from cdc_pipeline.cli.common.report import rescued_text, show_differing
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import LakeAccess, open_source
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.operations.plan_text import operation_line, xa_line
@@ -179,7 +179,7 @@ def _show_place(out: Console, status: SourceStatus) -> None:
     for xa in status.open_xa:
         out.print(f"  xa      {xa_line(xa)}", soft_wrap=True)
     if status.source_time_us >= 0:
-        when = moment_text(datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC))
+        when = moment_text(time_of(status.source_time_us))
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
         out.print(f"  until   the last applied transaction was committed at {when}{behind}")
     for operation in status.operations:

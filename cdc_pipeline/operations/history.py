@@ -6,13 +6,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchKind, Cut
-from cdc_pipeline.sink.read.cuts import time_of
 
 _WHAT: Final[dict[BatchKind, str]] = {
     "batch": "capture",

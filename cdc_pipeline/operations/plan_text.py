@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.text.wording import by_reason, count_of, listed
+from cdc_pipeline.clock import time_of
+from cdc_pipeline.text.wording import by_reason, count_of, listed, moment_text
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.long_operations import OperationStatus
@@ -104,10 +104,7 @@ def xa_line(xa: OpenXa) -> str:
     """On one line: xid, position, time, waiting rows."""
     since = ""
     if xa.prepared_at_us >= 0:
-        since = (
-            " since "
-            f"{datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        since = f" since {moment_text(time_of(xa.prepared_at_us))}"
     return f"{xa.xid}{since}, {xa.begin}, {count_of(xa.rows, 'row')} parked"
 
 

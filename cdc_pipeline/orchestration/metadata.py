@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
@@ -227,7 +227,7 @@ def changed_by(cut: Cut, table: str) -> bool:
 def _source_time(cut: Cut) -> Metadata:
     if cut.source_time_us < 0:
         return {}
-    at = datetime.fromtimestamp(cut.source_time_us / 1e6, tz=UTC)
+    at = time_of(cut.source_time_us)
     return {"source_time": dg.MetadataValue.timestamp(at)}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import click
 
+from cdc_pipeline.clock import microseconds_of
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.position.position import Position
 
@@ -18,7 +18,6 @@ _OTHER_PLACES: Final = {
     "from": "a place in these journals",
     "until": "a position or a time; a set of transactions is for --gtid",
 }
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -129,9 +128,9 @@ def conditions_of(option: Literal["from", "until"], values: tuple[str, ...]) -> 
             name = "from_position" if option == "from" else "to_position"
             conditions.append((name, Position(place.journal, place.offset)))
         elif isinstance(place, TimeConfig):
-            conditions.append(("from_us", _microseconds(place.time)))
+            conditions.append(("from_us", microseconds_of(place.time)))
         elif isinstance(place, TimeBoundConfig):
-            conditions.append(("to_us", _microseconds(place.time) + 1))
+            conditions.append(("to_us", microseconds_of(place.time) + 1))
         elif isinstance(place, GtidConfig):
             conditions.append(("exclude_gtids", place.gtid_set))
         elif place not in ("earliest", "end_of_log"):
@@ -139,7 +138,3 @@ def conditions_of(option: Literal["from", "until"], values: tuple[str, ...]) -> 
     if len(dict(conditions)) < len(conditions):
         raise click.UsageError(f"--{option} was given twice for the same kind of position")
     return dict(conditions)
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)

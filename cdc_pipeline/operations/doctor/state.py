@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.storage.lock import lock_holder
@@ -71,7 +71,7 @@ def _last_run(context: Context) -> Iterator[Verdict]:
         yield warning(
             f"{message}, so its schedule is not being kept",
             expected=context.interval_text,
-            got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
+            got=f"at {time_of(newest.at_us):%Y-%m-%d %H:%M} UTC",
             next_step="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
             "running (dagster-daemon run)",
         )

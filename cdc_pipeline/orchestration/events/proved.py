@@ -9,11 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import dagster as dg
 
-from cdc_pipeline.clock import now_us
+from cdc_pipeline.clock import now_us, time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TableProof, proof_file
@@ -27,7 +25,7 @@ PROVED = "proved"
 def proof_metadata(proof: TableProof) -> Metadata:
     entries: Metadata = {}
     if proof.proved is not None:
-        at = datetime.fromtimestamp(proof.proved.began_at_us / 1e6, tz=UTC)
+        at = time_of(proof.proved.began_at_us)
         entries["proved_through"] = dg.MetadataValue.text(str(proof.proved.place))
         entries["proved_time"] = dg.MetadataValue.timestamp(at)
     if proof.current is not None:

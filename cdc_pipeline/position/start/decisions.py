@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cdc_pipeline.clock import microseconds_of, time_of
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
 from cdc_pipeline.errors import (
     JournalMissingError,
@@ -84,7 +84,7 @@ def configured_time_in_journal(context: StartContext) -> StartDecision:
     head = Position(start.journal)
     context.source.validate_position(head)
     position = search_by_time(
-        context.source, t_us=_us(start.time), end=context.end, journal=start.journal
+        context.source, t_us=microseconds_of(start.time), end=context.end, journal=start.journal
     )
     what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
     if position is None:
@@ -99,7 +99,7 @@ def configured_time_in_journal(context: StartContext) -> StartDecision:
 def configured_time(context: StartContext) -> StartDecision:
     start = context.configured
     assert isinstance(start, TimeConfig)
-    position = search_by_time(context.source, t_us=_us(start.time), end=context.end)
+    position = search_by_time(context.source, t_us=microseconds_of(start.time), end=context.end)
     what = f"the configuration starts at {start.time.isoformat()}"
     if position is None:
         return _at_end(
@@ -108,8 +108,9 @@ def configured_time(context: StartContext) -> StartDecision:
         )
     decision = _completed(context, position, f"{what}: found at {position}")
     oldest = context.source.journals()[0].journal
-    if position.journal == oldest and context.source.journal_created_s(oldest) * SECOND_US > _us(
-        start.time
+    start_us = microseconds_of(start.time)
+    if position.journal == oldest and (
+        context.source.journal_created_s(oldest) * SECOND_US > start_us
     ):
         late = (
             f"the oldest journal, {oldest}, was created after that time: the log lacks "
@@ -147,10 +148,6 @@ def _completed(context: StartContext, wanted: Position, reason: str) -> StartDec
     context.source.validate_position(wanted)
     position, notes = complete(context.source, wanted)
     return StartDecision(position, (reason, *notes))
-
-
-def _us(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def stay(context: StartContext) -> StartDecision:
@@ -441,4 +438,4 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
 
 
 def _time(t_us: int) -> str:
-    return datetime.fromtimestamp(t_us / SECOND_US, tz=UTC).isoformat(timespec="milliseconds")
+    return time_of(t_us).isoformat(timespec="milliseconds")

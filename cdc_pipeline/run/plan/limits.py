@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.binlog.events import gtid
+from cdc_pipeline.clock import microseconds_of
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
@@ -36,8 +36,6 @@ from cdc_pipeline.errors import CdcError, PositionError
 from cdc_pipeline.position.gtid.sets import SingleGtid, parse_single_gtid
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.run.bounds import bound_text
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Limit(ABC):
@@ -133,7 +131,7 @@ class _TimeLimit(Limit):
 
     def __init__(self, moment: datetime, *, text: str) -> None:
         super().__init__(text)
-        self._moment_us = (moment - _EPOCH) // timedelta(microseconds=1)
+        self._moment_us = microseconds_of(moment)
 
     def rows_within(self, piece: EventSlice) -> int | None:
         # All events of a transaction carry its commit time, so that the first row beyond is its

@@ -23,13 +23,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.storage_config import check_lake_path
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake import state
@@ -94,10 +95,6 @@ class CutSummary(BaseModel):
 # What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
 # these as text; a bookmark.
 AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None"
-
-
-def time_of(at_us: int) -> datetime:
-    return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
 
 
 def bookmark_of(cut: Cut) -> str:
