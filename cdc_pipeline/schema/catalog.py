@@ -20,7 +20,7 @@ from typing import Any, Final
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables.server_columns import with_server_columns
 from cdc_pipeline.schema.ddl.options import server_charset, table_comment
-from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader, Uncertain
 from cdc_pipeline.schema.ddl.types import are_known, in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.source_table import Comments, comments_of
@@ -139,8 +139,11 @@ def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
     tokens = TokenReader(
         _COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb
     )
-    declared = read_type(tokens)
-    if declared is None or not tokens.at_end():
+    try:
+        declared = read_type(tokens)
+    except Uncertain:
+        return None
+    if not tokens.at_end():
         return None
     charset = server_charset(str(row["character_set_name"] or "binary"))
     column = in_charset(

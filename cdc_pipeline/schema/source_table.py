@@ -27,6 +27,7 @@ from cdc_pipeline.schema.ddl.create import CreatedTable, hash_key_count
 from cdc_pipeline.schema.ddl.options import NamedCharset, table_comment
 from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
+from cdc_pipeline.schema.ddl.tokens import Uncertain
 from cdc_pipeline.schema.ddl.types import are_known
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.generated import renamed as renamed_generated
@@ -35,10 +36,6 @@ _A = ActionKind
 
 # Of columns by name, and of the table as ""; sorted, without empty texts.
 Comments = tuple[tuple[str, str], ...]
-
-
-class Uncertain(Exception):
-    """The text does not determine the columns with certainty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,10 @@ from cdc_pipeline.binlog.wire_types import WIRE_TYPES, WireType
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.operations.verify.read import leads_back
 from cdc_pipeline.schema.ddl import columns as ddl
-from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader, Uncertain
 from cdc_pipeline.schema.ddl.types import SYNTAXES
 from cdc_pipeline.schema.evolution.backfill import DEFAULTS, backfill
 from cdc_pipeline.schema.evolution.value_changes import value_change
-from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
@@ -57,7 +56,6 @@ VALUES: tuple[Any, ...] = (
 def declared(definition: str, *, is_mariadb: bool) -> ddl.ColumnDefinition:
     tokens = TokenReader(f"c {definition}", modes=MODES, is_mariadb=is_mariadb)
     found = ddl.column_definition(tokens)
-    assert found is not None, definition
     assert tokens.at_end(), definition
     return found.in_charset("utf8mb4", is_mariadb=is_mariadb)
 
@@ -117,12 +115,13 @@ def test_a_name_in_ddl_is_read(kind: Kind, spec: TypeSpec) -> None:
     for name in spec.ddl:
         flavors = {"mysql": [False], "mariadb": [True], "": [False, True]}[name.flavor]
         for is_mariadb in flavors:
-            texts = [f"c {name.name}{tail}" for tail in (*tails, " CHAR(5)")]
-            read = [
-                ddl.column_definition(TokenReader(text, modes=MODES, is_mariadb=is_mariadb))
-                for text in texts
-            ]
-            assert any(found is not None and found.column.kind is kind for found in read), name
+            read = set()
+            for tail in (*tails, " CHAR(5)"):
+                text = f"c {name.name}{tail}"
+                with suppress(Uncertain):
+                    tokens = TokenReader(text, modes=MODES, is_mariadb=is_mariadb)
+                    read.add(ddl.column_definition(tokens).column.kind)
+            assert kind in read, name
 
 
 @EVERY_TYPE

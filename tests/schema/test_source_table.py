@@ -12,10 +12,10 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.schemas import journal_schemas
 from cdc_pipeline.schema.ddl import ddl
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
-from cdc_pipeline.schema.source_table import SourceTable, Uncertain, altered, created
+from cdc_pipeline.schema.source_table import SourceTable, altered, created
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.schema.ddl.generated_statements import Maker

@@ -10,6 +10,7 @@ Source: MySQL 9.7 manual, 15.1.11 (ALTER TABLE); MariaDB 10.11, ALTER TABLE.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -22,7 +23,7 @@ from cdc_pipeline.schema.ddl.options import (
     take_key_options,
     take_option,
 )
-from cdc_pipeline.schema.ddl.tokens import TokenReader
+from cdc_pipeline.schema.ddl.tokens import TokenReader, Uncertain, certain
 
 
 class ActionKind(StrEnum):
@@ -63,7 +64,6 @@ class Action:
     """One action of ALTER TABLE.
 
     Attributes:
-        text: as it is written.
         name: the column, index, option, engine or table concerned; "" if none.
         new_name: of RENAME COLUMN and CHANGE.
         column: the definition of ADD COLUMN, MODIFY and CHANGE.
@@ -73,10 +73,10 @@ class Action:
         charset: of CONVERT TO, and of an option that is one.
         value: of any other option.
         visible: of a column.
+        text: as it is written.
     """
 
     kind: ActionKind
-    text: str
     name: str = ""
     new_name: str = ""
     column: ColumnDefinition | None = None
@@ -86,6 +86,7 @@ class Action:
     charset: NamedCharset | None = None
     value: str = ""
     visible: bool = True
+    text: str = ""
 
 
 _A = ActionKind
@@ -100,83 +101,70 @@ def alter_actions(tokens: TokenReader) -> tuple[Action, ...]:
     actions: list[Action] = []
     while not tokens.at_end():
         if tokens.modes.unknown_bits or (not actions and tokens.at(",")):
-            return (_unknown(tokens, tokens.peek().start),)
+            return (_unknown(tokens),)
         actions.extend(_action(tokens))
         if tokens.take(","):
             if tokens.at_end():
-                actions.append(_unknown(tokens, tokens.peek().start))
+                actions.append(_unknown(tokens))
         elif not tokens.at_end() and not _may_follow_without_comma(tokens, actions[-1]):
-            actions.append(_unknown(tokens, tokens.peek().start))
+            actions.append(_unknown(tokens))
     return tuple(actions)
 
 
 # -- one action ------------------------------------------------------------------------------------
 
 
-def _text(tokens: TokenReader, start: int) -> str:
-    return tokens.sql[start : tokens.peek().start].strip().rstrip(",").strip()
+def _with_text(tokens: TokenReader, read: Callable[[TokenReader], Action]) -> Action:
+    start = tokens.peek().start
+    action = read(tokens)
+    return replace(action, text=tokens.sql[start : tokens.peek().start].strip().rstrip(",").strip())
 
 
-def _unknown(tokens: TokenReader, start: int) -> Action:
+def _unknown(tokens: TokenReader) -> Action:
     """Pass over everything up to the next comma, or to the end of a truncated text."""
-    if not tokens.skip_to_comma():
-        while not tokens.at_end():
-            tokens.next()
-    return Action(_A.UNKNOWN, _text(tokens, start))
+
+    def read(tokens: TokenReader) -> Action:
+        return Action(_A.UNKNOWN) if tokens.skip_to_comma() else _all(tokens, _A.UNKNOWN)
+
+    return _with_text(tokens, read)
 
 
 def _may_follow_without_comma(tokens: TokenReader, last: Action) -> bool:
     if tokens.at_any("PARTITION", "REMOVE"):
         return True
     here = tokens.index
-    is_option = _option(tokens, here) is not None
+    is_option = _option(tokens) is not None
     tokens.index = here
     return is_option and last.kind in (_A.OPTION, _A.ENGINE)
 
 
 def _action(tokens: TokenReader) -> list[Action]:
-    start = tokens.peek().start
     here = tokens.index
-    actions = _known(tokens, start)
-    if actions is not None:
-        return actions
-    tokens.index = here
-    return [_unknown(tokens, start)]
+    try:
+        if tokens.at("ADD"):
+            return _add(tokens)
+        return [_with_text(tokens, _READERS.get(tokens.peek().key, _other))]
+    except Uncertain:
+        tokens.index = here
+        return [_unknown(tokens)]
 
 
-def _known(tokens: TokenReader, start: int) -> list[Action] | None:
-    key = tokens.peek().key
-    if key == "ADD":
-        return _add(tokens, start)
-    simple: Action | None
-    if key == "DROP":
-        simple = _drop(tokens, start)
-    elif key == "ALTER":
-        simple = _alter(tokens, start)
-    elif key in ("MODIFY", "CHANGE"):
-        simple = _modify(tokens, start)
-    elif key == "RENAME":
-        simple = _rename(tokens, start)
-    elif key == "CONVERT" and tokens.peek(1).key in ("PARTITION", "TABLE"):
-        simple = _rest(tokens, start, _A.PARTITION_ROWS)
-    elif key == "CONVERT":
-        simple = _convert(tokens, start)
-    elif tokens.at("ORDER", "BY"):
-        simple = _all(tokens, start, _A.ORDER_BY)
-    else:
-        simple = _partition(tokens, start) or _option(tokens, start)
-    return None if simple is None else [simple]
+def _other(tokens: TokenReader) -> Action:
+    if tokens.at("ORDER", "BY"):
+        return _all(tokens, _A.ORDER_BY)
+    return certain(_partition(tokens) or _option(tokens))
 
 
-def _all(tokens: TokenReader, start: int, kind: ActionKind) -> Action:
+def _all(tokens: TokenReader, kind: ActionKind) -> Action:
     """To the end: actions whose lists contain commas (partition names, columns to order by)."""
     while not tokens.at_end():
         tokens.next()
-    return Action(kind, _text(tokens, start))
+    return Action(kind)
 
 
-def _rest(tokens: TokenReader, start: int, kind: ActionKind, name: str = "") -> Action | None:
-    return Action(kind, _text(tokens, start), name) if tokens.skip_to_comma() else None
+def _rest(tokens: TokenReader, kind: ActionKind, name: str = "") -> Action:
+    certain(tokens.skip_to_comma())
+    return Action(kind, name)
 
 
 def at_key_part(tokens: TokenReader) -> bool:
@@ -190,16 +178,16 @@ def at_key_part(tokens: TokenReader) -> bool:
     return tokens.at("VECTOR", "INDEX") or tokens.at("VECTOR", "KEY") or tokens.at("VECTOR", "(")
 
 
-def added_key(tokens: TokenReader) -> Action | None:
-    """Pass over an index, key or constraint; None if it cannot be read to its end."""
-    start, first = tokens.peek().start, tokens.index
+def added_key(tokens: TokenReader) -> Action:
+    """Pass over an index, key or constraint. Raises Uncertain: it is not read to its end."""
+    first = tokens.index
     kind, name = _A.CONSTRAINT, ""
     key: tuple[str, ...] = ()
     parts: tuple[tuple[str, int], ...] = ()
     if tokens.take("PERIOD", "FOR"):
-        if tokens.name() is None or not tokens.skip_group():
-            return None
-        return Action(_A.VERSIONING, _text(tokens, start))
+        certain(tokens.name())
+        certain(tokens.skip_group())
+        return Action(_A.VERSIONING)
     if tokens.take("CONSTRAINT") and not tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
         tokens.take("IF", "NOT", "EXISTS")
         tokens.name()
@@ -220,10 +208,9 @@ def added_key(tokens: TokenReader) -> Action | None:
         parts, is_whole = _key_parts(tokens)
         key = tuple(column for column, _ in parts) if is_whole else ()
         known = tokens.skip_group() and (bool(key) or kind is not _A.ADD_PRIMARY_KEY)
-    if not known or not take_key_options(tokens):
-        return None
+    certain(known and take_key_options(tokens))
     unique = UniqueKey(parts, _is_hash(tokens, first)) if kind is _A.UNIQUE_INDEX else None
-    return Action(kind, _text(tokens, start), name, key=key, unique=unique)
+    return Action(kind, name, key=key, unique=unique)
 
 
 def unique_key(tokens: TokenReader, first: int) -> UniqueKey:
@@ -273,161 +260,129 @@ def _foreign_key(tokens: TokenReader) -> bool:
     return tokens.skip_group() and skip_references(tokens)
 
 
-def _add(tokens: TokenReader, start: int) -> list[Action] | None:
-    tokens.next()
+def _add(tokens: TokenReader) -> list[Action]:
+    start = tokens.next().start
+
+    def one(read: Callable[[TokenReader], Action]) -> list[Action]:
+        action = _with_text(tokens, read)
+        return [replace(action, text=f"{tokens.sql[start:at]}{action.text}")]
+
+    at = tokens.peek().start
     if tokens.at("SYSTEM", "VERSIONING") or tokens.at("PERIOD", "FOR"):
-        return _listed(_rest(tokens, start, _A.VERSIONING))
+        return one(lambda tokens: _rest(tokens, _A.VERSIONING))
     if tokens.at("PARTITION"):
-        return _listed(_rest(tokens, start, _A.PARTITION))
+        return one(lambda tokens: _rest(tokens, _A.PARTITION))
     if at_key_part(tokens):
-        added = added_key(tokens)
-        return None if added is None else [replace(added, text=_text(tokens, start))]
+        return one(added_key)
     tokens.take("COLUMN")
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
-    if not tokens.take("("):
+
+    def added_column(tokens: TokenReader) -> Action:
         column = column_definition(tokens)
-        return None if column is None else [_added_column(tokens, start, column, if_not_exists)]
+        return Action(_A.ADD_COLUMN, column.name, column=column, if_exists=if_not_exists)
+
+    if not tokens.take("("):
+        at = tokens.peek().start
+        return one(added_column)
     actions: list[Action] = []
-    while True:
-        if at_key_part(tokens):
-            added = added_key(tokens)
-            if added is None:
-                return None
-            actions.append(added)
-        else:
-            start = tokens.peek().start
-            column = column_definition(tokens)
-            if column is None:
-                return None
-            actions.append(_added_column(tokens, start, column, if_not_exists))
-        if tokens.take(")"):
-            return actions
-        if not tokens.take(","):
-            return None
+    while not actions or not tokens.take(")"):
+        certain(not actions or tokens.take(","))
+        read = added_key if at_key_part(tokens) else added_column
+        actions.append(_with_text(tokens, read))
+    return actions
 
 
-def _added_column(
-    tokens: TokenReader, start: int, column: ColumnDefinition, if_not_exists: bool
-) -> Action:
-    return Action(
-        _A.ADD_COLUMN, _text(tokens, start), column.name, column=column, if_exists=if_not_exists
-    )
-
-
-def _listed(action: Action | None) -> list[Action] | None:
-    return None if action is None else [action]
-
-
-def _drop(tokens: TokenReader, start: int) -> Action | None:
+def _drop(tokens: TokenReader) -> Action:
     tokens.next()
     if tokens.take("PRIMARY", "KEY"):
-        return _rest(tokens, start, _A.DROP_PRIMARY_KEY)
+        return _rest(tokens, _A.DROP_PRIMARY_KEY)
     if tokens.at("SYSTEM", "VERSIONING") or tokens.at("PERIOD", "FOR"):
-        return _rest(tokens, start, _A.VERSIONING)
+        return _rest(tokens, _A.VERSIONING)
     if tokens.at("PARTITION"):
-        return _all(tokens, start, _A.PARTITION_ROWS)
+        return _all(tokens, _A.PARTITION_ROWS)
     if word := tokens.take_any("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK"):
         if word == "FOREIGN":
             tokens.take("KEY")
         if_exists = tokens.take("IF", "EXISTS")
-        name = tokens.name()
-        if name is None:
-            return None
+        name = certain(tokens.name())
         kind = _A.INDEX if word in ("INDEX", "KEY") else _A.CONSTRAINT
         if word != "FOREIGN" and name.upper() == "PRIMARY":
             kind = _A.DROP_PRIMARY_KEY
-        return Action(kind, _text(tokens, start), name, if_exists=if_exists)
+        return Action(kind, name, if_exists=if_exists)
     tokens.take("COLUMN")
     if_exists = tokens.take("IF", "EXISTS")
-    name = tokens.column()
-    if name is None:
-        return None
+    name = certain(tokens.column())
     tokens.take_any("RESTRICT", "CASCADE")
-    return Action(_A.DROP_COLUMN, _text(tokens, start), name, if_exists=if_exists)
+    return Action(_A.DROP_COLUMN, name, if_exists=if_exists)
 
 
-def _alter(tokens: TokenReader, start: int) -> Action | None:
+def _alter(tokens: TokenReader) -> Action:
     """ALTER [COLUMN] c SET | DROP DEFAULT, SET VISIBLE; ALTER INDEX i VISIBLE; ALTER CHECK c ..."""
     tokens.next()
     if tokens.take_any("INDEX", "KEY"):
-        return _rest(tokens, start, _A.INDEX)
+        return _rest(tokens, _A.INDEX)
     if tokens.take_any("CHECK", "CONSTRAINT"):
-        return _rest(tokens, start, _A.CONSTRAINT)
+        return _rest(tokens, _A.CONSTRAINT)
     tokens.take("COLUMN")
     if_exists = tokens.take("IF", "EXISTS")
-    name = tokens.column()
-    if name is None:
-        return None
+    name = certain(tokens.column())
     visible = tokens.take("SET", "VISIBLE")
     if visible or tokens.take("SET", "INVISIBLE"):
-        text = _text(tokens, start)
-        return Action(_A.COLUMN_VISIBILITY, text, name, if_exists=if_exists, visible=visible)
-    if tokens.at("SET", "DEFAULT") or tokens.at("DROP", "DEFAULT"):
-        return _rest(tokens, start, _A.COLUMN_DEFAULT, name)
-    return None
+        return Action(_A.COLUMN_VISIBILITY, name, if_exists=if_exists, visible=visible)
+    certain(tokens.at("SET", "DEFAULT") or tokens.at("DROP", "DEFAULT"))
+    return _rest(tokens, _A.COLUMN_DEFAULT, name)
 
 
-def _modify(tokens: TokenReader, start: int) -> Action | None:
+def _modify(tokens: TokenReader) -> Action:
     kind = _A.MODIFY_COLUMN if tokens.next().key == "MODIFY" else _A.CHANGE_COLUMN
     tokens.take("COLUMN")
     if_exists = tokens.take("IF", "EXISTS")
-    old = tokens.column() if kind is _A.CHANGE_COLUMN else ""
+    old = certain(tokens.column()) if kind is _A.CHANGE_COLUMN else ""
     column = column_definition(tokens)
-    if old is None or column is None:
-        return None
-    text = _text(tokens, start)
-    return Action(kind, text, old or column.name, column.name, column, if_exists)
+    return Action(kind, old or column.name, column.name, column, if_exists)
 
 
-def _convert(tokens: TokenReader, start: int) -> Action | None:
-    """``CONVERT TO CHARACTER SET name [COLLATE name]``."""
+def _convert(tokens: TokenReader) -> Action:
+    """``CONVERT TO CHARACTER SET name [COLLATE name]``, or MariaDB's of partitions."""
     tokens.next()
-    charset = take_charset(tokens) if tokens.take("TO") else None
-    if charset is None:
-        return None
-    charset = charset.then(take_charset(tokens) or NamedCharset())
-    return Action(_A.CONVERT_CHARSET, _text(tokens, start), charset=charset)
+    if tokens.at_any("PARTITION", "TABLE"):
+        return _rest(tokens, _A.PARTITION_ROWS)
+    certain(tokens.take("TO"))
+    charset = certain(take_charset(tokens)).then(take_charset(tokens) or NamedCharset())
+    return Action(_A.CONVERT_CHARSET, charset=charset)
 
 
-def _rename(tokens: TokenReader, start: int) -> Action | None:
+def _rename(tokens: TokenReader) -> Action:
     tokens.next()
     if tokens.take_any("INDEX", "KEY"):
-        return _rest(tokens, start, _A.INDEX)
+        return _rest(tokens, _A.INDEX)
     if tokens.take("COLUMN"):
         if_exists = tokens.take("IF", "EXISTS")
-        old = tokens.name()
-        new = tokens.name() if tokens.take("TO") else None
-        if old is None or new is None:
-            return None
-        return Action(_A.RENAME_COLUMN, _text(tokens, start), old, new, if_exists=if_exists)
+        old = certain(tokens.name())
+        certain(tokens.take("TO"))
+        return Action(_A.RENAME_COLUMN, old, certain(tokens.name()), if_exists=if_exists)
     tokens.take_any("TO", "AS", "=")
-    table = tokens.table("")
-    return (
-        None
-        if table is None
-        else Action(_A.RENAME_TABLE, _text(tokens, start), ".".join(filter(None, table)))
-    )
+    table = certain(tokens.table(""))
+    return Action(_A.RENAME_TABLE, ".".join(filter(None, table)))
 
 
-def _partition(tokens: TokenReader, start: int) -> Action | None:
+def _partition(tokens: TokenReader) -> Action | None:
     key, follows = tokens.peek().key, tokens.peek(1).key
     if key in ("DISCARD", "IMPORT") and follows == "TABLESPACE":
-        return _all(tokens, start, _A.TABLESPACE)
+        return _all(tokens, _A.TABLESPACE)
     if key == "PARTITION" and follows == "BY":
-        return _all(tokens, start, _A.PARTITION)
+        return _all(tokens, _A.PARTITION)
     if follows == "PARTITION" and key in ("DISCARD", "IMPORT", "TRUNCATE", "EXCHANGE"):
-        return _all(tokens, start, _A.PARTITION_ROWS)
+        return _all(tokens, _A.PARTITION_ROWS)
     if follows == "PARTITION" and key in _PARTITION_VERBS:
         first = tokens.index
-        action = _all(tokens, start, _A.PARTITION)
+        action = _all(tokens, _A.PARTITION)
         words = [token.key for token in tokens.read[first : tokens.index]]
         if key == "REORGANIZE" and ("VALUES", "IN") in pairwise(words):
             # Both servers drop the rows whose values are in none of the new lists.
             return replace(action, kind=_A.PARTITION_ROWS)
         return action
-    if tokens.take("REMOVE", "PARTITIONING"):
-        return Action(_A.PARTITION, _text(tokens, start))
-    return None
+    return Action(_A.PARTITION) if tokens.take("REMOVE", "PARTITIONING") else None
 
 
 # Actions of one or two words that change no row.
@@ -443,13 +398,23 @@ _FLAGS: Final = (
 )
 
 
-def _option(tokens: TokenReader, start: int) -> Action | None:
+def _option(tokens: TokenReader) -> Action | None:
     if any(tokens.take(*words) for words in _FLAGS):
-        return Action(_A.OPTION, _text(tokens, start))
+        return Action(_A.OPTION)
     option = take_option(tokens)
     if option is None:
         return None
-    text = _text(tokens, start)
     if option.name in ("ENGINE", "TYPE"):
-        return Action(_A.ENGINE, text, option.value)
-    return Action(_A.OPTION, text, option.name, charset=option.charset, value=option.value)
+        return Action(_A.ENGINE, option.value)
+    return Action(_A.OPTION, option.name, charset=option.charset, value=option.value)
+
+
+# By the first word of an action.
+_READERS: Final[dict[str, Callable[[TokenReader], Action]]] = {
+    "DROP": _drop,
+    "ALTER": _alter,
+    "MODIFY": _modify,
+    "CHANGE": _modify,
+    "RENAME": _rename,
+    "CONVERT": _convert,
+}

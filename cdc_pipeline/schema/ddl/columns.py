@@ -1,8 +1,8 @@
 """Column definitions of CREATE TABLE and ALTER TABLE ... ADD COLUMN.
 
 Rules:
-- A definition counts only if it was read to its end: an unknown attribute makes it None, since it
-  may change values (K13: only what is certain is applied).
+- A definition counts only if it was read to its end: with an unknown attribute it is `Uncertain`,
+  since that may change values (K13: only what is certain is applied).
 - A default is kept as written; `cdc_pipeline.schema.evolution.backfill` determines the value of old
   rows.
 
@@ -18,7 +18,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl.options import take_charset, take_option
-from cdc_pipeline.schema.ddl.tokens import Token, TokenKind, TokenReader, respelled
+from cdc_pipeline.schema.ddl.tokens import Token, TokenKind, TokenReader, certain, respelled
 from cdc_pipeline.schema.ddl.types import in_charset, read_type, take_compressed
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
@@ -107,113 +107,94 @@ class ColumnDefinition:
         return self if column == self.column else replace(self, column=column)
 
 
-def column_definition(tokens: TokenReader) -> ColumnDefinition | None:
-    """Pass over ``name type attributes [FIRST | AFTER column]``; None if it cannot be read with
-    certainty. The reader is then at a comma, a closing parenthesis or the end (or at what ALTER
-    TABLE allows after its list).
+def column_definition(tokens: TokenReader) -> ColumnDefinition:
+    """Pass over ``name type attributes [FIRST | AFTER column]``. The reader is then at a comma, a
+    closing parenthesis or the end (or at what ALTER TABLE allows after its list). Raises Uncertain.
     """
-    name = tokens.column()
-    if name is None:
-        return None
+    name = certain(tokens.column())
     start = tokens.index
     declared = read_type(tokens)
-    if declared is None:
-        return None
     sql_type = "".join(respelled(tokens.sql, tokens.read[start : tokens.index], _without_label))
     definition = ColumnDefinition(
         name, sql_type, declared.declared, declared.column, declared.is_char, declared.sizes
     )
     if declared.declared == "SERIAL":
         definition = replace(definition, auto_increment=True, unique=True)
-    read = _attributes(tokens, definition)
-    if read is None:
-        return None
-    column = replace(read.column, name=name, nullable=not read.not_null, visible=read.visible)
-    return replace(read, column=column)
-
-
-def _attributes(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
     while not (tokens.at_end() or tokens.at_any(",", ")", "PARTITION", "REMOVE")):
-        read = _ATTRIBUTES.get(tokens.peek().key)
-        step = _engines_own(tokens, definition) if read is None else read(tokens, definition)
-        if step is None:
-            return None
-        definition = step
-    return definition
+        read = _ATTRIBUTES.get(tokens.peek().key, _engines_own)
+        definition = read(tokens, definition)
+    column = replace(
+        definition.column,
+        name=name,
+        nullable=not definition.not_null,
+        visible=definition.visible,
+    )
+    return replace(definition, column=column)
 
 
-_Read = Callable[[TokenReader, ColumnDefinition], ColumnDefinition | None]
+_Read = Callable[[TokenReader, ColumnDefinition], ColumnDefinition]
 
 
 def _sets(*forms: str, **fields: object) -> _Read:
     """A reader of one of these forms, the longest first, which sets fields."""
 
-    def read(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-        if not any(tokens.take(*form.split()) for form in forms):
-            return None
+    def read(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+        certain(any(tokens.take(*form.split()) for form in forms))
         return replace(definition, **fields)  # type: ignore[arg-type]
 
     return read
 
 
-def _skips(skip: Callable[[TokenReader], object]) -> _Read:
-    """A reader of an attribute that changes no value: storage hints. `skip` gets the
-    reader at its first word; false if it cannot read it.
+def _skips(skip: Callable[[TokenReader], object], **fields: object) -> _Read:
+    """A reader of an attribute that `skip` passes over, from its first word on, and whose text
+    does not matter; false or None if it cannot be read.
     """
-    return lambda tokens, definition: definition if skip(tokens) else None
+
+    def read(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+        certain(skip(tokens))
+        return replace(definition, **fields)  # type: ignore[arg-type]
+
+    return read
 
 
-def _constrains(skip: Callable[[TokenReader], object]) -> _Read:
-    return lambda tokens, definition: (
-        replace(definition, constrained=True) if skip(tokens) else None
-    )
-
-
-def _not(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    if tokens.take("NOT", "NULL"):
-        return replace(definition, nullable=False)
-    return definition if tokens.take("NOT", "ENFORCED") or tokens.take("NOT", "SECONDARY") else None
-
-
-def _generated(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    if not (tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS")):
-        return None
+def _generated(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+    certain(tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS"))
     if tokens.take("ROW"):
-        period = tokens.take_any("START", "END")
-        of_period = replace(definition, generated=True, stored=True, period=period, nullable=False)
-        return of_period if period else None
+        period = certain(tokens.take_any("START", "END") or None)
+        return replace(definition, generated=True, stored=True, period=period, nullable=False)
     start = tokens.peek().start
-    if not tokens.skip_group():
-        return None
+    certain(tokens.skip_group())
     return replace(definition, generated=True, expression=tokens.sql[start : tokens.peek().start])
 
 
-def _on_update(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    known = tokens.take("ON", "UPDATE") and _now(tokens)
-    return replace(definition, on_update=True) if known else None
-
-
-def _after(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+def _after(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
     tokens.next()
-    after = tokens.column()
-    return None if after is None else replace(definition, after=after)
+    return replace(definition, after=certain(tokens.column()))
 
 
-def _collate(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    named = take_charset(tokens)
-    if named is None:
-        return None
+def _collate(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+    named = certain(take_charset(tokens))
     return definition.in_charset(named.name, is_mariadb=tokens.is_mariadb)
 
 
-def _comment(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    option = take_option(tokens)
-    return None if option is None else replace(definition, comment=option.value)
+def _comment(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+    return replace(definition, comment=certain(take_option(tokens)).value)
 
 
-def _engines_own(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    is_option = tokens.peek(1).key == "="
-    return definition if is_option and take_option(tokens) is not None else None
+def _engines_own(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+    certain(tokens.peek(1).key == "=" and take_option(tokens))
+    return definition
+
+
+def _not(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
+    if tokens.take("NOT", "NULL"):
+        return replace(definition, nullable=False)
+    certain(tokens.take("NOT", "ENFORCED") or tokens.take("NOT", "SECONDARY"))
+    return definition
+
+
+def _skip_on_update(tokens: TokenReader) -> bool:
+    return tokens.take("ON", "UPDATE") and _now(tokens)
 
 
 def _skip_constraint(tokens: TokenReader) -> bool:
@@ -265,7 +246,7 @@ def _now(tokens: TokenReader) -> bool:
     return True
 
 
-def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition:
     tokens.next()
     here = tokens.index
     literal = _read_literal(tokens)
@@ -281,7 +262,8 @@ def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinit
     if _now(tokens) and _ends_default(tokens):
         return replace(definition, default=DefaultKind.NOW)
     tokens.index = here
-    return replace(definition, default=DefaultKind.EXPRESSION) if _skip_expression(tokens) else None
+    _skip_expression(tokens)
+    return replace(definition, default=DefaultKind.EXPRESSION)
 
 
 def _ends_default(tokens: TokenReader) -> bool:
@@ -289,21 +271,18 @@ def _ends_default(tokens: TokenReader) -> bool:
     return tokens.at_end() or tokens.peek().key in _FOLLOWING
 
 
-def _skip_expression(tokens: TokenReader) -> bool:
+def _skip_expression(tokens: TokenReader) -> None:
     """Up to what may follow a default; MariaDB needs no parentheses around an expression."""
     is_case = tokens.at("CASE")
     while not (tokens.at_end() or tokens.at_any(",", ")")):
         if tokens.at("("):
-            if not tokens.skip_group():
-                return False
+            certain(tokens.skip_group())
         else:
             token = tokens.next()
-            if token.kind is TokenKind.BAD:
-                return False
+            certain(token.kind is not TokenKind.BAD)
             is_case = is_case and token.key != "END"
         if not is_case and _ends_default(tokens):
-            return True
-    return True
+            return
 
 
 def _read_literal(tokens: TokenReader) -> Literal | None:
@@ -360,7 +339,7 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "PRIMARY": _sets("PRIMARY KEY", "PRIMARY", primary_key=True),
     "KEY": _sets("KEY", primary_key=True),
     "UNIQUE": _sets("UNIQUE KEY", "UNIQUE", unique=True),
-    "ON": _on_update,
+    "ON": _skips(_skip_on_update, on_update=True),
     "GENERATED": _generated,
     "AS": _generated,
     "VIRTUAL": _sets("VIRTUAL", stored=False),
@@ -372,9 +351,9 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "FIRST": _sets("FIRST", first=True),
     "AFTER": _after,
     "CONSTRAINT": _skips(_skip_constraint),
-    "CHECK": _constrains(_skip_check),
+    "CHECK": _skips(_skip_check, constrained=True),
     "ENFORCED": _sets("ENFORCED"),
-    "REFERENCES": _constrains(skip_references),
+    "REFERENCES": _skips(skip_references, constrained=True),
     "SRID": _skips(_skip_number),
     "REF_SYSTEM_ID": _skips(_skip_number),
     "COLUMN_FORMAT": _skips(_skip_word),

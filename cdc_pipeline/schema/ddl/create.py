@@ -1,7 +1,7 @@
 """Columns and primary key of a plain CREATE TABLE.
 
 Rules:
-- All or nothing: if a column, key or option is uncertain from the text, the result is None, and the
+- All or nothing: if a column, key or option is uncertain from the text, so is the table, and the
   target waits for its first table map.
 
 Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE); MariaDB 10.11, CREATE TABLE.
@@ -17,7 +17,7 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.alter import ActionKind, UniqueKey, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl.options import NamedCharset, table_comment, take_option
-from cdc_pipeline.schema.ddl.tokens import TokenReader
+from cdc_pipeline.schema.ddl.tokens import TokenReader, certain
 
 # What every engine's index holds of a key: InnoDB's with the old row formats.
 _INDEX_BYTES_MIN: Final = 767
@@ -49,11 +49,10 @@ class CreatedTable:
     comment: str = ""
 
 
-def created_table(tokens: TokenReader) -> CreatedTable | None:
-    """None if the text leaves it uncertain; the reader is after the table's name."""
+def created_table(tokens: TokenReader) -> CreatedTable:
+    """The reader is after the table's name. Raises Uncertain."""
     modes, is_mariadb = tokens.modes, tokens.is_mariadb
-    if not tokens.at("("):
-        return None
+    certain(tokens.at("("))
     opens = tokens.next()
     columns: list[ColumnDefinition] = []
     key: tuple[str, ...] = ()
@@ -61,32 +60,26 @@ def created_table(tokens: TokenReader) -> CreatedTable | None:
     while True:
         if at_key_part(tokens):
             added = added_key(tokens)
-            if added is None:
-                return None
             if added.kind is ActionKind.ADD_PRIMARY_KEY:
                 key = added.key
             elif added.unique is not None:
                 unique.append(added.unique)
         else:
             column = column_definition(tokens)
-            if column is None or column.first or column.after:
-                return None
+            certain(not column.first and not column.after)
             columns.append(column)
             if column.primary_key:
                 key = (column.name,)
         if tokens.take(")"):
             break
-        if not tokens.take(","):
-            return None
-    options = _table_options(tokens)
-    if options is None or modes.unknown_bits:
-        return None
-    charset, is_versioned, comment = options
+        certain(tokens.take(","))
+    charset, is_versioned, comment = _table_options(tokens)
+    certain(not modes.unknown_bits)
     columns = [column.in_charset(charset.name, is_mariadb=is_mariadb) for column in columns]
     by_folded_name = {column.name.lower(): column.name for column in columns}
     is_ambiguous = len(by_folded_name) < len(columns)
-    if not columns or is_ambiguous or any(name.lower() not in by_folded_name for name in key):
-        return None
+    certain(columns and not is_ambiguous)
+    certain(all(name.lower() in by_folded_name for name in key))
     row_end = next((column.name for column in columns if column.period == "END"), "")
     # The server appends the end of the period to every key itself.
     own_key = [name.lower() for name in key if name.lower() != row_end.lower()]
@@ -132,10 +125,8 @@ def _bytes_max(column: Column) -> int:
     return length * _CHARACTER_BYTES_MAX if length else _UNBOUNDED
 
 
-def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str] | None:
-    """The charset that they name, whether they give system versioning, and the comment; None if
-    unreadable.
-    """
+def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str]:
+    """The charset that they name, whether they give system versioning, and the comment."""
     charset, is_versioned, texts = NamedCharset(), False, {"COMMENT": "", "ENGINE": ""}
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")
@@ -144,9 +135,7 @@ def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool, str] | None
         if tokens.take("WITH", "SYSTEM", "VERSIONING"):
             is_versioned = True
             continue
-        option = take_option(tokens)
-        if option is None:
-            return None
+        option = certain(take_option(tokens))
         charset = charset.then(option.charset or NamedCharset())
         texts["ENGINE" if option.name == "TYPE" else option.name] = option.value
     return charset, is_versioned, table_comment(texts["COMMENT"], texts["ENGINE"])

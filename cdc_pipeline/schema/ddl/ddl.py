@@ -22,7 +22,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.schema.ddl.alter import alter_actions, unique_key
-from cdc_pipeline.schema.ddl.create import created_table
+from cdc_pipeline.schema.ddl.create import CreatedTable, created_table
 from cdc_pipeline.schema.ddl.dml import dml_tables
 from cdc_pipeline.schema.ddl.options import database_charset, take_option
 from cdc_pipeline.schema.ddl.session import (
@@ -35,7 +35,13 @@ from cdc_pipeline.schema.ddl.session import (
     read_xa,
 )
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
+from cdc_pipeline.schema.ddl.tokens import (
+    UNKNOWN_MODES,
+    SqlModes,
+    TokenKind,
+    TokenReader,
+    Uncertain,
+)
 from cdc_pipeline.text.table_names import NameRule
 
 _K = StatementKind
@@ -276,8 +282,15 @@ def _create_table(
         temporary=temporary,
         if_not_exists=if_not_exists,
         or_replace=or_replace,
-        created=created_table(tokens) if kind is _K.CREATE_TABLE else None,
+        created=_created(tokens) if kind is _K.CREATE_TABLE else None,
     )
+
+
+def _created(tokens: TokenReader) -> CreatedTable | None:
+    try:
+        return created_table(tokens)
+    except Uncertain:
+        return None
 
 
 def _has_select(tokens: TokenReader) -> bool:

@@ -21,10 +21,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from cdc_pipeline.schema.ddl.sql_modes import settings_of
 from cdc_pipeline.text.table_names import NameRule
+
+_Value = TypeVar("_Value")
+
+
+class Uncertain(Exception):
+    """A text does not determine what it does with certainty."""
+
+
+def certain(value: _Value | None) -> _Value:
+    """What was read. Raises Uncertain: nothing was (None or False)."""
+    if value is None or value is False:
+        raise Uncertain("its text cannot be read to its end")
+    return value
 
 
 class TokenKind(Enum):
@@ -100,21 +113,15 @@ class SqlModes:
     ) -> SqlModes:
         """From the QUERY event's Q_SQL_MODE_CODE bits."""
         on, unknown_bits = settings_of(sql_mode, is_mariadb=is_mariadb)
+        sets: dict[str, Any] = dict.fromkeys(on - {"ansi_quotes", "pads_char"}, True)
         return cls(
             ansi_quotes="ansi_quotes" in on,
-            no_backslash_escapes="no_backslash_escapes" in on,
-            real_as_float="real_as_float" in on,
-            oracle="oracle" in on,
-            maxdb="maxdb" in on,
-            omits_options="omits_options" in on,
-            empty_string_is_null="empty_string_is_null" in on,
-            utf8_is_utf8mb4="utf8_is_utf8mb4" in on,
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
-            strict="strict" in on,
             trims_char="pads_char" not in on,
             unknown_bits=unknown_bits,
             names=names,
+            **sets,
         )
 
 

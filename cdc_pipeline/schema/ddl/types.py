@@ -5,7 +5,7 @@ Rules:
   implied signs, default sizes, and text in charset ``binary``, which the server stores as bytes.
 - A type's row of `binlog.column_types.TYPES` has its names and the syntax that follows them.
 - For types that a table map reports as BINARY(n), the schema history says which columns have them.
-- An unknown type is None: its statement stops, or the target waits for its first table map.
+- An unknown type is `Uncertain`: its statement stops, or the target waits for its first table map.
 
 Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data
 types".
@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.column_types import TYPES
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import SchemaError, UnrepresentableValueError
 from cdc_pipeline.schema.ddl.options import NamedCharset, take_charset
-from cdc_pipeline.schema.ddl.tokens import TokenKind, TokenReader
+from cdc_pipeline.schema.ddl.tokens import TokenKind, TokenReader, certain
 
 # A DDL text has no wire type; nothing that decodes rows ever sees these columns.
 _NO_WIRE: Final = -1
@@ -44,19 +44,15 @@ class DeclaredType:
     sizes: tuple[int, ...] = ()
 
 
-def read_type(tokens: TokenReader) -> DeclaredType | None:
-    """With its size, sign and charset; None if it is unknown (the reader may have moved)."""
+def read_type(tokens: TokenReader) -> DeclaredType:
+    """With its size, sign and charset. Raises Uncertain: it is unknown."""
     names = _names_of(tokens)
-    if tokens.peek().kind is not TokenKind.WORD:
-        return None
+    certain(tokens.peek().kind is TokenKind.WORD)
     name = tokens.next().key
     name = names.get(name, name)
     if name == "NUMBER":
         name = "DECIMAL" if tokens.at("(") else "DOUBLE"
-    declared_kind = _types_by_name(tokens.is_mariadb).get(name)
-    if declared_kind is None:
-        return None
-    kind, syntax = declared_kind
+    kind, syntax = certain(_types_by_name(tokens.is_mariadb).get(name))
     return SYNTAXES[syntax](tokens, name, kind)
 
 
@@ -85,21 +81,25 @@ def _column(kind: Kind, **sizes: object) -> Column:
     return replace(column, **sizes)  # type: ignore[arg-type]
 
 
-def _numbers(tokens: TokenReader) -> tuple[int, ...] | None:
-    """``(n)``, ``(n, m)``; () if there is none, None if anything else. ``(7.4)`` is ``(7)``."""
+def _numbers(tokens: TokenReader) -> tuple[int, ...]:
+    """``(n)``, ``(n, m)``; () if there is none. ``(7.4)`` is ``(7)``. Raises Uncertain."""
     if not tokens.take("("):
         return ()
     numbers: list[int] = []
     while True:
         token = tokens.next()
         whole, _, fraction = token.text.partition(".")
-        if token.kind is not TokenKind.NUMBER or not (whole + fraction).isdigit():
-            return None
+        certain(token.kind is TokenKind.NUMBER and (whole + fraction).isdigit())
         numbers.append(int(whole or "0"))
         if tokens.take(")"):
             return tuple(numbers)
-        if not tokens.take(","):
-            return None
+        certain(tokens.take(","))
+
+
+def _size(tokens: TokenReader, *, without: int) -> int:
+    """The first number; `without` if there is none."""
+    numbers = _numbers(tokens)
+    return numbers[0] if numbers else without
 
 
 def _sign(tokens: TokenReader) -> bool:
@@ -138,16 +138,14 @@ def _names_of(tokens: TokenReader) -> dict[str, str]:
     return _MAXDB_NAMES if tokens.modes.maxdb else {}
 
 
-def _integer(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    if _numbers(tokens) is None:
-        return None
+def _integer(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    _numbers(tokens)
     return DeclaredType(_column(kind, unsigned=_sign(tokens) or name == "SERIAL"), name)
 
 
-def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
     sizes = _numbers(tokens)
-    if sizes is None or len(sizes) > 2:
-        return None
+    certain(len(sizes) <= 2)
     precision = (sizes[0] if sizes else 0) or 10
     scale = sizes[1] if len(sizes) == 2 else 0
     return DeclaredType(
@@ -155,11 +153,9 @@ def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     )
 
 
-def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
     tokens.take("PRECISION")
     sizes = _numbers(tokens)
-    if sizes is None:
-        return None
     if name == "REAL" and tokens.modes.real_as_float:
         kind = Kind.FLOAT
     elif name == "FLOAT" and len(sizes) == 1 and sizes[0] > 24:
@@ -167,18 +163,12 @@ def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     return DeclaredType(_column(kind, unsigned=_sign(tokens)), name, sizes=sizes)
 
 
-def _bit(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    sizes = _numbers(tokens)
-    return (
-        None
-        if sizes is None
-        else DeclaredType(_column(kind, bits=(sizes[0] if sizes else 0) or 1), name)
-    )
+def _bit(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind, bits=_size(tokens, without=0) or 1), name)
 
 
-def _year(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    if _numbers(tokens) is None:
-        return None
+def _year(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    _numbers(tokens)
     _sign(tokens)
     return DeclaredType(_column(kind, unsigned=True), name)
 
@@ -191,30 +181,27 @@ def _fixed_bytes(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
     return DeclaredType(_column(kind, pad_bytes=TYPES[kind].fixed_bytes), name)
 
 
-def _fraction(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    sizes = _numbers(tokens)
-    if sizes is None or len(sizes) > 1 or (sizes and sizes[0] > 6):
-        return None
-    return DeclaredType(_column(kind, fraction_digits=sizes[0] if sizes else 0), name)
+def _fraction(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    sizes = _numbers(tokens) or (0,)
+    certain(len(sizes) == 1 and sizes[0] <= 6)
+    return DeclaredType(_column(kind, fraction_digits=sizes[0]), name)
 
 
-def _vector(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
+def _vector(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    _numbers(tokens)
+    return DeclaredType(_column(kind), name)
 
 
-def _char(
-    tokens: TokenReader, name: str, kind: Kind, *, national: bool = False
-) -> DeclaredType | None:
+def _char(tokens: TokenReader, name: str, kind: Kind, *, national: bool = False) -> DeclaredType:
     is_char = not tokens.take_any("VARYING", "VARCHAR", "VARCHARACTER")
     return _varchar(tokens, name, kind, national=national, is_char=is_char)
 
 
 def _varchar(
     tokens: TokenReader, name: str, kind: Kind, *, national: bool = False, is_char: bool = False
-) -> DeclaredType | None:
+) -> DeclaredType:
     sizes = _numbers(tokens)
-    if sizes is None or len(sizes) > 1:
-        return None
+    certain(len(sizes) <= 1)
     take_compressed(tokens)
     size = sizes[0] if sizes else (1 if is_char else 0)
     if name.endswith("TEXT"):
@@ -223,14 +210,13 @@ def _varchar(
     return _with_charset(tokens, DeclaredType(column, name, is_char, sizes))
 
 
-def _national(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
-    if not tokens.at_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"):
-        return None
+def _national(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType:
+    certain(tokens.at_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"))
     name = tokens.next().key
     return (_char if name in ("CHAR", "CHARACTER") else _varchar)(tokens, name, kind, national=True)
 
 
-def _long(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
+def _long(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType:
     """``LONG [VARCHAR | CHAR VARYING | VARBINARY]``: a MEDIUMTEXT or MEDIUMBLOB."""
     if tokens.take("VARBINARY"):
         return DeclaredType(_column(Kind.BINARY), "MEDIUMBLOB")
@@ -324,7 +310,7 @@ def _text(label: str, charset: str, *, is_mariadb: bool) -> str:
         return label
 
 
-def _label(tokens: TokenReader) -> str | None:
+def _label(tokens: TokenReader) -> str:
     token = tokens.peek()
     if token.kind in (TokenKind.HEX, TokenKind.BITS):
         tokens.next()
@@ -332,56 +318,33 @@ def _label(tokens: TokenReader) -> str | None:
         length = (len(token.text) * (4 if base == 16 else 1) + 7) // 8
         raw = int(token.text or "0", base).to_bytes(length, "big")
         return "".join(chr(_BYTE + byte) for byte in raw)
-    label = tokens.string()
-    return None if label is None else label.rstrip(" ")  # the server strips them too
+    return certain(tokens.string()).rstrip(" ")  # the server strips them too
 
 
-def _labels(tokens: TokenReader) -> tuple[str, ...] | None:
-    if not tokens.take("("):
-        return None
-    labels: list[str] = []
-    while (label := _label(tokens)) is not None:
-        labels.append(label)
-        if tokens.take(")"):
-            return tuple(labels)
-        if not tokens.take(","):
-            return None
-    return None
+def _labelled(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    certain(tokens.take("("))
+    labels = [_label(tokens)]
+    while not tokens.take(")"):
+        certain(tokens.take(","))
+        labels.append(_label(tokens))
+    return _with_charset(tokens, DeclaredType(_column(kind, labels=tuple(labels)), name))
 
 
-def _labelled(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    labels = _labels(tokens)
-    if labels is None:
-        return None
-    return _with_charset(tokens, DeclaredType(_column(kind, labels=labels), name))
+def _padded_bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind, pad_bytes=_size(tokens, without=1)), name)
 
 
-def _padded_bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    sizes = _numbers(tokens)
-    return (
-        None
-        if sizes is None
-        else DeclaredType(_column(kind, pad_bytes=sizes[0] if sizes else 1), name)
-    )
+def _bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind, char_length_max=_size(tokens, without=0)), name)
 
 
-def _bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
-    sizes = _numbers(tokens)
-    return (
-        None
-        if sizes is None
-        else DeclaredType(_column(kind, char_length_max=sizes[0] if sizes else 0), name)
-    )
-
-
-def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
     # BLOB(n) is the smallest BLOB that holds n.
-    sizes = _numbers(tokens)
-    return None if sizes is None else DeclaredType(_column(kind), name, sizes=sizes)
+    return DeclaredType(_column(kind), name, sizes=_numbers(tokens))
 
 
 # By `DdlName.syntax`: each gets the type's name and kind and passes over what belongs to the type.
-SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType | None]]] = {
+SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType]]] = {
     "integer": _integer,
     "decimal": _decimal,
     "real": _real,

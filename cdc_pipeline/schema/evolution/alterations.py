@@ -20,6 +20,7 @@ from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.published import published, without_literals
+from cdc_pipeline.schema.ddl.tokens import Uncertain
 from cdc_pipeline.schema.evolution.backfill import NULL, backfill
 from cdc_pipeline.schema.evolution.difference import (
     ColumnChange,
@@ -42,7 +43,6 @@ from cdc_pipeline.schema.evolution.value_changes import (
 from cdc_pipeline.schema.generated import looks_the_same
 from cdc_pipeline.schema.source_table import (
     SourceTable,
-    Uncertain,
     charsets_after,
     column_changes,
     comments_after,

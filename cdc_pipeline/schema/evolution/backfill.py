@@ -23,8 +23,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, DefaultKind, Literal, LiteralKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
-from cdc_pipeline.schema.source_table import Uncertain
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, Uncertain
 from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 

@@ -23,6 +23,7 @@ from typing import Final
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind, TableName
+from cdc_pipeline.schema.ddl.tokens import Uncertain
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
@@ -35,7 +36,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     TableChange,
 )
 from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
-from cdc_pipeline.schema.source_table import Uncertain, altered, comments_of
+from cdc_pipeline.schema.source_table import altered, comments_of
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
 

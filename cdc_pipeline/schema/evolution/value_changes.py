@@ -23,8 +23,7 @@ from typing import Final
 from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
-from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.source_table import Uncertain
+from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.types import delta_type, whole_range
 from cdc_pipeline.text.spark_sql import text_literal
 

@@ -20,6 +20,7 @@ from cdc_pipeline.schema.ddl.statement import (
     StatementKind,
     TableName,
 )
+from cdc_pipeline.schema.ddl.tokens import Uncertain
 from cdc_pipeline.schema.history.history import (
     CREATED,
     DROPPED,
@@ -27,7 +28,7 @@ from cdc_pipeline.schema.history.history import (
     SchemaHistory,
     Version,
 )
-from cdc_pipeline.schema.source_table import SourceTable, Uncertain, altered, created, indexed
+from cdc_pipeline.schema.source_table import SourceTable, altered, created, indexed
 
 _K = StatementKind
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.schema.ddl.columns import DefaultKind
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.backfill import backfill
-from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type
 
 # actions | what stands behind ALTER TABLE t

@@ -12,9 +12,8 @@ import pytest
 
 from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.backfill import backfill
-from cdc_pipeline.schema.source_table import Uncertain
 from cdc_pipeline.schema.types import delta_type
 from tests.servers import Server
 

@@ -13,13 +13,13 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.value_changes import (
     ValueChange,
     is_lossless,
     value_change,
 )
-from cdc_pipeline.schema.source_table import Uncertain, resolved_column
+from cdc_pipeline.schema.source_table import resolved_column
 from cdc_pipeline.schema.types import common_type
 from tests.servers import Server
 
