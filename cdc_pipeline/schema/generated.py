@@ -26,83 +26,15 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 
 _WORD: Final = re.compile(r"[\w$]+")
 _PLAIN_NAME: Final = re.compile(r"[\w$]+", re.ASCII)
-_STEADY_WORDS: Final = frozenset(
-    {
-        "and",
-        "or",
-        "not",
-        "xor",
-        "is",
-        "null",
-        "true",
-        "false",
-        "in",
-        "between",
-        "like",
-        "div",
-        "mod",
-        "case",
-        "when",
-        "then",
-        "else",
-        "end",
-        "if",
-        "ifnull",
-        "nullif",
-        "coalesce",
-        "concat",
-        "length",
-        "octet_length",
-        "char_length",
-        "character_length",
-        "bit_length",
-        "left",
-        "right",
-        "substr",
-        "substring",
-        "mid",
-        "lower",
-        "lcase",
-        "upper",
-        "ucase",
-        "trim",
-        "ltrim",
-        "rtrim",
-        "leading",
-        "trailing",
-        "both",
-        "from",
-        "reverse",
-        "replace",
-        "instr",
-        "locate",
-        "hex",
-        "crc32",
-        "md5",
-        "sha",
-        "sha1",
-        "sha2",
-        "abs",
-        "sign",
-        "floor",
-        "ceil",
-        "ceiling",
-        "greatest",
-        "least",
-        "isnull",
-        "json_extract",
-        "json_unquote",
-        "json_value",
-        "json_length",
-        "json_valid",
-        "utf8mb4",
-        "_utf8mb4",
-        "utf8mb3",
-        "_utf8mb3",
-        "latin1",
-        "_latin1",
-    }
-)
+_STEADY: Final = """
+    and or not xor is null true false in between like div mod case when then else end if
+    ifnull nullif coalesce concat length octet_length char_length character_length bit_length
+    left right substr substring mid lower lcase upper ucase trim ltrim rtrim leading trailing
+    both from reverse replace instr locate hex crc32 md5 sha sha1 sha2 abs sign floor ceil
+    ceiling greatest least isnull json_extract json_unquote json_value json_length json_valid
+    utf8mb4 _utf8mb4 utf8mb3 _utf8mb3 latin1 _latin1
+"""
+_STEADY_WORDS: Final = frozenset(_STEADY.split())
 # A division rounds by div_precision_increment.
 _UNSTEADY_MARKS: Final = re.compile(r"/(?!\*)|@")
 

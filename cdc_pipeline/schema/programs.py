@@ -42,13 +42,28 @@ class ProgramKind(Enum):
 class Program:
     """A trigger, a view, a routine, or a cascading foreign key (a trigger of its parent).
 
-    `name` is without its database, of a trigger its table's; `body` names what it writes, None
-    if it cannot be read.
+    `name` has the words of its own, of a trigger its table's, without the database; `body` those
+    that name what it writes, None if it may be any table.
     """
 
     kind: ProgramKind
-    name: str
-    body: str | None
+    name: frozenset[str]
+    body: frozenset[str] | None
+
+    @classmethod
+    def of(cls, kind: ProgramKind, name: str, body: str | None) -> Program:
+        """From texts; `body` is None if it cannot be read."""
+        named = None if body is None else words(body)
+        if named is not None and kind is ProgramKind.ROUTINE and named & _DYNAMIC:
+            named = None
+        return cls(kind, words(name), named)
+
+    def takes_part(self, named: set[str], writes: set[str]) -> bool:
+        return self.name <= writes or (self.kind is not ProgramKind.TRIGGER and self.name <= named)
+
+    def may_write(self, writes: set[str]) -> bool:
+        """Given that it takes part: a view that is only read does not."""
+        return self.kind is ProgramKind.ROUTINE or self.name <= writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +83,9 @@ class StoredPrograms:
     def __init__(
         self, programs: Iterable[Program], disturbances: Iterable[Disturbance] = ()
     ) -> None:
-        self._by_word: dict[str, list[_Prepared]] = {}
+        self._by_word: dict[str, list[Program]] = {}
         for program in programs:
-            name = words(program.name)
-            body = None if program.body is None else words(program.body)
-            if body is not None and program.kind is ProgramKind.ROUTINE and body & _DYNAMIC:
-                body = None
-            self._by_word.setdefault(min(name, default=""), []).append(
-                _Prepared(program.kind, name, body)
-            )
+            self._by_word.setdefault(min(program.name, default=""), []).append(program)
         self._disturbances = [
             (journal_number(disturbance.journal), disturbance.offset, words(disturbance.table))
             for disturbance in disturbances
@@ -123,19 +132,3 @@ class StoredPrograms:
                     if program.may_write(writes):
                         writes |= program.body
         return writes
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A program as words."""
-
-    kind: ProgramKind
-    name: frozenset[str]
-    body: frozenset[str] | None
-
-    def takes_part(self, named: set[str], writes: set[str]) -> bool:
-        return self.name <= writes or (self.kind is not ProgramKind.TRIGGER and self.name <= named)
-
-    def may_write(self, writes: set[str]) -> bool:
-        """Given that it takes part: a view that is only read does not."""
-        return self.kind is ProgramKind.ROUTINE or self.name <= writes

@@ -377,8 +377,9 @@ def _outcome(
 def _changes(decision: Decision, before: Targets) -> Iterator[RehearsedChange]:
     for created in decision.creates:
         for route in before.routes_of(table_name(*created.table)):
-            count = count_of(len(created.columns), "column")
-            types = [column.delta_type for column in created.columns]
+            columns = created.source.columns
+            count = count_of(len(columns), "column")
+            types = [column.delta_type for column in columns]
             features = {feature for text in types for feature in features_of_type(text)}
             yield _change(route.target, [f"a new table of {count}"], features)
     for change in decision.changes:

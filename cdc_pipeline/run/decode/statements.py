@@ -209,5 +209,5 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
         for step in change.steps
         if isinstance(step, AddColumn)
     ]
-    wanted += [(*part.table, list(part.columns)) for part in decision.creates]
+    wanted += [(*part.table, list(part.source.columns)) for part in decision.creates]
     return bool(wanted) and all(has(*part) for part in wanted)

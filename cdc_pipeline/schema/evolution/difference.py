@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from functools import reduce
 
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
@@ -43,6 +43,7 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
     columns_after,
+    returns_to_earlier_columns,
 )
 from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.schema.target_spec import Misfit, RecordedShape, RecordedSource, described
@@ -186,15 +187,13 @@ class _Difference:
         steps: tuple[Step, ...] = (
             *self._checks, *self._first, *self._adds, *fills, *self._last, *self._comments(source),
         )  # fmt: skip
-        states = list(accumulate(steps, columns_after, initial=self._known.target_columns))
-        path = [columns for columns, _ in groupby(states)]
-        if len(set(path)) < len(path):
+        if returns_to_earlier_columns(self._known.target_columns, steps):
             raise Refused(
                 "other columns take the names of dropped ones, so that the columns look the same "
                 "as before",
                 "set schema_changes.drop_column: keep, or take a new snapshot of the table",
             )
-        target = states[-1]
+        target = reduce(columns_after, steps, self._known.target_columns)
         left = tuple(sorted(self._left & {column.name.lower() for column in target}))
         source = source.model_copy(update={"key": new_key, "left": left})
         known = replace(self._known, source=source, target=target)

@@ -23,7 +23,7 @@ from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.steps import ALL_FEATURES, DdlDecision, Step
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.schema.source_table import Comments, SourceTable
+from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
@@ -123,14 +123,8 @@ class CreateTarget:
     """
 
     table: TableName
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    comments: Comments = ()
+    source: RecordedSource
     may_exist: bool = False
-
-    @property
-    def source(self) -> RecordedSource:
-        return RecordedSource(columns=self.columns, key=self.key, comments=self.comments)
 
 
 @dataclass(frozen=True, slots=True)

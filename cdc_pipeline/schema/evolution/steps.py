@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate, groupby
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -138,6 +139,12 @@ def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[Target
         column.model_copy(update=update) if column.name == step.name else column
         for column in columns
     )
+
+
+def returns_to_earlier_columns(columns: tuple[TargetColumn, ...], steps: Iterable[Step]) -> bool:
+    """Whether a table's columns would not show how far a batch with these steps came."""
+    path = [state for state, _ in groupby(accumulate(steps, columns_after, initial=columns))]
+    return len(set(path)) < len(path)
 
 
 def left_after(left: tuple[str, ...], steps: Iterable[Step]) -> tuple[str, ...]:

@@ -17,8 +17,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
-from typing import Final
+from typing import Final, Literal
 
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
@@ -35,8 +34,9 @@ from cdc_pipeline.schema.evolution.statement_context import (
     StatementContext,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
+from cdc_pipeline.schema.evolution.steps import RemoveRows, returns_to_earlier_columns
 from cdc_pipeline.schema.source_table import altered, comments_of
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
 
@@ -67,7 +67,7 @@ def create(context: StatementContext) -> Decision:
             f"{created}: the target is emptied now, and recreated from its first table map",
             [replace(emptied, known=known.as_gone(), empties=True)],
         )
-    count = len(created.columns)
+    count = len(created.source.columns)
     if known is None:
         return context.decided(f"creates the target with {count} columns", creates=(created,))
     if known.shared:
@@ -85,13 +85,12 @@ def _created(context: StatementContext) -> CreateTarget | str:
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
         schema, known = like.schema, context.recorded(statement.reads[0])
-        return CreateTarget(
-            table,
-            target_columns(schema),
-            schema.key_names,
-            () if known is None else known.source.comments,
-            may_exist=statement.if_not_exists,
+        source = RecordedSource(
+            columns=target_columns(schema),
+            key=schema.key_names,
+            comments=() if known is None else known.source.comments,
         )
+        return CreateTarget(table, source, may_exist=statement.if_not_exists)
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
     created = statement.created
@@ -104,13 +103,8 @@ def _created(context: StatementContext) -> CreateTarget | str:
         TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns
     )
     texts = {"": created.comment} | {c.name: c.comment for c in created.columns}
-    return CreateTarget(
-        table,
-        columns,
-        created.primary_key,
-        comments_of(texts),
-        may_exist=statement.if_not_exists,
-    )
+    source = RecordedSource(columns=columns, key=created.primary_key, comments=comments_of(texts))
+    return CreateTarget(table, source, may_exist=statement.if_not_exists)
 
 
 # -- what removes rows -----------------------------------------------------------------------------
@@ -138,17 +132,28 @@ def truncated(context: StatementContext) -> Decision:
 
 
 def _emptied(
-    context: StatementContext, table: TableName, known: KnownTable, op: str
+    context: StatementContext,
+    table: TableName,
+    known: KnownTable,
+    op: Literal["truncate", "drop_table"],
 ) -> TableChange:
     if known.shared:
         raise context.unsupported(f"{op} of one of several tables that share a target", table)
     step = RemoveRows(
-        op="truncate" if op == "truncate" else "drop_table",
+        op=op,
         seq=str(context.place.seq),
         ts_us=context.place.ts_us,
         transaction=context.place.transaction,
     )
     return TableChange(table, known, (step,))
+
+
+def _gone(context: StatementContext, table: TableName, known: KnownTable) -> TableChange:
+    """The name has no table any more: the target is emptied if the policy says so, else kept."""
+    gone = known.as_gone()
+    if known.policy.drop_table != "apply":
+        return TableChange(table, gone)
+    return replace(_emptied(context, table, known, "drop_table"), known=gone)
 
 
 def dropped(context: StatementContext) -> Decision:
@@ -186,11 +191,7 @@ def _dropped(context: StatementContext, tables: tuple[TableName, ...]) -> Decisi
                 table,
                 next_step="set schema_changes.drop_table: keep or apply, or remove the target",
             )
-        gone = known.as_gone()
-        if policy == "apply":
-            changes.append(replace(_emptied(context, table, known, "drop_table"), known=gone))
-        else:
-            changes.append(TableChange(table, gone))
+        changes.append(_gone(context, table, known))
     if not changes:
         return context.decided("no target yet: nothing to change")
     kept = [table_name(*change.table) for change in changes if not change.steps]
@@ -240,10 +241,11 @@ def renamed(context: StatementContext, altered: Decision | None = None) -> Decis
                     f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}"
                 )
             if arriving is None:
-                changes.append(_left(context, table, known, used))
-                rows = (
-                    "all rows are removed" if changes[-1].steps else "its target is kept unchanged"
-                )
+                # As after DROP TABLE, whose policy `stop` does not stop a RENAME.
+                changes.append(_gone(context, table, known))
+                rows = "its target is kept unchanged"
+                if changes[-1].steps:
+                    used["drop_table=apply"], rows = None, "all rows are removed"
                 said.append(f"{table_name(*table)} no longer has a table: {rows}")
             continue
         if policy == "keep":
@@ -291,19 +293,6 @@ def renamed(context: StatementContext, altered: Decision | None = None) -> Decis
         # Else the table was altered under a name that nothing captures.
         changes = changes or list(altered.changes)
     return context.decided(reason, changes, arrivals=arrivals, policy=policies)
-
-
-def _left(
-    context: StatementContext, table: TableName, known: KnownTable, used: dict[str, None]
-) -> TableChange:
-    """What a name's target becomes if its table leaves the name and no other takes it: the same
-    as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a RENAME.
-    """
-    gone = known.as_gone()
-    if known.policy.drop_table != "apply":
-        return TableChange(table, gone)
-    used["drop_table=apply"] = None
-    return replace(_emptied(context, table, known, "drop_table"), known=gone)
 
 
 # -- shadow tables ---------------------------------------------------------------------------------
@@ -387,20 +376,6 @@ def _swapped(
             before = None if before is None else altered(before, statement)
         except Uncertain:
             before = None
-    _check_path(context, table, known, change)
+    if returns_to_earlier_columns(known.target_columns, change.steps):
+        raise context.unsupported("a shadow table's columns returned to an earlier state", table)
     return change
-
-
-def _check_path(
-    context: StatementContext, table: TableName, known: KnownTable, change: TableChange
-) -> None:
-    """Return to earlier columns is refused: the state would not show how far a batch came."""
-    seen = [known.target_columns]
-    for step in change.steps:
-        columns = reduce(columns_after, (step,), seen[-1])
-        if columns != seen[-1]:
-            if columns in seen:
-                raise context.unsupported(
-                    "a shadow table's columns returned to an earlier state", table
-                )
-            seen.append(columns)

@@ -64,7 +64,7 @@ def placed_programs(
         if not _sees_all(server):
             return None
         programs = [
-            Program(kind, row.text("name"), _body(row))
+            Program.of(kind, row.text("name"), _body(row))
             for kind, sql in _QUERIES
             for row in server.rows(sql)
         ]

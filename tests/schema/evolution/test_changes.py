@@ -80,11 +80,11 @@ def test_added_columns_and_their_values() -> None:
 
 def test_a_created_target_has_columns_and_key() -> None:
     (target,) = said("CREATE TABLE u (a INT, b BIGINT UNSIGNED, PRIMARY KEY (B))").creates
-    assert target.columns == (
+    assert target.source.columns == (
         TargetColumn(name="a", delta_type="int"), TargetColumn(name="b",
             delta_type="decimal(20,0)"),
     )  # fmt: skip
-    assert (target.key, target.may_exist) == (("b",), False)
+    assert (target.source.key, target.may_exist) == (("b",), False)
     assert said("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY)").creates[0].may_exist
 
 

@@ -17,7 +17,6 @@ from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import confirm, decide, is_isolated
 from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import FillColumns
-from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type
 from tests.schema.ddl.test_servers_agree import BOTH, MARIADB, MYSQL, read_value
 from tests.schema.journal import Deleted, Said, read_journal
@@ -53,9 +52,7 @@ class Lake:
             )
         )
         for create in decision.creates:
-            self.tables[create.table[1]] = KnownTable(
-                RecordedSource(columns=create.columns, key=create.key)
-            )
+            self.tables[create.table[1]] = KnownTable(create.source)
         for change in decision.changes:
             self.tables[change.table[1]] = change.known
             fills = [step for step in change.steps if isinstance(step, FillColumns)]

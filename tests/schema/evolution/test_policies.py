@@ -292,7 +292,7 @@ def test_a_dropped_table_begins_anew() -> None:
     emptied = changed("CREATE TABLE t LIKE x", known=gone)
     assert (shown(emptied), emptied.known.source.gone) == (["remove drop_table 77 5 g:1"], True)
     (like,) = said("CREATE TABLE v LIKE t").creates
-    assert (like.columns, like.key) == (KNOWN.source.columns, KNOWN.source.key)
+    assert (like.source.columns, like.source.key) == (KNOWN.source.columns, KNOWN.source.key)
     assert changed("CREATE OR REPLACE TABLE t (k INT PRIMARY KEY)").replaces
     with pytest.raises(UnsupportedDdlError):
         said("CREATE TABLE t (k INT PRIMARY KEY)")

@@ -17,16 +17,16 @@ from cdc_pipeline.text.table_names import NameRule
 
 A, B, KID = ("c", "a"), ("c", "b"), ("c", "kid")
 PROGRAMS = (
-    Program(ProgramKind.TRIGGER, "log", "INSERT INTO `c`.`A` VALUES (NEW.id)"),
-    Program(ProgramKind.TRIGGER, "chained", "INSERT INTO log VALUES (1)"),
-    Program(ProgramKind.TRIGGER, "parent", "kid"),  # a foreign key
-    Program(ProgramKind.VIEW, "over_a", "select `c`.`a`.`id` AS `id` from `c`.`a`"),
-    Program(ProgramKind.VIEW, "over_view", "select 1 from `o`.`over_a`"),
-    Program(ProgramKind.VIEW, "calling", "select `o`.`put b`() AS `x`"),
-    Program(ProgramKind.ROUTINE, "put b", "BEGIN INSERT INTO c.b VALUES (1); RETURN 1; END"),
-    Program(ProgramKind.ROUTINE, "pure", "RETURN 2 * x"),
-    Program(ProgramKind.ROUTINE, "foreign", None),
-    Program(ProgramKind.ROUTINE, "dynamic", "BEGIN PREPARE s FROM @x; EXECUTE s; END"),
+    Program.of(ProgramKind.TRIGGER, "log", "INSERT INTO `c`.`A` VALUES (NEW.id)"),
+    Program.of(ProgramKind.TRIGGER, "chained", "INSERT INTO log VALUES (1)"),
+    Program.of(ProgramKind.TRIGGER, "parent", "kid"),  # a foreign key
+    Program.of(ProgramKind.VIEW, "over_a", "select `c`.`a`.`id` AS `id` from `c`.`a`"),
+    Program.of(ProgramKind.VIEW, "over_view", "select 1 from `o`.`over_a`"),
+    Program.of(ProgramKind.VIEW, "calling", "select `o`.`put b`() AS `x`"),
+    Program.of(ProgramKind.ROUTINE, "put b", "BEGIN INSERT INTO c.b VALUES (1); RETURN 1; END"),
+    Program.of(ProgramKind.ROUTINE, "pure", "RETURN 2 * x"),
+    Program.of(ProgramKind.ROUTINE, "foreign", None),
+    Program.of(ProgramKind.ROUTINE, "dynamic", "BEGIN PREPARE s FROM @x; EXECUTE s; END"),
 )
 
 
