@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -75,16 +75,18 @@ def command(
     config = settings.config_of(source)
     conditions = conditions_of("from", begins) | conditions_of("until", ends)
     from cdc_pipeline.operations.inspect.selection import Selection
-    from cdc_pipeline.operations.story import story, undo
+    from cdc_pipeline.operations.story import open_story
 
-    asked: Any = {"selection": Selection(**conditions)}
-    with open_source(settings, config) as access:
-        asked["cursors"] = access.cursors
+    selection = Selection(**conditions)
+    with (
+        open_source(settings, config) as access,
+        open_story(config, table_name, cursors=access.cursors, selection=selection) as reader,
+    ):
         if transaction is not None:
-            for line in undo(config, table_name, key, transaction, **asked):
+            for line in reader.undo(key, transaction):
                 click.echo(line)
             return
-        told = story(config, table_name, key, **asked)
+        told = reader.story(key)
     is_known = any(change.before or change.after for change in told.changes)
     show_result(settings, told, _show, code=0 if is_known else 1)
 

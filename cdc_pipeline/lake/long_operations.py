@@ -413,7 +413,8 @@ def claim(
     remembered. Raises LockError: another process works on one; LakeStateError: a file is damaged.
     """
     operations = []
-    suffixes = (".json", _REMEMBERED) if kind in _IS_REMEMBERED else (".json",)
+    is_remembered, unfinished_ids = kind in _IS_REMEMBERED, operation_ids(config)
+    suffixes = (".json", _REMEMBERED) if is_remembered else (".json",)
     for operation_id in operation_ids(config, suffixes):
         folder = OperationFolder(config, operation_id)
         try:
@@ -426,29 +427,31 @@ def claim(
             continue
         if state is None or state.kind != kind or _is_needed(state, pending):
             continue
-        if is_finished(state, cut) and kind not in _IS_REMEMBERED:
-            if not folder.is_locked():
-                folder.remove()
-        elif matches(state):
-            if not state.is_over:
-                try:
-                    stack.enter_context(folder.locked())
-                except LockError as error:
-                    error.table = ", ".join(state.targets or state.sources)
-                    raise
-                state = folder.read()  # what held the lock may have ended it
-                if state is None or (state.is_over and kind not in _IS_REMEMBERED):
-                    folder.remove()
-                    continue
-                if not matches(state):
-                    continue
-            elif not folder.is_locked():
+        is_over = is_finished(state, cut)
+        if is_over and operation_id in unfinished_ids and not folder.is_locked():
+            if is_remembered:
                 folder.finish(state)  # a process was killed before it did that
-            if restart is None:
-                operations.append((folder, state))
             else:
-                restart(operation_id)
                 folder.remove()
+        if (is_over and not is_remembered) or not matches(state):
+            continue
+        if not state.is_over:
+            try:
+                stack.enter_context(folder.locked())
+            except LockError as error:
+                error.table = ", ".join(state.targets or state.sources)
+                raise
+            state = folder.read()  # what held the lock may have ended it
+            if state is None or (state.is_over and not is_remembered):
+                folder.remove()
+                continue
+            if not matches(state):
+                continue
+        if restart is None:
+            operations.append((folder, state))
+        else:
+            restart(operation_id)
+            folder.remove()
     return operations
 
 

@@ -33,7 +33,6 @@ class TablePass(FrozenModel):
 
     place: ResumePlace
     began_at_us: int
-    ended_at_us: int = 0
     rows: int = 0
     counts: dict[str, int] = Field(default_factory=dict)
     keys: tuple[str, ...] = ()
@@ -50,9 +49,9 @@ class TableProof(FrozenModel):
     current, last: the pass under way, and the last whole one that settled all keys, or that found
         differences.
     unsettled: keys that the newest whole pass left open.
-    is_wide: the table does not fit in memory whole.
-    reason, not_by_range: why it is not proved: `verify` does not compare it; or it cannot be
-        compared by ranges, which is tried again in its turn. "" if it is.
+    rows_too_wide: with so many rows the table does not fit in memory whole.
+    reason, given_up: why it is not proved: `verify` does not compare it; or its last comparison
+        could not be made, which is tried again in its turn. "" if it is.
     done_at_us: when its turn ended last.
     """
 
@@ -65,9 +64,9 @@ class TableProof(FrozenModel):
     current: TablePass | None = None
     last: TablePass | None = None
     unsettled: int = 0
-    is_wide: bool = False
+    rows_too_wide: int | None = None
     reason: str = ""
-    not_by_range: str = ""
+    given_up: str = ""
     done_at_us: int = 0
 
     @property
@@ -80,6 +79,10 @@ class TableProof(FrozenModel):
         """The last whole pass, if all was equal."""
         return None if self.last is None or self.last.counts else self.last
 
+    def is_wide(self, rows: int | None) -> bool:
+        """Whether it does not fit in memory whole; `rows`: that it has now, if known."""
+        return self.rows_too_wide is not None and (rows is None or rows >= self.rows_too_wide)
+
     def is_stale(self, now_us: int, age_max_s: float) -> bool:
         since_us = self.known_since_us if self.last is None else self.last.began_at_us
         return now_us - since_us > age_max_s * 1e6
@@ -87,8 +90,8 @@ class TableProof(FrozenModel):
     @property
     def unproved(self) -> str:
         """Why it is not proved; "" if it is."""
-        if self.reason or self.not_by_range:
-            return self.reason or self.not_by_range
+        if self.reason or self.given_up:
+            return self.reason or self.given_up
         open_keys = max(self.unsettled, self.current.unsettled if self.current else 0)
         return f"{open_keys:,} keys changed whenever they were read" if open_keys else ""
 
@@ -111,13 +114,12 @@ class TableProof(FrozenModel):
 
 
 class Proofs(FrozenModel):
-    """`tables`: by target; `failed_runs`: in a row, the last by `failure`; `rows_per_run`: of the
-    last run that reached its budget.
+    """`tables`: by target; `failed_runs`: in a row; `rows_per_run`: of the last run that reached
+    its budget.
     """
 
     tables: dict[str, TableProof] = Field(default_factory=dict)
     failed_runs: int = 0
-    failure: str = ""
     rows_per_run: int = 0
 
 

@@ -189,7 +189,7 @@ def _proof(config: PipelineConfig, paths: LakePaths, cut: Cut | None) -> dict[st
         rows = {
             name: row_count(paths.table(name), version=cut.tables[name].table_version) or 0
             for name, proof in proofs.tables.items()
-            if name in cut.tables and not (proof.reason or proof.not_by_range)
+            if name in cut.tables and not (proof.reason or proof.given_up)
         }
         runs = runs_of_a_pass(config.verify.each_run, proofs, rows)
     return {"proofs": proofs.tables, "pass_runs": runs}

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,14 +48,15 @@ from cdc_pipeline.binlog.seq import (
 from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import ColumnsRule
 from cdc_pipeline.errors import CdcError, ConfigError, PositionError, SchemaError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.backfill.lake import checked_tables
 from cdc_pipeline.operations.inspect.bare_table_maps import MEANINGS
 from cdc_pipeline.operations.inspect.change_log import LogPiece
-from cdc_pipeline.operations.inspect.inspect import Inspection
+from cdc_pipeline.operations.inspect.inspect import ColumnRenames, Inspection
 from cdc_pipeline.operations.inspect.selection import Selection
-from cdc_pipeline.operations.undo import RowChange, undo_sql
+from cdc_pipeline.operations.undo import Image, RowChange, undo_sql
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Position
@@ -74,10 +76,10 @@ from cdc_pipeline.text.table_names import exact_pattern, split_table_name
 from cdc_pipeline.transaction.savepoints import Savepoints, is_undone
 
 _K = StatementKind
-_END: Final = 1 << 126
-_RANGES_MAX: Final = 16
+_KEYS_MAX: Final = 16
 _NUMBER: Final = re.compile(r"\b\d+\b")
 LOG: Final = "log"
+_GUESSED: Final = "the log does not name the charset of the table's texts: they are read as utf8mb4"
 _PREPARED: Final = "prepared by XA, and not committed"
 _IMAGES: Final = ("before", "after")
 
@@ -119,14 +121,6 @@ class Story(FrozenModel):
     notes: tuple[str, ...] = ()
 
 
-class _Range(NamedTuple):
-    """Changes of a key from one seq to another, both included."""
-
-    key: Key
-    low: int = 0
-    high: int = _END
-
-
 @dataclass(slots=True)
 class _Found:
     op: str
@@ -140,54 +134,28 @@ class _Found:
     sql: str | None = None
     note: str = ""
     row: RowChange | None = None  # of the log
+    is_guessed: bool = False  # its texts are in a charset that the log does not name
 
 
 @dataclass(slots=True)
 class _Open:
     """Of transactions that may still change what was found: by xid, and by transaction."""
 
-    xids: dict[str, list[_Found]] = field(default_factory=dict)
+    xids: dict[str, tuple[str, list[_Found]]] = field(default_factory=dict)
     savepoints: dict[str, Savepoints] = field(default_factory=dict)
 
 
-def story(
-    config: PipelineConfig,
-    table: str,
-    key: Mapping[str, str],
-    *,
-    cursors: CursorStore,
-    selection: Selection = Selection(),  # noqa: B008 - a plain value
-) -> Story:
-    """`key`: the row's key columns with the texts of their values; `selection`: of transactions.
-    Raises ConfigError: the table is not captured, or the key is not its own; and what would keep a
-    run from starting.
-    """
-    with _opened(config, table, selection, cursors) as teller:
-        return teller.story(dict(key))
-
-
-def undo(
-    config: PipelineConfig,
-    table: str,
-    key: Mapping[str, str],
-    transaction: str,
-    *,
-    cursors: CursorStore,
-    selection: Selection = Selection(),  # noqa: B008 - a plain value
-) -> Iterator[str]:
-    """Lines of SQL that take back what a transaction changed in the row, without `key` in all rows
-    of the table. Raises as `story`; PositionError: the log does not have such changes; SchemaError:
-    they cannot be taken back (`undo.py`).
-    """
-    with _opened(config, table, selection, cursors) as teller:
-        changes = teller.changes_of(transaction, dict(key))
-    yield from undo_sql(changes, transaction=transaction)
-
-
 @contextmanager
-def _opened(
-    config: PipelineConfig, table: str, selection: Selection, cursors: CursorStore
-) -> Iterator[_Teller]:
+def open_story(
+    config: PipelineConfig,
+    table: str,
+    *,
+    cursors: CursorStore,
+    selection: Selection = Selection(),  # noqa: B008 - a plain value
+) -> Iterator[StoryReader]:
+    """`selection`: of transactions. Raises ConfigError: the table is not captured; and what would
+    keep a run from starting.
+    """
     cut = build_sink(config).last_cut()
     cursor = reconcile(cursors.read(), cut).cursor
     source = build_source(choose(config).config)
@@ -197,7 +165,7 @@ def _opened(
         config = config.comparing(names)
         (table,) = checked_tables(config, [table])
         selection = replace(selection, tables=(exact_pattern(table),), names=names)
-        yield _Teller(config, table, selection, source, targets_at(config, cut, cursor), cursor)
+        yield StoryReader(config, table, selection, source, targets_at(config, cut, cursor), cursor)
     finally:
         source.close()
 
@@ -207,7 +175,7 @@ _Wanted = Callable[[DecodedRows, pa.Array], pa.Array]
 
 
 @dataclass(slots=True)
-class _Teller:
+class StoryReader:
     config: PipelineConfig
     table: str
     selection: Selection
@@ -217,8 +185,12 @@ class _Teller:
     columns: tuple[str, ...] = ()  # of the key
     holes: list[Hole] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    _prepared: dict[str, str] = field(default_factory=dict)  # transaction of each XA COMMIT
 
     def story(self, key: dict[str, str]) -> Story:
+        """`key`: the row's key columns with the texts of their values. Raises ConfigError: it is
+        not the table's.
+        """
         changes = self._of_row(key)
         self._note_before(changes)
         return Story(
@@ -232,24 +204,27 @@ class _Teller:
 
     def _of_row(self, key: dict[str, str]) -> list[_Found]:
         asked = self._checked(key)
-        ranges: tuple[_Range, ...] = (_Range(asked),)
+        keys = {asked}
         while True:
             self.holes, self.notes = [], {}
-            changes = self._of_keys(sorted({each.key for each in ranges}))
-            following = _followed(changes, asked)
-            if following == ranges:
-                break
-            if len(following) > _RANGES_MAX:
+            log = self._logged(lambda rows, _: _touching(rows, self.columns, sorted(keys)))  # noqa: B023
+            changes = _lives_with(_joined(log, self._of_lake(sorted(keys))), asked)
+            found = {one for each in changes for one in each.keys if one is not None}
+            if found <= keys:
+                return changes
+            if len(keys | found) > _KEYS_MAX:
                 self.notes["its key changes often: ask for a later or earlier key too"] = None
-                break
-            ranges = following
-        return [each for each in changes if any(_is_within(each, one) for one in ranges)]
+                return changes
+            keys |= found
 
-    def _of_keys(self, keys: Sequence[Key]) -> list[_Found]:
-        log = self._logged(lambda rows, _transactions: _touching(rows, self.columns, keys))
-        return _joined(log, self._of_lake(keys))
+    def undo(self, key: dict[str, str], transaction: str) -> Iterator[str]:
+        """Lines of SQL that take back what a transaction changed in the row, without `key` in all
+        rows of the table. Raises as `story`; PositionError: the log does not have such changes;
+        SchemaError: they cannot be taken back (`undo.py`).
+        """
+        yield from undo_sql(self._changes_of(transaction, key), transaction=transaction)
 
-    def changes_of(self, transaction: str, key: dict[str, str]) -> list[RowChange]:
+    def _changes_of(self, transaction: str, key: dict[str, str]) -> list[RowChange]:
         routes = self.targets.routes_of(self.table)
         if filters := [route.rule.filter for route in routes if route.rule.filter]:
             raise SchemaError(
@@ -262,19 +237,21 @@ class _Teller:
         if key:
             changes = self._of_row(key)
         else:
-            changes = self._logged(lambda _rows, transactions: pc.equal(transactions, transaction))
-            if not any(each.row and each.transaction == transaction for each in changes):
+            changes = self._logged(lambda _rows, names: pc.equal(names, transaction))
+            if (prepared := self._prepared.get(transaction)) is not None:
                 self.holes = []  # rows of an XA transaction are logged before its COMMIT
-                changes = self._logged(lambda rows, _transactions: pa.repeat(True, len(rows)))
+                changes = self._logged(lambda _rows, names: pc.equal(names, prepared))
         changes = [each for each in changes if each.transaction == transaction]
+        is_guessed = any(each.is_guessed for each in changes)
         rows = [each.row for each in changes if each.row is not None and each.note != _PREPARED]
-        if self.holes or not rows or len(rows) < len(changes):
+        if self.holes or is_guessed or not rows or len(rows) < len(changes):
             raise PositionError(
                 f"the log cannot tell how to take {transaction} back",
                 table=self.table,
                 expected="a transaction with changes of these rows, and no statement on the table",
                 got=next((each.sql for each in changes if each.row is None), None)
                 or "; ".join(hole.why for hole in self.holes)
+                or (_GUESSED if is_guessed else "")
                 or "no change of them",
                 next_step="name one that the row's story shows as known by the log",
             )
@@ -333,6 +310,7 @@ class _Teller:
         """In the order of changes, up to a place that cannot be read."""
         found: list[_Found] = []
         open_ = _Open()
+        inspection: Inspection | None = None
         end = begin = self.source.end_position()
         try:
             begin = self._begin()
@@ -340,6 +318,7 @@ class _Teller:
                 self.selection,
                 annotations=True,
                 current=True,
+                to_end=self._hides_columns,
                 ask=lambda _all: self.source.catalog(
                     lambda *name: name == split_table_name(self.table), since=begin
                 ),
@@ -349,9 +328,8 @@ class _Teller:
                 for table_rows, rows in changes:
                     if why := self._unreadable(inspection, rows):
                         self._leave_out(piece, table_rows, why)
-                        continue
-                    generated = self._generated(inspection, piece, int(table_rows[0]))
-                    found += self._rows_in(piece, table_rows, rows, wanted, generated)
+                    else:
+                        found += self._rows_in(inspection, piece, table_rows, rows, wanted)
                 for row in piece.statements.tolist():
                     found = self._with_statement(piece, row, found, open_)
             counts = inspection.log.counts
@@ -363,12 +341,13 @@ class _Teller:
             self.holes.append(
                 Hole(begin=place, end=str(end), why=f"it cannot be read: {error.what}")
             )
+        self._hide(found, [] if inspection is None else inspection.renames)
         return sorted(found, key=lambda each: each.seq)
 
     def _unreadable(self, inspection: Inspection, rows: DecodedRows) -> str:
         """Why rows are not shown; "" if they are."""
-        if rows.schema in inspection.bare_tables.schemas:  # whose masks would not be found
-            (missing,) = inspection.bare_tables.missing.values()
+        missing = inspection.bare_tables.schemas.get(rows.schema, ())
+        if missing and missing != ("charsets",):  # masks might not be found
             why = "; ".join(MEANINGS[part] for part in missing)
             return f"the log does not describe the table completely: {why}"
         if not set(self.columns) <= set(rows.schema.column_names):
@@ -419,11 +398,11 @@ class _Teller:
 
     def _rows_in(
         self,
+        inspection: Inspection,
         piece: LogPiece,
         table_rows: np.ndarray,
         rows: DecodedRows,
         wanted: _Wanted,
-        generated: Sequence[str],
     ) -> Iterator[_Found]:
         journal, events = piece.chunk.journal, piece.chunk.events[table_rows]
         gtids = piece.gtids_of(table_rows)
@@ -432,11 +411,14 @@ class _Teller:
             for at, offset in enumerate(events["tx_offset"].tolist())
         ]
         of_rows = pa.array(transactions, pa.string()).take(pa.array(rows.event_row))
+        is_guessed = rows.schema in inspection.bare_tables.schemas
+        generated = self._generated(inspection, piece, int(table_rows[0]))
         rows = self.targets.masks.apply(rows)
         rows = rows.where(wanted(rows, of_rows).to_numpy(zero_copy_only=False))
         if not len(rows):
             return
-        hidden = self._hidden(rows.schema.column_names)
+        if is_guessed:
+            self.notes[_GUESSED] = None
         keys = [_keys(image, self.columns) for image in (rows.before, rows.after)]
         lines = jsonl_lines(
             rows, journal=journal, offsets=events["offset"], gtids=[None] * len(events)
@@ -453,11 +435,10 @@ class _Teller:
                 transaction=transactions[event],
                 time_us=int(rows.commit_ts_us[at]),
                 known_by=[LOG],
-                before=_without(before, hidden),
-                after=_without(after, hidden),
                 keys=(old, new if new is None or None not in new else old),
                 sql=self._statement_of(piece, int(table_rows[event])),
-                row=RowChange(rows.schema, before, after, generated, hidden),
+                row=RowChange(rows.schema, before, after, generated),
+                is_guessed=is_guessed,
             )
 
     def _generated(self, inspection: Inspection, piece: LogPiece, row: int) -> tuple[str, ...]:
@@ -465,11 +446,44 @@ class _Teller:
         known = inspection.schemas.before(*split_table_name(self.table), *place)
         return tuple(column.name for column in (known and known.generated) or ())
 
-    def _hidden(self, names: Sequence[str]) -> set[str]:
-        """Those that no target shows: also columns that have been renamed or dropped since."""
+    @property
+    def _hides_columns(self) -> bool:
+        """By names, so that what a column is renamed to later counts."""
+        rules = [route.rule for route in self.targets.routes_of(self.table)]
+        return any(rule.masks or rule.columns != ColumnsRule() for rule in rules)
+
+    def _hide(self, found: Sequence[_Found], renames: Sequence[ColumnRenames]) -> None:
+        """Give the rows of the log their images, without the columns that no target shows."""
         kept = [self._names(target) for target in self._kept_by()]
-        shown = {name for of_target in kept for name in of_target} if kept else set(names)
-        return self._dropped(names) | set(names) - shown
+        shown = {name.lower() for of_target in kept for name in of_target}
+        routes = self.targets.routes_of(self.table)
+
+        @cache
+        def hidden(names: tuple[str, ...], later: int) -> frozenset[str]:
+            """By what the columns are called now, too: dropped ones have no name."""
+            found = []
+            for name in names:
+                now = name.lower()
+                for _, of_statement in renames[later:]:
+                    now = of_statement.get(now, now)
+                is_renamed = now != name.lower()
+                if (
+                    mask_of(routes, name) == "drop"
+                    or (kept and not {name.lower(), now} <= shown)
+                    or (is_renamed and mask_of(routes, now) is not None)
+                ):
+                    found.append(name)
+            return frozenset(found)
+
+        places = [seq for seq, _ in renames]
+        for each in found:
+            if each.row is not None:
+                later = bisect(places, each.seq - (self._epoch - 1 << _EPOCH_SHIFT))
+                row = replace(each.row, hidden=hidden(each.row.schema.column_names, later))
+                each.row = row
+                each.before, each.after = (
+                    _without(image, row.hidden) for image in (row.before, row.after)
+                )
 
     def _dropped(self, names: Sequence[str]) -> set[str]:
         routes = self.targets.routes_of(self.table)
@@ -502,7 +516,7 @@ class _Teller:
             prepared = parse_prepare(chunk, row)
             if not prepared.one_phase:
                 rows = [each for each in found if each.transaction == transaction]
-                open_.xids[prepared.xid] = rows
+                open_.xids[prepared.xid] = transaction, rows
                 for each in rows:
                     each.note = _PREPARED
         elif event["role"] == Role.ROLLBACK:
@@ -511,10 +525,11 @@ class _Teller:
             logged = query.parse_query(chunk, row)
             statement = self.selection.parse(logged, is_mariadb=chunk.journal_format.is_mariadb)
             if statement.kind is _K.XA_ROLLBACK:
-                gone = open_.xids.pop(statement.name, [])
+                _, gone = open_.xids.pop(statement.name, ("", []))
                 return [each for each in found if not any(each is one for one in gone)]
-            if statement.kind is _K.XA_COMMIT:
-                for each in open_.xids.pop(statement.name, []):
+            if statement.kind is _K.XA_COMMIT and statement.name in open_.xids:
+                self._prepared[transaction], rows = open_.xids.pop(statement.name)
+                for each in rows:
                     low = (1 << _ORDINAL_BITS) - 1
                     each.seq, each.note = place & ~low | each.seq & low, ""
                     each.transaction, each.time_us = transaction, time_us
@@ -670,7 +685,7 @@ def _keys(image: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> list[Key]
     return list(zip(*texts, strict=True)) if texts else [()] * len(image)
 
 
-def _without(image: dict[str, Any] | None, hidden: set[str]) -> dict[str, Any] | None:
+def _without(image: Image | None, hidden: Collection[str]) -> dict[str, Any] | None:
     if image is None:
         return None
     return {name: value for name, value in image.items() if name not in hidden}
@@ -770,61 +785,51 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 def _joined(log: Sequence[_Found], lake: Iterator[_Found]) -> list[_Found]:
     """One entry for each change, in order."""
-    changes = {each.seq: each for each in log}
+    changes = list(log)
+    at_seq: dict[int, list[_Found]] = defaultdict(list)
     elsewhere: dict[Any, list[_Found]] = defaultdict(list)
     for each in log:
+        at_seq[each.seq].append(each)
         elsewhere[each.transaction, each.op, each.keys].append(each)
     for each in lake:
-        same = changes.get(each.seq)
-        if same is not None and None not in (ours := {same.transaction, each.transaction}):
-            same = same if len(ours) == 1 else None
-        if same is None and each.transaction is not None:
+        target = each.known_by[0]
+        same = [  # another log may have another change at the place
+            one
+            for one in at_seq[each.seq]
+            if None in (one.transaction, each.transaction) or one.transaction == each.transaction
+        ]
+        if not same and each.transaction is not None:  # of a server that had it elsewhere
             others = elsewhere[each.transaction, each.op, each.keys]
-            same = next((one for one in others if each.known_by[0] not in one.known_by), None)
-        if same is None:  # of a history, to which a TRUNCATE is the end of a version
+            same = [one for one in others if target not in one.known_by][:1]
+        if not same:  # of a history, to which a TRUNCATE is the end of a version
             truncated = (one for one in log if one.op == "truncate")
-            ends = (one for one in truncated if one.seq ^ each.seq < 1 << _ORDINAL_BITS)
-            same = next(ends, None)
-        if same is None:
-            changes[each.seq] = each
-        else:
-            changes.setdefault(each.seq, same)  # of a server that had it elsewhere
-            same.known_by += each.known_by
-            same.before = same.before or each.before
-    unique = {id(each): each for each in changes.values()}
-    return sorted(unique.values(), key=lambda each: each.seq)
+            same = [one for one in truncated if one.seq ^ each.seq < 1 << _ORDINAL_BITS]
+        if not same:
+            changes.append(each)
+        for one in same[:1]:
+            one.known_by += each.known_by
+            one.before = one.before or each.before
+        at_seq[each.seq].append((same or [each])[0])
+    return sorted(changes, key=lambda each: each.seq)
 
 
-def _followed(changes: Sequence[_Found], asked: Key) -> tuple[_Range, ...]:
-    """Where the row has which key: the asked one always; another from the change that brought it
-    until the one that took it away.
-    """
-    ranges = [_Range(asked)]
-    for one in ranges:
-        for each in changes:
-            old, new = each.keys
-            if old is None or new is None or old == new or not _is_within(each, one):
-                continue
-            if old == one.key:
-                leaves = (e.seq for e in changes if e.seq > each.seq and _leaves(e, new))
-                following = _Range(new, each.seq, min(leaves, default=_END))
-            else:
-                comes = (e.seq for e in changes if e.seq < each.seq and _comes(e, old))
-                following = _Range(old, max(comes, default=0), each.seq)
-            if following.key != asked and following not in ranges:
-                ranges.append(following)
-    return tuple(ranges)
-
-
-def _leaves(change: _Found, key: Key) -> bool:
-    return change.op == "truncate" or (change.keys[0] == key and change.keys[1] != key)
-
-
-def _comes(change: _Found, key: Key) -> bool:
-    return change.op == "truncate" or (change.keys[1] == key and change.keys[0] != key)
-
-
-def _is_within(change: _Found, one: _Range) -> bool:
-    return one.low <= change.seq <= one.high and (
-        change.keys == (None, None) or one.key in change.keys
-    )
+def _lives_with(changes: Sequence[_Found], asked: Key) -> list[_Found]:
+    """The changes, in order, of all rows that ever had the key, and those of no single row."""
+    lives: list[list[_Found]] = []
+    alive: dict[Key, list[_Found]] = {}
+    for each in changes:
+        old, new = each.keys
+        if each.op == "truncate":
+            alive.clear()
+        if old is None and new is None:
+            continue
+        life = None if old is None else alive.pop(old, None)
+        if life is None:
+            lives.append(life := [])
+        life.append(each)
+        if new is not None:
+            alive[new] = life
+    followed = {
+        id(each) for life in lives if any(asked in one.keys for one in life) for each in life
+    }
+    return [each for each in changes if each.keys == (None, None) or id(each) in followed]

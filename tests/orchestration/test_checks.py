@@ -80,7 +80,7 @@ def test_k17_a_run_tells_of_each_table_how_far_it_is_proved(
     text = file.read_text(encoding="utf-8").replace("kind: archive\n  directory: journals", LIVE)
     file.write_text(f"{text}\nverify: {{each_run: {{rows: 1000}}}}\n", encoding="utf-8")
     place, now = Position("binlog.000003", 1000), now_us()
-    whole = TablePass(place=place, began_at_us=now, ended_at_us=now, rows=9)
+    whole = TablePass(place=place, began_at_us=now, rows=9)
     proofs = [
         TableProof(identity="", known_since_us=now, current=whole, last=whole),
         TableProof(identity="", known_since_us=now, last=whole.model_copy(

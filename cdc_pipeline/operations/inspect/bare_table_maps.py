@@ -44,15 +44,15 @@ MEANINGS: Final = {
 
 
 class BareTables:
-    """Tables without full metadata: what was `missing`, by name; `on_new` is told each once. Their
-    `schemas`, as completed.
+    """Tables without full metadata: what was `missing`, by name; `on_new` is told each once;
+    `schemas`, as completed: what was missing for each.
     `unknown_charset`: of texts without a charset; ``binary`` takes them for bytes.
     """
 
     def __init__(self, unknown_charset: str = "utf8mb4") -> None:
         self.unknown_charset = unknown_charset
         self.missing: dict[str, tuple[str, ...]] = {}
-        self.schemas: set[TableSchema] = set()
+        self.schemas: dict[TableSchema, tuple[str, ...]] = {}
         self.on_new: Callable[[str, tuple[str, ...]], None] = lambda _table, _missing: None
 
     def completed(
@@ -80,7 +80,7 @@ class BareTables:
         if schema is None:
             schema, missing = parse_bare(name, parse, unknown_charset=self.unknown_charset)
             missing += ("history",) * (known is not None and is_contradiction)
-        self.schemas.add(schema)
+        self.schemas[schema] = missing
         if self.missing.setdefault(schema.full_name, missing) is missing:
             self.on_new(schema.full_name, missing)
         return schema

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.inspect.bare_table_maps import BareTables
 from cdc_pipeline.operations.inspect.change_lines import lines_of
@@ -35,9 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 
+# The seq of a statement in epoch 1, and the new names by the old ones, in small letters.
+ColumnRenames = tuple[int, dict[str, str]]
+
+
 class Inspection:
     """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex; `ask`:
-    for a server's catalog, if one is there; `annotations`, `current`: as `ChangeLog`.
+    for a server's catalog, if one is there; `annotations`, `current`: as `ChangeLog`; `to_end`:
+    read statements behind the selection, too. `renames`: of columns of wanted tables, in order.
     """
 
     def __init__(
@@ -47,9 +53,12 @@ class Inspection:
         unknown_charset: str = "utf8mb4",
         annotations: bool = False,
         current: bool = False,
+        to_end: bool = False,
         ask: AskCatalog = lambda _captured: None,
     ) -> None:
         self.selection = selection or Selection()
+        self.renames: list[ColumnRenames] = []
+        self._to_end = to_end
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
         self.schemas = journal_schemas(ask)
@@ -69,9 +78,14 @@ class Inspection:
 
     def _take_statement(self, query: Query, chunk: Chunk, row: int) -> None:
         event = chunk.events[row]
+        statement = self.selection.parse(query, is_mariadb=chunk.journal_format.is_mariadb)
+        renamed = {a.name.lower(): a.new_name.lower() for a in statement.actions if a.new_name}
+        if renamed and any(self.selection.wants_table(*table) for table in statement.tables):
+            place = seq_of_place(1, chunk.journal, int(event["offset"]))
+            self.renames.append((place, renamed))
         self.schemas.apply(
             query,
-            self.selection.parse(query, is_mariadb=chunk.journal_format.is_mariadb),
+            statement,
             lambda _database, _table: True,
             journal=chunk.journal,
             offset=int(event["offset"]),
@@ -82,7 +96,7 @@ class Inspection:
         for _, chunk in chunks:
             for piece in self.log.feed(chunk):
                 yield from piece.decoded()
-            if self._is_past(chunk):
+            if not self._to_end and self._is_past(chunk):
                 break
         self.log.finish()
 

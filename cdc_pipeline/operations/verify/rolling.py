@@ -26,7 +26,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
@@ -76,6 +76,7 @@ _LOCK_WAIT_S: Final = 60.0
 _RANGE_ROWS_MAX: Final = 20_000  # with more keys left open, the whole table is read again
 _FIRST_ROWS: Final = 2_000  # of a run with a limit of time: how fast the server is, is not known
 _KEYS_NAMED_MAX: Final = 20
+_OF_LAKE: Final[tuple[Kind, ...]] = ("extra",)  # what only its keys lead to
 
 
 def prove(
@@ -122,10 +123,11 @@ class _Run:
         self, settings: VerifyConfig, main: MainLake, clock_s: Callable[[], float]
     ) -> None:
         self.proofs = Proofs()
-        self.failure = ""
         self.is_kept = True
+        self._failure = ""
         self._is_counted = False  # the failure
         self._settings = settings
+        self._budget = settings.each_run
         self._main = main
         self._clock_s = clock_s
         self._began_s = clock_s()
@@ -134,38 +136,39 @@ class _Run:
         self._touched: set[str] = set()
         self._done: set[str] = set()
         self._whole: set[str] = set()  # tables that no range of a key can lead through
-        self._is_ended = False
         self._suspended: tuple[str, ...] = ()
-        limited = settings.each_run.seconds is not None
+        limited = self._budget.seconds is not None
         self._range_rows = _FIRST_ROWS if limited else _RANGE_ROWS_MAX
 
     def fail(self, error: Exception, name: str = "") -> None:
         """Another run that holds a lock is no failure of this one."""
         what = str(error) if isinstance(error, CdcError) else type(error).__name__
-        self.failure = f"{name}: {what}" if name else what
+        self._failure = f"{name}: {what}" if name else what
         self._is_counted = self._is_counted or not isinstance(error, LockError)
 
     # -- which range is next -----------------------------------------------------------------------
 
     def compare(self, context: VerifyContext) -> None:
-        state = context.captures.source_state()
-        self._begin_tables(context.config, state)
+        self._context = context
+        self._begin_tables(context.config, context.captures.source_state())
         while self._has_budget():
             left = [
-                (proof.current is None or bool(proof.not_by_range), proof.done_at_us, name)
+                (proof.current is None or bool(proof.given_up), proof.done_at_us, name)
                 for name, proof in self.proofs.tables.items()
                 if not proof.reason and name not in self._done
             ]
             if not left:
-                break
+                return
             began_s = self._clock_s()
-            self._try_range(context, min(left)[-1])
+            try:
+                self._try_range(min(left)[-1])
+            except _NextRunError:
+                return  # the table comes first then
             took_s = self._clock_s() - began_s
             self._longest_s = max(self._longest_s, took_s)
             if 4 * took_s < self._left_s():
                 self._range_rows = min(2 * self._range_rows, _RANGE_ROWS_MAX)
-        else:
-            self.proofs = self.proofs.model_copy(update={"rows_per_run": self._spent})
+        self.proofs = self.proofs.model_copy(update={"rows_per_run": self._spent})
 
     def _begin_tables(self, config: PipelineConfig, state: SourceState) -> None:
         """With those of the cut; what was reset, or loaded again, begins again."""
@@ -185,113 +188,143 @@ class _Run:
         self.proofs = self.proofs.model_copy(update={"tables": tables})
 
     def _left_s(self) -> float:
-        limit_s = self._settings.each_run.seconds
+        limit_s = self._budget.seconds
         return float("inf") if limit_s is None else limit_s - (self._clock_s() - self._began_s)
 
     def _rows_left(self) -> int:
-        rows = self._settings.each_run.rows
-        return SMALL_ROWS if rows is None else rows - self._spent
+        return SMALL_ROWS if self._budget.rows is None else self._budget.rows - self._spent
 
-    def _whole_most(self) -> int:
-        rows = self._settings.each_run.rows
-        return SMALL_ROWS if rows is None else min(rows, SMALL_ROWS)
+    def _whole_rows(self) -> tuple[int, int]:
+        """Of a table that is one comparison: the most in any run, and in what is left of this one.
+        Seconds are as many rows as the last run compared in them.
+        """
+        most = min(SMALL_ROWS, self._budget.rows or SMALL_ROWS)
+        left = min(most, self._rows_left())
+        if self._budget.seconds is not None:
+            most = min(most, max(self.proofs.rows_per_run, _RANGE_ROWS_MAX))
+            left = min(left, most)
+            if self._spent:
+                left = min(left, int(most * self._left_s() / self._budget.seconds))
+        return most, left
 
     def _has_budget(self) -> bool:
-        if self._is_ended or self._rows_left() < ROWS_PER_RANGE_MIN:
+        if self._rows_left() < ROWS_PER_RANGE_MIN:
             return False
         return not self._spent or self._left_s() > self._longest_s
 
     # -- one range ---------------------------------------------------------------------------------
 
-    def _try_range(self, context: VerifyContext, name: str) -> None:
+    def _try_range(self, name: str) -> None:
         proof, spent = self.proofs.tables[name], self._spent
         try:
-            proof = self._range(context, name, proof).model_copy(update={"not_by_range": ""})
+            proof = self._range(name, proof).model_copy(update={"given_up": ""})
         except _NextRunError:
-            self._is_ended = True  # it comes first then
-            return
+            raise
         except (NotByRangeError, NotFollowedError, SparkNeededError) as error:
             if isinstance(error, NotByRangeError) and name not in self._whole:
                 self._whole.add(name)
                 return  # it is tried whole, before any other
-            is_large = self._range_rows > _FIRST_ROWS or not proof.is_wide
-            if isinstance(error, SparkNeededError) and is_large:  # they may be too many bytes
+            count = self._row_count(name)
+            may_be_smaller = self._range_rows > _FIRST_ROWS or not proof.is_wide(count)
+            if isinstance(error, SparkNeededError) and may_be_smaller:  # too many bytes, perhaps
                 self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
-                proof = proof.model_copy(update={"is_wide": True})
+                proof = proof.model_copy(update={"rows_too_wide": count or 0})
             else:
-                self._done.add(name)
-                # The pass keeps its place and what it found: it goes on from there.
-                update = {"not_by_range": error.what, "done_at_us": now_us(), "is_wide": False}
-                proof = proof.model_copy(update=update)
+                proof = self._given_up(name, proof, error.what)
         except Exception as error:
             if isinstance(error, CdcError) and not is_of_one_table(error):
                 raise
             self.fail(error, name)
-            self._done.add(name)
-            proof = proof.model_copy(update={"done_at_us": now_us()})
+            what = error.what if isinstance(error, CdcError) else type(error).__name__
+            proof = self._given_up(name, proof, what)
         finally:
-            context.scratch.clear()
+            self._context.scratch.clear()
         self._spent = max(self._spent, spent + ROWS_PER_RANGE_MIN)
         self._touched.add(name)
         tables = {**self.proofs.tables, name: proof}
         self.proofs = self.proofs.model_copy(update={"tables": tables})
-        proof_file(context.sink.paths).write(self.proofs)
+        proof_file(self._context.sink.paths).write(self.proofs)
 
-    def _range(self, context: VerifyContext, name: str, proof: TableProof) -> TableProof:
-        before = context.captures.source_state()
-        table = before.cut.tables[name]
-        path, version = context.sink.paths.table(name), table.table_version
-        most = SMALL_ROWS if name in self._whole else self._range_rows
-        rows = min(self._rows_left(), most)
+    def _given_up(self, name: str, proof: TableProof, why: str) -> TableProof:
+        """Until its next turn; the pass keeps its place and what it found, and goes on there."""
+        self._done.add(name)
+        return proof.model_copy(update={"given_up": why, "done_at_us": now_us()})
+
+    def _row_count(self, name: str) -> int | None:
+        table = self._context.captures.source_state().cut.tables[name]
+        return row_count(self._context.sink.paths.table(name), version=table.table_version)
+
+    def _range(self, name: str, proof: TableProof) -> TableProof:
+        before = self._context.captures.source_state()
         current = proof.current or TablePass(place=before.position, began_at_us=now_us())
-        if proof.walk == "source":
-            count = None if proof.is_wide or proof.after else row_count(path, version=version)
-            is_whole = count is not None and count <= rows
-            if name in self._whole and count is not None and rows < count <= self._whole_most():
+        step = self._source_range if proof.walk == "source" else self._lake_range
+        return step(name, proof, current, before)
+
+    def _source_range(
+        self, name: str, proof: TableProof, current: TablePass, before: SourceState
+    ) -> TableProof:
+        rows = min(self._rows_left(), self._range_rows)
+        count = None if proof.after else self._row_count(name)
+        if proof.is_wide(count):
+            count = None
+        if name in self._whole:
+            most, rows = self._whole_rows()
+            if count is not None and rows < count <= most:
                 raise _NextRunError
-            request = ReadRequest(next=NextRange(rows, proof.after, proof.layout, is_whole))
-        else:
-            after = _read_keys(proof.lake_after)
-            keys = next_keys(path, version, table.spec, after=after, most=rows)
-            columns = {c.name: c for c in table.spec.columns}
-            by_column = {columns[key]: keys.column(key) for key in table.spec.key}
-            request = ReadRequest(keys=by_column, next=NextRange(10 * rows))
-        settled, comparison = self._settled(context, name, request, before)
+        is_whole = count is not None and count <= rows
+        request = ReadRequest(next=NextRange(rows, proof.after, proof.layout, is_whole))
+        settled, comparison = self._settled(name, request, before)
         following = comparison.next
-        spent = settled.rows_source if proof.walk == "source" else len(keys)
-        self._spent += max(spent, comparison.rows_read)
-        self._rows += spent
+        assert following is not None
+        if following.layout != proof.layout and proof.after is not None:
+            update = {"place": before.position, "began_at_us": now_us(), "rows": 0}
+            current = current.model_copy(update=update)  # again from the table's first row
+        current = self._add(current, settled, comparison, rows=settled.rows_source)
+        if following.is_whole:
+            return self._ended(name, proof, current)
+        return proof.model_copy(
+            update={
+                "current": current,
+                "after": following.after,
+                "layout": following.layout,
+                "walk": "lake" if following.after is None else "source",
+            }
+        )
+
+    def _lake_range(
+        self, name: str, proof: TableProof, current: TablePass, before: SourceState
+    ) -> TableProof:
+        rows, table = min(self._rows_left(), self._range_rows), before.cut.tables[name]
+        path, after = self._context.sink.paths.table(name), _read_keys(proof.lake_after)
+        keys = next_keys(path, table.table_version, table.spec, after=after, most=rows)
+        columns = {c.name: c for c in table.spec.columns}
+        by_column = {columns[key]: keys.column(key) for key in table.spec.key}
+        request = ReadRequest(keys=by_column, next=NextRange(10 * rows))
+        settled, comparison = self._settled(name, request, before)
         # What both walks meet is told by the first.
-        kinds: Collection[Kind] = DIFFERENCES if proof.walk == "source" else ("extra",)
-        current = _with(current, settled, context, rows=spent, kinds=kinds)
-        if proof.walk == "source":
-            assert following is not None
-            if following.layout != proof.layout and proof.after is not None:
-                current = current.model_copy(  # it began again from the table's first row
-                    update={"place": before.position, "began_at_us": now_us(), "rows": spent}
-                )
-            update: dict[str, object] = {"after": following.after, "layout": following.layout}
-            if following.after is None and not following.is_whole:
-                update |= {"walk": "lake"}
-            is_end = following.is_whole
-        else:
-            update = {"lake_after": _write_keys(keys.slice(len(keys) - 1)) if len(keys) else ""}
-            is_end = len(keys) < rows
-        if is_end:
-            self._done.add(name)
-            ended = current.model_copy(update={"ended_at_us": now_us()})
-            # One that left keys open proves nothing, nor does it disprove a difference.
-            is_result = bool(ended.counts) or not ended.unsettled
-            update |= {"last": ended if is_result else proof.last, "unsettled": ended.unsettled}
-            update |= {"current": None, "walk": "source", "after": None}
-            update |= {"lake_after": "", "done_at_us": ended.ended_at_us, "is_wide": False}
-        else:
-            update |= {"current": current}
+        current = self._add(current, settled, comparison, rows=len(keys), kinds=_OF_LAKE)
+        if len(keys) < rows:
+            return self._ended(name, proof, current)
+        update = {"current": current, "lake_after": _write_keys(keys.slice(len(keys) - 1))}
         return proof.model_copy(update=update)
 
+    def _ended(self, name: str, proof: TableProof, ended: TablePass) -> TableProof:
+        self._done.add(name)
+        # One that left keys open proves nothing, nor does it disprove a difference.
+        is_result = bool(ended.counts) or not ended.unsettled
+        return TableProof(
+            identity=proof.identity,
+            known_since_us=proof.known_since_us,
+            last=ended if is_result else proof.last,
+            unsettled=ended.unsettled,
+            rows_too_wide=proof.rows_too_wide,
+            done_at_us=now_us(),
+        )
+
     def _settled(
-        self, context: VerifyContext, name: str, request: ReadRequest, before: SourceState
+        self, name: str, request: ReadRequest, before: SourceState
     ) -> tuple[RoundsResult, TableComparison]:
+        context = self._context
         sources = before.cut.tables[name].spec.sources_of(name)
         comparison = TableComparison(context, name, next(iter(sources)), first=request)
         with context.captures.keeping(comparison.keep):
@@ -300,102 +333,106 @@ class _Run:
             after = context.captures.run_behind(before)
         return comparison.verify(after), comparison
 
+    def _add(
+        self,
+        current: TablePass,
+        settled: RoundsResult,
+        comparison: TableComparison,
+        *,
+        rows: int,
+        kinds: Collection[Kind] = DIFFERENCES,
+    ) -> TablePass:
+        """The pass with what a range found of these kinds."""
+        self._spent += max(rows, comparison.rows_read)
+        self._rows += rows
+        counts, named = Counter(current.counts), list(current.keys)
+        for piece in settled.different:
+            mine = replace(piece, kinds=tuple(kind for kind in piece.kinds if kind in kinds))
+            if mine.keys:
+                counts.update({kind: piece.found.counts.get(kind, 0) for kind in mine.kinds})
+                named += map(_key_text, displayed(self._context, mine, len(named)))
+        if "missing" in kinds:
+            counts["stale"] += settled.stale
+        unsettled = 0 if settled.unsettled is None else settled.unsettled.keys
+        return current.model_copy(
+            update={
+                "rows": current.rows + rows,
+                "counts": {kind: number for kind, number in counts.items() if number},
+                "keys": tuple(named),
+                "unsettled": current.unsettled + unsettled,
+            }
+        )
+
     # -- what it leads to --------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        differing = {
-            name: proof.differing
+        """Each table that is known to differ, if that is asked for. None beside an open prepared
+        transaction: a catch-up would begin before it, and repeat what a changelog has already. The
+        next run without one suspends.
+        """
+        differing = [
+            name
             for name, proof in self.proofs.tables.items()
             if proof.differing is not None
             and not proof.differing.counts.keys().isdisjoint(DIFFERENCES)
-        }
-        if self._settings.on_difference == "suspend" and differing:
-            self._suspended = self._main.locked(lambda batch: self._suspend(batch, differing))
+        ]
 
-    def _suspend(
-        self, batch: AdminBatch, differing: Mapping[str, TablePass | None]
-    ) -> tuple[str, ...]:
-        new: dict[str, Suspension | None] = {}
-        if batch.cursor.open_xa:
-            # A catch-up would begin before them, and repeat what a changelog has already. The next
-            # run without one suspends.
-            return ()
-        for name, state in batch.last_cut().cursor.targets.items():
-            if name in differing and state.suspended is None:
-                command = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)}"
-                error = RowsDifferError(
-                    self.proofs.tables[name].summary,
-                    table=name,
-                    next_step=f"`{command} --repair` repairs it",
-                )
-                new[name] = suspension(
-                    error, batch_number=batch.number, at=batch.cursor.position,
+        def suspend_in(batch: AdminBatch) -> tuple[str, ...]:
+            new: dict[str, Suspension | None] = {
+                name: suspension(
+                    RowsDifferError(
+                        self.proofs.tables[name].summary,
+                        table=name,
+                        next_step=self._repair(name),
+                    ),
+                    batch_number=batch.number,
+                    at=batch.cursor.position,
                     epoch=batch.cursor.epoch,
-                )  # fmt: skip
-        if new:
+                )
+                for name, state in batch.last_cut().cursor.targets.items()
+                if name in differing and state.suspended is None
+            }
+            if not new or batch.cursor.open_xa:
+                return ()
             batch.suspend(new)
-        return tuple(new)
+            return tuple(new)
+
+        if self._settings.on_difference == "suspend" and differing:
+            self._suspended = self._main.locked(suspend_in)
+
+    def _repair(self, name: str) -> str:
+        command = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)} --repair"
+        return f"`{command}` repairs it"
 
     def counted(self) -> Proofs:
-        failed = self.proofs.failed_runs
-        if self._is_counted or not self.failure:
-            failed = failed + 1 if self.failure else 0
-            update = {"failed_runs": failed, "failure": self.failure}
-            self.proofs = self.proofs.model_copy(update=update)
+        if self._is_counted or not self._failure:
+            failed = self.proofs.failed_runs + 1 if self._failure else 0
+            self.proofs = self.proofs.model_copy(update={"failed_runs": failed})
         return self.proofs
 
     def report(self) -> ProofReport:
-        warnings = [] if self.is_kept else [f"its progress is not kept: {self.failure}"]
+        warnings = [] if self.is_kept else [f"its progress is not kept: {self._failure}"]
         shown = {}
         for name, proof in sorted(self.proofs.tables.items()):
             is_old = proof.is_stale(now_us(), self._settings.pass_age_max_s)
             if proof.differing is not None:
-                repair = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)}"
-                warnings.append(f"{name} {proof.summary}; `{repair} --repair` repairs it")
+                warnings.append(f"{name} {proof.summary}; {self._repair(name)}")
             elif is_old:
                 warnings.append(f"{name}: its last whole pass is too old: {proof.summary}")
             if name in self._touched or proof.differing is not None or is_old:
                 shown[name] = proof
         failed = self.proofs.failed_runs
-        if failed >= self._settings.failed_runs_max:
-            warnings.append(f"{failed} runs in a row could not compare: {self.proofs.failure}")
+        if failed >= self._settings.failed_runs_max and self._failure:
+            warnings.append(f"{failed} runs in a row could not compare: {self._failure}")
         return ProofReport(
             rows=self._rows,
             seconds=self._clock_s() - self._began_s,
             tables=shown,
-            failure=self.failure,
+            failure=self._failure,
             failed_runs=failed,
             warnings=tuple(warnings),
             suspended=self._suspended,
         )
-
-
-def _with(
-    current: TablePass,
-    settled: RoundsResult,
-    context: VerifyContext,
-    *,
-    rows: int,
-    kinds: Collection[Kind],
-) -> TablePass:
-    """With what a range found of these kinds."""
-    counts, named = Counter(current.counts), list(current.keys)
-    for piece in settled.different:
-        mine = replace(piece, kinds=tuple(kind for kind in piece.kinds if kind in kinds))
-        if mine.keys:
-            counts.update({kind: piece.found.counts.get(kind, 0) for kind in mine.kinds})
-            named += map(_key_text, displayed(context, mine, len(named)))
-    if "missing" in kinds:
-        counts["stale"] += settled.stale
-    unsettled = 0 if settled.unsettled is None else settled.unsettled.keys
-    return current.model_copy(
-        update={
-            "rows": current.rows + rows,
-            "counts": {kind: number for kind, number in counts.items() if number},
-            "keys": tuple(named),
-            "unsettled": current.unsettled + unsettled,
-        }
-    )
 
 
 def _key_text(difference: Difference) -> str:

@@ -144,10 +144,8 @@ def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None
     for name, proof in proofs.tables.items():
         table = tables.get(name)
         if table is not None and table.status == "equal" and not table.sampled and table.place:
-            at_us, current = now_us(), proof.current
-            whole = TablePass(
-                place=table.place, began_at_us=at_us, ended_at_us=at_us, rows=table.rows_source
-            )
+            current = proof.current
+            whole = TablePass(place=table.place, began_at_us=now_us(), rows=table.rows_source)
             if current is not None:
                 current = current.model_copy(update={"counts": {}, "keys": (), "unsettled": 0})
             update = {"last": whole, "current": current, "unsettled": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -42,9 +43,11 @@ def test_k18_k25_a_finished_gap_is_remembered_where_no_other_reads_it(store: Sto
         cursor=cursor,
     )
 
-    def claimed() -> list[tuple[OperationFolder, Operation]]:
+    def claimed(
+        matches: Callable[[Operation], bool] = asked.is_same,
+    ) -> list[tuple[OperationFolder, Operation]]:
         with ExitStack() as stack:
-            return claim(config, "gap", stack, matches=asked.is_same)
+            return claim(config, "gap", stack, matches=matches)
 
     with ExitStack() as stack:
         folder = begin(config, asked, stack)
@@ -53,6 +56,8 @@ def test_k18_k25_a_finished_gap_is_remembered_where_no_other_reads_it(store: Sto
     ((_, resumed),) = claimed()
     assert resumed == asked
     folder.change(asked.model_copy(update={"is_over": True}))  # killed before it has removed it
+    assert claimed(lambda other: not other.is_over) == []  # as the command asks
+    assert operation_ids(config) == []
     for _ in range(2):
         ((_, over),) = claimed()
         assert over.is_over

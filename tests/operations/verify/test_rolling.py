@@ -6,27 +6,42 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, VerifyConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import SchemaError, SourceError, TargetSuspendedError
+from cdc_pipeline.errors import (
+    SchemaError,
+    SourceError,
+    SparkNeededError,
+    TargetSuspendedError,
+)
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.proofs import ProofReport, Proofs, proof_file, runs_of_a_pass
+from cdc_pipeline.lake.proofs import (
+    ProofReport,
+    Proofs,
+    TablePass,
+    TableProof,
+    proof_file,
+    runs_of_a_pass,
+)
 from cdc_pipeline.lake.run_notes import NoteFile
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify import rolling
 from cdc_pipeline.operations.verify.proved_run import capture_and_prove
 from cdc_pipeline.operations.verify.read import NotByRangeError, VerifyOptions
 from cdc_pipeline.operations.verify.rolling import prove
+from cdc_pipeline.operations.verify.table import RoundsResult
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.verify import scratch
+from cdc_pipeline.sink.verify.compare import DIFFERENCES
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.xa_session import XaSession
@@ -203,9 +218,9 @@ def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
     sizes: list[int] = []
     compared = rolling._Run._settled
 
-    def settled(run: Any, context: Any, name: str, request: Any, before: Any) -> Any:
+    def settled(run: Any, name: str, request: Any, before: Any) -> Any:
         nonlocal now_s
-        result = compared(run, context, name, request, before)
+        result = compared(run, name, request, before)
         sizes.append(request.next.rows)
         now_s += result[0].rows_source / 1000
         return result
@@ -439,7 +454,7 @@ def test_tables_that_cannot_be_proved_by_ranges_say_why(
     )
     report = lake.run()
     (proof,) = report.tables.values()
-    assert "more rows than a run compares" in proof.not_by_range
+    assert "more rows than a run compares" in proof.given_up
     assert "not proved" in proof.summary
 
 
@@ -455,7 +470,7 @@ def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     capture(lake.config, cursors=lake.cursors)
     for _ in range(8):
         lake.run()
-        assert not any(proof.not_by_range for proof in lake.proofs.tables.values())
+        assert not any(proof.given_up for proof in lake.proofs.tables.values())
     (name,) = {*lake.proofs.tables} - {lake.name("numbers")}
     proof = lake.proofs.tables[name]
     assert proof.proved is not None
@@ -486,3 +501,154 @@ def test_a_key_that_orders_otherwise_since_then_begins_its_pass_again(
     for _ in range(4):
         lake.run()
     assert not lake.keys()
+
+
+# -- what a run counts ---------------------------------------------------------------------------
+
+
+def _run(**settings: Any) -> Any:
+    each_run = settings.pop("each_run", {"rows": BUDGET})
+    verify = VerifyConfig.model_validate({"each_run": each_run, **settings})
+    main: Any = SimpleNamespace(locked=lambda _work: pytest.fail("nothing to suspend"))
+    return rolling._Run(verify, main, lambda: 0.0)
+
+
+PLACE = Position("binlog.000001", 4)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "rows", "rows_read", "counts", "spent"),
+    [
+        (DIFFERENCES, 7, 7, {"stale": 2}, 7),  # told by the source's walk
+        (("extra",), 7, 7, {}, 7),  # and not once more by the lake's
+        (DIFFERENCES, 7, 19, {"stale": 2}, 19),  # keys that were read again cost as much
+    ],
+)
+def test_k17_stale_rows_are_counted_once_and_suspend_no_table(
+    kinds: Any, rows: int, rows_read: int, counts: dict[str, int], spent: int
+) -> None:
+    """No repair mends them: the source's rows are those that the policies keep out."""
+    run = _run(on_difference="suspend")
+    settled, comparison = RoundsResult(stale=2), SimpleNamespace(rows_read=rows_read)
+    ended = run._add(
+        TablePass(place=PLACE, began_at_us=1), settled, comparison, rows=rows, kinds=kinds
+    )
+    assert (ended.counts, ended.rows, run._spent) == (counts, rows, spent)
+    run.proofs = Proofs(tables={"t": TableProof(identity="", known_since_us=1, last=ended)})
+    run.suspend()
+    assert run._suspended == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "types", "is_kept"),
+    [("ab", "int", True), ("ba", "int", False), ("a", "int", False), ("ab", "bigint", False)],
+)
+def test_k17_a_pass_begins_again_if_the_key_is_another(
+    monkeypatch: pytest.MonkeyPatch, key: str, types: str, is_kept: bool
+) -> None:
+    """Also with the same columns in another order, which the places of the walks have."""
+
+    def state(key: str, types: str) -> Any:
+        columns = [SimpleNamespace(name=name, delta_type=types) for name in "ab"]
+        spec = SimpleNamespace(columns=columns, key=tuple(key), sources_of=lambda _: {"t": ()})
+        targets = {"t": SimpleNamespace(app_id="x")}
+        cut = SimpleNamespace(
+            tables={"t": SimpleNamespace(spec=spec)}, cursor=SimpleNamespace(targets=targets)
+        )
+        return SimpleNamespace(cut=cut)
+
+    monkeypatch.setattr(rolling, "why_not", lambda *_: "")
+    run, config = _run(), cast("PipelineConfig", None)
+    run._begin_tables(config, state("ab", "int"))
+    begun = run.proofs.tables["t"].model_copy(update={"lake_after": "there"})
+    run.proofs = Proofs(tables={"t": begun})
+    run._begin_tables(config, state(key, types))
+    assert (run.proofs.tables["t"].lake_after == "there") is is_kept
+
+
+@pytest.mark.parametrize(
+    ("each_run", "rows_per_run", "spent", "now_s", "expected"),
+    [
+        ({"rows": 500}, 0, 200, 0, (500, 300)),
+        ({"seconds": 10}, 0, 0, 9, (20_000, 20_000)),  # nothing is known of its pace yet
+        ({"seconds": 10}, 50_000, 0, 0, (50_000, 50_000)),
+        ({"seconds": 10}, 50_000, 1, 9, (50_000, 5_000)),
+        ({"seconds": 10, "rows": 30_000}, 50_000, 10_000, 1, (30_000, 20_000)),
+    ],
+)
+def test_a_whole_read_is_bounded_by_rows_and_by_seconds(
+    each_run: dict[str, int], rows_per_run: int, spent: int, now_s: int, expected: tuple[int, int]
+) -> None:
+    run = _run(each_run=each_run)
+    run.proofs, run._spent = Proofs(rows_per_run=rows_per_run), spent
+    run._clock_s = lambda: float(now_s)
+    assert run._whole_rows() == expected
+
+
+def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again once it has fewer rows."""
+    lake = start("codes", each_run={"rows": 100_000})
+    lake.config = lake.config.model_copy(
+        update={"targets": (TargetRule(tables=("*.codes",), mode="changelog"),)}
+    )
+    whole: list[int] = []
+    compared = rolling._Run._settled
+
+    def settled(run: Any, name: str, request: Any, before: Any) -> Any:
+        result = compared(run, name, request, before)
+        whole.append(request.next.rows)
+        if len(whole) == 1:
+            raise SparkNeededError("too many bytes")
+        return result
+
+    monkeypatch.setattr(rolling._Run, "_settled", settled)
+    for _ in range(3):
+        lake.run()
+        assert len(whole) == 1
+        ((name, wide),) = lake.proofs.tables.items()
+        assert "not proved" in wide.summary
+    update = {"rows_too_wide": 1_000}
+    proof_file(lake.paths).write(Proofs(tables={name: wide.model_copy(update=update)}))
+    lake.run()
+    assert len(whole) == 2
+    assert lake.proofs.tables[name].proved is not None
+
+
+def test_k4_a_table_whose_comparison_fails_waits_for_its_next_turn(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass under way would else come first in each run, and no other table be compared."""
+    lake = start("codes", "numbers", each_run={"rows": 100})
+    lake.run()
+    assert lake.proofs.tables[lake.name("codes")].current is not None
+    begin = rolling.TableComparison.begin
+
+    def failing(comparison: Any, *given: Any) -> int:
+        if comparison._name == lake.name("codes"):
+            raise RuntimeError
+        return begin(comparison, *given)
+
+    monkeypatch.setattr(rolling.TableComparison, "begin", failing)
+    reports = [capture_and_prove(lake.config, cursors=lake.cursors).proof for _ in range(2)]
+    assert [report.failure for report in reports if report] == [
+        f"{lake.name('codes')}: RuntimeError",
+        "",
+    ]
+    failed, other = (lake.proofs.tables[lake.name(name)] for name in ("codes", "numbers"))
+    assert failed.unproved == "RuntimeError"
+    assert failed.current is not None
+    assert other.current is not None
+
+
+def test_k26_no_value_of_a_masked_key_is_kept(start: Callable[..., Rolling]) -> None:
+    """The table has no key of the lake that leads back: it is compared whole, or not at all."""
+    lake = start("numbers", each_run={"rows": 100})
+    lake.config = lake.config.model_copy(
+        update={"targets": (TargetRule(tables=("*.numbers",), key=("v",), masks={"id": "drop"}),)}
+    )
+    lake.run()
+    (proof,) = lake.proofs.tables.values()
+    assert "masked" in proof.given_up
+    assert str(2**64 - 1)[:9] not in (lake.paths.state / "proofs.json").read_text()

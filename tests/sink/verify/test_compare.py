@@ -425,3 +425,23 @@ def test_both_engines_tell_the_same_of_generated_values(
         if list(map(bits, same)) != [bits(row)]
     )
     assert Counter(kind for kind, *_ in found_by(no_jvm, ("n0",)).elements()) == expected
+
+
+@pytest.mark.parametrize("key", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("most", [1, 4, 20])
+def test_k17_keys_are_walked_once_each_in_the_order_of_the_key_with_null_last(
+    tmp_path: Path, key: tuple[str, ...], most: int
+) -> None:
+    rows = [(a, b) for a in (2, None, 1) for b in (None, 1, 2)]
+    twice = [*rows, *rows]
+    columns = {name: pa.array([row[at] for row in twice]) for at, name in enumerate("ab")}
+    seqs = pa.array([Decimal(1)] * len(twice), pa.decimal128(38, 0))
+    write_deltalake(tmp_path, pa.table({**columns, "_cdc_seq": seqs}))
+    named = tuple(TargetColumn(name=name, delta_type="bigint") for name in "ab")
+    spec, after, walked = TargetSpec(columns=named, key=key), None, []
+    while after is None or len(after):
+        keys = in_memory.next_keys(tmp_path, 0, spec, after=after, most=most)
+        walked += [tuple(keys.column(name)[at].as_py() for name in key) for at in range(len(keys))]
+        after = keys.slice(len(keys) - 1) if len(keys) == most else keys.slice(0, 0)
+    in_order = [tuple(dict(zip("ab", row, strict=True))[name] for name in key) for row in rows]
+    assert walked == sorted(in_order, key=lambda row: [(v is None, v or 0) for v in row])
