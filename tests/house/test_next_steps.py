@@ -56,7 +56,7 @@ TRIED: Final[dict[str, str]] = {
     "run/plan/needs_snapshot.py::snapshot_command": (
         "operations/snapshot/test_snapshot.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
-    "operations/verify/rolling.py::_Run._suspend": (
+    "operations/verify/rolling.py::_Run._repair": (
         "operations/verify/test_rolling.py::"
         "test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired"
     ),
@@ -111,7 +111,6 @@ SEEN: Final[dict[str, str]] = {
     "operations/verify/verify.py::why_not": "a note of a report",
     "operations/verify/read.py::_not_by_range": "a note of a report",
     "operations/verify/rolling.py::_Run._begin_tables": "a note of a report",
-    "operations/verify/rolling.py::_Run.report": "a note of a report",
     "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
     "lake/long_operations.py::Operation.command": "the same command again",
     "operations/plan_text.py::plan_rows": "a row of a plan, as its reason names it too",
