@@ -184,19 +184,13 @@ _Document = TypeVar("_Document", Operation, Progress)
 
 
 class OperationFolder:
-    """The files of one operation.
-
-    Attributes:
-        lake: root of the side lake.
-        relative: the same, relative to the main lake.
-    """
+    """The files of one operation; `lake`: root of the side lake."""
 
     def __init__(self, config: PipelineConfig, operation_id: str) -> None:
         self._source = config.name
         main = LakePaths(config.sink.lake_path.absolute(), config.name)
         self.operation_id = operation_id
         self.lake = main.state / OPERATIONS_FOLDER / operation_id
-        self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
         self.paths = LakePaths(self.lake, _side_name(config.name, operation_id))
         self._state = main.state / OPERATIONS_FOLDER / f"{operation_id}.json"
         self._remembered = self._state.with_name(operation_id + _REMEMBERED)

@@ -74,7 +74,7 @@ class SnapshotBegin:
                 low, time_us = self._opened(view, exact, since=cursor.position), now_us()
             else:
                 view, low = None, self.source.proved(cursor.position)
-                time_us = self._time_us(cursor)
+                time_us = rows_time_us(cursor, self.main.state()[1])
             schemas, comments = self._schemas_at(low, chosen)
             if schemas and self._exact(schemas) == exact:
                 state = self._state(chosen, cursor, low, time_us, exact)
@@ -92,8 +92,9 @@ class SnapshotBegin:
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
         self.main.observer.step(f"opening a view at an exact position for {', '.join(exact)}")
-        tables, timeout_s = [_parts(name) for name in exact], self.main.config.snapshot.lock_wait_s
+        tables = [split_table_name(name) for name in exact]
         self.refused = exact
+        timeout_s = self.main.config.snapshot.lock_wait_s
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
         self.refused = ()
         return mark
@@ -174,10 +175,6 @@ class SnapshotBegin:
                 return True
         return False
 
-    def _time_us(self, cursor: CursorState) -> int:
-        _, cut = self.main.state()
-        return rows_time_us(cursor, cut)
-
     def _state(
         self,
         chosen: TableChoice,
@@ -207,8 +204,3 @@ class SnapshotBegin:
                 name: rows for name, (rows, _) in self.source.sizes(chosen.sources).items()
             },
         )
-
-
-def _parts(name: str) -> tuple[str, str]:
-    database, table = split_table_name(name)
-    return database, table

@@ -54,9 +54,9 @@ class RowPath:
         self._position = place
         self._as_staged = as_staged
 
-    def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
-        """Stage changes of one table in every target; return how many were quarantined. `first`:
-        how many rows of it were read at this place before. Raises UnrepresentableValueError: a
+    def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> None:
+        """Stage changes of one table in every target, or in the quarantine. `first`: how many rows
+        of it were read at this place before. Raises UnrepresentableValueError: a
         value stops the table; SchemaError: the table contradicts what is recorded.
         """
         try:
@@ -69,7 +69,6 @@ class RowPath:
             raise
         if bad is not None:
             batch.quarantine(bad.table, bad.entries)
-        return 0 if bad is None else bad.entries.num_rows
 
     def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
         of_target = shaped(self.targets, rows, target)

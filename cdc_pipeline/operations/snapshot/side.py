@@ -235,18 +235,13 @@ class SideBatch:
     def __init__(self, side: SnapshotLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
         self.place = ReadPosition(cursor.journal, cursor.offset, cursor.seq, side.state.time_us)
-        self.quarantined = 0
         self._side = side
         self._batch = batch
         self._path = RowPath(targets, self.place, as_staged=self._as_staged)
 
-    @property
-    def staged_rows(self) -> int:
-        return self._batch.rows.staged_rows
-
     def take(self, rows: DecodedRows, *, first: int) -> None:
         """`first` rows of the table were read before."""
-        self.quarantined += self._path.take(self._batch.rows, rows, first=first)
+        self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
         self._side.folder.write_progress(self._batch.number, progress)

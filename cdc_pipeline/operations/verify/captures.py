@@ -26,7 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -132,10 +132,6 @@ class Captures:
             if is_same and source.live.end_position().order == before.position.order:
                 return before
         return self.run()
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        main = self._main
-        return main.wait_for_lock(lambda: work(main.cursors, main.run_id))
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         return self._main.locked(work)

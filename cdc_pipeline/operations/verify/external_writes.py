@@ -19,11 +19,16 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.verify.read import VerifyContext
 from cdc_pipeline.operations.verify.report import Difference, ExternalChange
 from cdc_pipeline.operations.verify.rows import recorded_of
-from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external_write
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, compare, read_differences
+from cdc_pipeline.sink.verify.compare import (
+    DIFFERENCES,
+    ComparisonResult,
+    Kind,
+    compare,
+    read_differences,
+)
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 from cdc_pipeline.targets.targets import targets_at
 
@@ -45,8 +50,10 @@ def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, E
 def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
     """With keys, if the rows of the cut still exist."""
     sink = context.sink
+    cause = write.error
+    what = cause.what if cause.got is None else f"{cause.what}: {cause.got}"
     change = ExternalChange(
-        versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
+        versions=dict(write.versions), what=what, restorable=write.is_restorable
     )
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
@@ -70,68 +77,58 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
             fixed=context.config.sink.spark.settings,
         )
     except CdcError as error:  # columns were changed: the table can be restored all the same
-        return change.model_copy(update={"what": f"{change.what}; {error.got}"})
-    differences: tuple[Difference, ...] = ()
-    keys_shown = context.options.keys_shown
-    if comparison.folder is not None and keys_shown:
-        rows = read_differences(sides, comparison, DIFFERENCES, limit=keys_shown)
-        differences = display(sides, rows)
+        return change.model_copy(update={"what": f"{what}; {error.got}"})
     counts = {kind: count for kind, count in comparison.counts.items() if kind in DIFFERENCES}
-    return change.model_copy(update={"counts": counts, "differences": differences})
+    shown = displayed(context, sides, comparison, DIFFERENCES)
+    return change.model_copy(update={"counts": counts, "differences": shown})
 
 
-def _in_words(write: ExternalWrite) -> str:
-    return (
-        f"{write.error.what}: {write.error.got}"
-        if write.error.got is not None
-        else write.error.what
-    )
+def displayed(
+    context: VerifyContext,
+    sides: ComparisonSql,
+    found: ComparisonResult,
+    kinds: Sequence[Kind],
+    already: int = 0,
+) -> tuple[Difference, ...]:
+    """Keys that differ, as many as are shown of a table after those `already` named."""
+    room = context.options.keys_shown - already
+    if room <= 0 or found.folder is None:
+        return ()
+    return _display(sides, read_differences(sides, found, kinds, limit=room))
 
 
-def put_back(
-    context: VerifyContext, tables: Sequence[str], cursors: CursorStore, run_id: str
-) -> Cut:
-    """Restore the last cut's rows of these tables in one batch. Raises LockError: a run is
-    writing; LakeStateError: a batch is unfinished, or a table can no longer be restored;
-    SinkError: Spark failed; the record stays and the next run finishes it.
+def put_back(context: VerifyContext, tables: Sequence[str], batch: AdminBatch) -> Cut:
+    """Restore the last cut's rows of these tables in one batch. Raises LakeStateError: a table can
+    no longer be restored; SinkError: Spark failed; the record stays and the next run finishes it.
     """
     sink, who = context.sink, context.options.who
-    with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
-        cut = batch.last_cut()
-        targets = targets_at(context.config, cut, batch.cursor)
-        notes, states = [], dict(cut.cursor.targets)
-        for name in tables:
-            write = find_external_write(sink.paths, cut, name)
-            if write is None or not write.is_restorable:
-                raise LakeStateError(
-                    "the table can no longer be restored",
-                    table=name,
-                    expected="rows of the last cut, followed by commits of other programs",
-                    got="it is as in the cut" if write is None else write.error.got,
-                    next_step="verify again",
-                )
-            version = cut.tables[name].table_version
-            batch.rows.restore(targets.by_name[name], version)
-            suspension = states[name].suspended
-            if suspension is not None and suspension.needs_snapshot:
-                # The table now holds the cut's rows, so that it can be caught up from its position.
-                suspension = suspension.model_copy(
-                    update={"needs_snapshot": False, "next_step": ""}
-                )
-            states[name] = states[name].model_copy(update={"suspended": suspension, "exact": False})
-            undone = ", ".join(f"{number} ({what})" for number, what in write.versions.items())
-            notes.append(
-                Note(
-                    kind=_RESTORED_NOTE,
-                    text=f"restored to version {version} by {who}, which undoes versions {undone}",
-                    table=name,
-                )
+    cut = batch.last_cut()
+    targets = targets_at(context.config, cut, batch.cursor)
+    notes, states = [], dict(cut.cursor.targets)
+    for name in tables:
+        write = find_external_write(sink.paths, cut, name)
+        if write is None or not write.is_restorable:
+            raise LakeStateError(
+                "the table can no longer be restored",
+                table=name,
+                expected="rows of the last cut, followed by commits of other programs",
+                got="it is as in the cut" if write is None else write.error.got,
+                next_step="verify again",
             )
-        return batch.publish(kind="repair", targets=states, notes=notes)
+        version = cut.tables[name].table_version
+        batch.rows.restore(targets.by_name[name], version)
+        suspension = states[name].suspended
+        if suspension is not None and suspension.needs_snapshot:
+            # The table now holds the cut's rows, so that it can be caught up from its position.
+            suspension = suspension.model_copy(update={"needs_snapshot": False, "next_step": ""})
+        states[name] = states[name].model_copy(update={"suspended": suspension, "exact": False})
+        undone = ", ".join(f"{number} ({what})" for number, what in write.versions.items())
+        text = f"restored to version {version} by {who}, which undoes versions {undone}"
+        notes.append(Note(kind=_RESTORED_NOTE, text=text, table=name))
+    return batch.publish(kind="repair", targets=states, notes=notes)
 
 
-def display(sides: ComparisonSql, rows: pa.Table) -> tuple[Difference, ...]:
-    """Format rows returned by `read_differences`."""
+def _display(sides: ComparisonSql, rows: pa.Table) -> tuple[Difference, ...]:
     names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final
@@ -44,11 +43,8 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.read import Reading, VerifyContext
 from cdc_pipeline.operations.verify.report import Difference
-from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
-from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
 from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
 from cdc_pipeline.sink.verify.sides import ComparisonSql
@@ -68,6 +64,11 @@ class RepairBatch:
         self.last_seq: Final = self.seq + 2 * SNAPSHOT_SEQS - 1
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
+    def is_at(self, proved_at: SourceState) -> bool:
+        """Whether the source has not moved on since."""
+        place = self.batch.last_cut().batch_number, self.batch.cursor.position.order
+        return place == (proved_at.cut.batch_number, proved_at.position.order)
+
     def first_place(self, there: Iterable[int | None]) -> int:
         """Behind the last seqs that rows of the lake have at the position."""
         return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
@@ -76,24 +77,6 @@ class RepairBatch:
         at = self.batch.cursor.position
         note = Note(kind="repaired", text=text, journal=at.journal, offset=at.offset, table=table)
         return self.batch.publish(kind="repair", notes=[note])
-
-
-@contextmanager
-def repair_batch(
-    sink: Sink,
-    proved_at: SourceState,
-    *,
-    cursors: CursorStore,
-    observer: RunObserver | None = None,
-    run_id: str = "",
-) -> Iterator[RepairBatch | None]:
-    """Locks the source; None if it has moved on from `proved_at`. Raises as `admin_batch`."""
-    with admin_batch(
-        sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
-    ) as batch:
-        place = batch.last_cut().batch_number, batch.cursor.position.order
-        is_there = place == (proved_at.cut.batch_number, proved_at.position.order)
-        yield RepairBatch(batch) if is_there else None
 
 
 def check_room(first: int, count: int, *, table: str) -> None:
@@ -136,13 +119,11 @@ def apply_repair(
     context: VerifyContext,
     reading: Reading,
     found: ComparisonResult,
-    cursors: CursorStore,
-    run_id: str = "",
+    locked: AdminBatch,
 ) -> tuple[int, Counter[str]] | None:
     """Apply differences proved at the second cut; return batch number and keys by action, None if
-    the source has moved on since: compare again. Raises LockError: a run is writing;
-    LakeStateError: a batch is unfinished, or too many rows differ; SinkError: a merge failed; the
-    record stays and the next run finishes it.
+    the source has moved on since: compare again. Raises LakeStateError: too many rows differ;
+    SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sink, sides, target = context.sink, reading.sides, reading.target
     rows = read_differences(sides, found, reading.proved, limit=_ROWS_MAX + 1)
@@ -154,21 +135,21 @@ def apply_repair(
             next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
             f"{context.config.name} --table {quote(target.name)}`",
         )
-    with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
-        if batch is None:
-            return None
-        first = batch.first_place(_there(sink, sides, rows, batch))
-        staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
-        batch.batch.rows.add_staged(staged, target)
-        counts = +Counter(
-            inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted
-        )
-        done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
-        cut = batch.publish(
-            f"rows that differed from the source were repaired by {context.options.who}: {done}",
-            table=target.name,
-        )
-        return cut.batch_number, counts
+    batch = RepairBatch(locked)
+    if not batch.is_at(reading.after):
+        return None
+    first = batch.first_place(_there(sink, sides, rows, batch))
+    staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
+    locked.rows.add_staged(staged, target)
+    counts = +Counter(
+        inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted
+    )
+    done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
+    cut = batch.publish(
+        f"rows that differed from the source were repaired by {context.options.who}: {done}",
+        table=target.name,
+    )
+    return cut.batch_number, counts
 
 
 def _there(

@@ -42,10 +42,10 @@ from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
-from cdc_pipeline.operations.verify.repair import check_room, repair_batch
+from cdc_pipeline.operations.verify.repair import RepairBatch, check_room
 from cdc_pipeline.operations.verify.view import ProvenView, ViewLostError, changes_void_it
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.run.admin_batch import UnfinishedBatchError
+from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
@@ -202,7 +202,7 @@ class _Reread:
                 cut = None
                 if proved_at is not None:
                     with suppress(UnfinishedBatchError):  # the next capture finishes it
-                        cut = self._captures.change(partial(self._write, rows, targets, proved_at))
+                        cut = self._captures.locked(partial(self._write, rows, targets, proved_at))
                 if cut is not None:
                     written = report.rows_written + count
                     batches = (*report.batches, cut.batch_number)
@@ -239,32 +239,24 @@ class _Reread:
         rows: Sequence[SelectedRows],
         targets: Sequence[str],
         proved_at: SourceState,
-        cursors: CursorStore,
-        run_id: str,
+        locked: AdminBatch,
     ) -> Cut | None:
         """None if the source has moved on."""
-        with repair_batch(
-            self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id
-        ) as repair:
-            if repair is None:
-                return None
-            count = sum(map(len, rows))
-            at = proved_at.position
-            bounds = {"low": repair.seq, "high": repair.last_seq}
-            first = repair.first_place(
-                self._sink.rows_within(name, **bounds).highest for name in targets
-            )
-            check_room(first, count, table=self._table)
-            following = targets_at(self._config, proved_at.cut, proved_at.cursor)
-            path = RowPath(
-                following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us)
-            )
-            for part in filter(len, rows):
-                seq = next_seq(repair.seq, first)
-                path.take(
-                    repair.batch.rows,
-                    part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us),
-                    first=first,
-                )
-                first += len(part)
-            return repair.publish(f"{count:,} rows were read again", table=self._table)
+        repair = RepairBatch(locked)
+        if not repair.is_at(proved_at):
+            return None
+        count = sum(map(len, rows))
+        at = proved_at.position
+        bounds = {"low": repair.seq, "high": repair.last_seq}
+        first = repair.first_place(
+            self._sink.rows_within(name, **bounds).highest for name in targets
+        )
+        check_room(first, count, table=self._table)
+        following = targets_at(self._config, proved_at.cut, proved_at.cursor)
+        path = RowPath(following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us))
+        for part in filter(len, rows):
+            seq = next_seq(repair.seq, first)
+            inserts = part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us)
+            path.take(locked.rows, inserts, first=first)
+            first += len(part)
+        return repair.publish(f"{count:,} rows were read again", table=self._table)

@@ -57,7 +57,7 @@ from cdc_pipeline.operations.verify.read import (
     VerifyOptions,
 )
 from cdc_pipeline.operations.verify.report import Difference
-from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison, displayed
+from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison
 from cdc_pipeline.operations.verify.verify import why_not
 from cdc_pipeline.operations.verify.view import NotFollowedError
 from cdc_pipeline.position.cursor import CursorStore, Suspension
@@ -350,7 +350,7 @@ class _Run:
             mine = replace(piece, kinds=tuple(kind for kind in piece.kinds if kind in kinds))
             if mine.keys:
                 counts.update({kind: piece.found.counts.get(kind, 0) for kind in mine.kinds})
-                named += map(_key_text, displayed(self._context, mine, len(named)))
+                named += map(_key_text, mine.displayed(self._context, len(named)))
         if "missing" in kinds:
             counts["stale"] += settled.stale
         unsettled = 0 if settled.unsettled is None else settled.unsettled.keys

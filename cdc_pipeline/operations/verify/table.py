@@ -23,7 +23,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
-from cdc_pipeline.operations.verify.external_writes import display
+from cdc_pipeline.operations.verify.external_writes import displayed
 from cdc_pipeline.operations.verify.read import (
     NextRange,
     Reading,
@@ -69,6 +69,9 @@ class KeySlice:
     def keys(self) -> int:
         return sum(self.found.counts.get(kind, 0) for kind in self.kinds)
 
+    def displayed(self, context: VerifyContext, already: int) -> tuple[Difference, ...]:
+        return displayed(context, self.sides, self.found, self.kinds, already)
+
 
 @dataclass
 class RoundsResult:
@@ -96,10 +99,6 @@ class RoundsResult:
         for piece in self.different:
             counts.update({kind: piece.found.counts.get(kind, 0) for kind in piece.kinds})
         return {kind: counts[kind] for kind in DIFFERENCES if counts[kind]}
-
-    @property
-    def source_state(self) -> SourceState | None:
-        return None if self.last is None else self.last[0].after
 
 
 class TableComparison:
@@ -161,7 +160,7 @@ class TableComparison:
         if not (self._context.options.repair and settled.different and is_repairable):
             return settled
         for piece in settled.different:
-            self.repaired.keys += displayed(self._context, piece, len(self.repaired.keys))
+            self.repaired.keys += piece.displayed(self._context, len(self.repaired.keys))
         for _ in range(_REPAIRS_MAX):
             if repairable(self._mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
@@ -181,7 +180,7 @@ class TableComparison:
                 break
             self._context.on_step(Step(self._name, "repairing", found.differences))
             apply = partial(apply_repair, self._context, reading, found)
-            done = self._context.captures.change(apply)
+            done = self._context.captures.locked(apply)
             if done is not None:
                 self.repaired.batches.append(done[0])
                 self.repaired.counts.update(done[1])
@@ -278,10 +277,3 @@ class TableComparison:
         values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return ReadRequest(exact="if possible", keys=columns)
-
-
-def displayed(context: VerifyContext, piece: KeySlice, already: int) -> tuple[Difference, ...]:
-    room = context.options.keys_shown - already
-    if room <= 0 or piece.found.folder is None:
-        return ()
-    return display(piece.sides, read_differences(piece.sides, piece.found, piece.kinds, limit=room))

@@ -57,7 +57,7 @@ from cdc_pipeline.operations.verify.report import (
     TableVerified,
     VerifyReport,
 )
-from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison, displayed
+from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
@@ -256,7 +256,7 @@ class _Verification:
         if self._options.repair:
             back = [name for name, write in writes.items() if write.is_restorable]
             if back:
-                self._captures.change(partial(put_back, self._context, back))
+                self._captures.locked(partial(put_back, self._context, back))
             restored = {"restored": True}
             kept.update({name: kept[name].model_copy(update=restored) for name in back})
         return kept
@@ -306,9 +306,9 @@ class _Verification:
         for part in parts:
             counts.update(part.counts)
             for piece in part.different:
-                differences += displayed(self._context, piece, len(differences))
+                differences += piece.displayed(self._context, len(differences))
             if part.unsettled is not None:
-                unsettled += displayed(self._context, part.unsettled, len(unsettled))
+                unsettled += part.unsettled.displayed(self._context, len(unsettled))
         sources = tuple(comparisons)
         repaired = Repaired()
         for comparison in comparisons.values():

@@ -224,7 +224,7 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
     for name in ("recent", "run"):
         monkeypatch.setattr(Captures, name, lambda _captures: None)
     cuts: list[Any] = [None, SimpleNamespace(batch_number=7)]
-    monkeypatch.setattr(Captures, "change", lambda _captures, _work: cuts.pop(0))
+    monkeypatch.setattr(Captures, "locked", lambda _captures, _work: cuts.pop(0))
     empty = RepairReport(source="shop", table="d.t")
 
     reads += [([rows], None), ([rows], "a cut that is not the last one now"), ([rows], "a cut")]
