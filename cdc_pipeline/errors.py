@@ -189,11 +189,6 @@ class StatementError(SourceError):
     shutting down.
 
     Fix: `got` has the server's error number and words; look it up in the server's documentation.
-
-    Args:
-        number: the server's error number.
-        text: its words.
-        address: ``host:port``.
     """
 
     def __init__(self, number: int, text: str, *, address: str) -> None:

@@ -43,12 +43,8 @@ def make_private(path: Path) -> None:
 
 
 def take_private(path: Path) -> None:
-    """Make the folder at `path` private after checking who could read or replace it.
-
-    Raises:
-        NotOursError: it is a link, belongs to another user, or is in a folder that another user
-            could change.
-        OSError: it cannot be made.
+    """Make the folder at `path` private after checking who could read or replace it. Raises
+    NotOursError; OSError: it cannot be made.
     """
     if not os.path.lexists(path.parent):
         path.parent.parent.mkdir(parents=True, exist_ok=True)

@@ -21,15 +21,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 
 
 def read_parquet(file: Path, *, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file on a disk or in an object store.
-
-    Args:
-        columns: only these.
-
-    Raises:
-        OSError: it cannot be read.
-        pyarrow.ArrowException: it is damaged.
-    """
+    """Raises OSError: the file cannot be read; pyarrow.ArrowException: it is damaged."""
     with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
         return opened.read(columns=columns)
 

@@ -33,25 +33,6 @@ from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, opened, storage_
 from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.text.table_names import split_table_name
 
-__all__ = [
-    "NUMBER_DIGITS",
-    "STATE_FOLDER",
-    "TEMPORARY_PREFIX",
-    "LakePaths",
-    "application_id",
-    "folder_name",
-    "list_numbers",
-    "list_numbers_and_remains",
-    "numbered",
-    "parsed",
-    "put_if_absent",
-    "read_document",
-    "read_json",
-    "remove_tree",
-    "replace_file",
-    "sync_folder",
-]
-
 _Document = TypeVar("_Document")
 
 STATE_FOLDER: Final = "_cdc"
@@ -270,10 +251,6 @@ def read_if_there(
 def replace_file(path: Path, content: bytes) -> None:
     """Replace the file at `path` durably and as a whole. Only for the holder of its lock."""
     storage_of(path).replace(path, content)
-
-
-def sync_folder(folder: Path) -> None:
-    storage_of(folder).make_durable(folder)
 
 
 def remove_tree(folder: Path, *, check: Callable[[], None] = lambda: None) -> int:

@@ -56,11 +56,12 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.seq_columns import with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import SinkError, StagingError
+from cdc_pipeline.errors import SinkError
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, folder_name
+from cdc_pipeline.lake.paths import LakePaths, folder_name
 from cdc_pipeline.lake.prepared_rows import Spool, read_file, read_schema
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile
 from cdc_pipeline.position.position import Position
 
@@ -101,13 +102,8 @@ class _Parked:
 
 
 class XaParking:
-    """The prepared transactions of a source. Not thread-safe.
-
-    Args:
-        paths: of the source.
-        epoch: numbering epoch of the journals that are read.
-        open_xa: those that the cursor holds.
-        check_lock: raises if the source is no longer locked (K16).
+    """The prepared transactions of a source. Not thread-safe. `open_xa`: those that the cursor
+    holds; `check_lock` raises if the source is no longer locked (K16).
     """
 
     def __init__(
@@ -372,24 +368,16 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
-    path = lake / file.path
-    try:
-        size_bytes, sha256 = storage_of(path).digest(path)
-        found = f"{size_bytes} bytes, sha256 {sha256}"
-        if found == f"{file.size_bytes} bytes, sha256 {file.sha256}":
-            return read_schema(path)
-    except OSError as error:
-        found = f"{type(error).__name__}: {error.strerror}"
-    raise StagingError(
-        f"parked rows of the prepared XA transaction {entry.xid} are missing or "
-        f"damaged: {file.path}",
+    path = verify(
+        file,
+        lake=lake,
         table=file.table,
-        expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
-        got=found,
+        what=f"parked rows of the prepared XA transaction {entry.xid} are",
         next_step="restore this file from a backup of the lake; or move the cursor back to "
         f"before the prepare, in {entry.begin.journal} at offset {entry.begin.offset}, while that "
         "journal still exists",
     )
+    return read_schema(path)
 
 
 @contextmanager

@@ -120,11 +120,9 @@ def publish_quarantine(
     failing: Collection[str],
     without: Collection[str] = (),
 ) -> dict[str, QuarantineCount]:
-    """Copy a recorded batch's quarantined rows; return its cut's counts. Safe to repeat.
-
-    Args:
-        failing: targets that do not have the batch: their tables' marks do not count.
-        without: paths of files that can no longer be read (`damaged_files`).
+    """Copy a recorded batch's quarantined rows; return its cut's counts. Safe to repeat. `failing`:
+    targets that do not have the batch: their tables' marks do not count; `without`: paths of
+    `damaged_files`.
     """
     counts = dict(previous.quarantine) if previous is not None else {}
     if not counts and not record.quarantine and not record.quarantine_marks:
@@ -213,13 +211,8 @@ def _sources(target: RecordedTarget) -> list[str]:
 def read_entries(
     paths: LakePaths, *, before: int, tables: Collection[str] = (), only_open: bool = False
 ) -> Iterator[Entry]:
-    """Rows of batches below `before`, oldest first.
-
-    Args:
-        tables: source tables; () for all.
-
-    Raises:
-        LakeStateError: a file is damaged.
+    """Rows of batches below `before`, oldest first; () for all source tables. Raises
+    LakeStateError: a file is damaged.
     """
     folder = paths.quarantine
     names = storage_of(folder).names(folder)
@@ -234,23 +227,10 @@ def read_entries(
             mark = marks.get(name)
             if (tables and line["table"] not in tables) or (only_open and mark is not None):
                 continue
-            yield Entry(
-                id=name,
-                table=str(line["table"]),
-                seq=str(line["_seq"]),
-                ts_us=int(line["ts_us"]),
-                journal=str(line["journal"]),
-                offset=int(line["offset"]),
-                gtid=line["gtid"] or "",
-                error=str(line["error"]),
-                what=str(line["what"]),
-                change=line["change"] or "",
-                schema=line["schema"] or "",
-                row=line["row"] or b"",
-                raw=line["raw"] or b"",
-                mark=mark,
-                op=int(line["_op"]),
-            )
+            op, seq = line.pop("_op"), str(line.pop("_seq"))
+            texts = {of: line[of] or "" for of in ("gtid", "change", "schema")}
+            contents = {of: line[of] or b"" for of in ("row", "raw")}
+            yield Entry(**{**line, **texts, **contents}, id=name, seq=seq, op=op, mark=mark)
 
 
 def _read(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:

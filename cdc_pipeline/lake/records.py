@@ -27,24 +27,6 @@ from cdc_pipeline.schema.evolution.steps import DdlDecision, Describe, Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
-__all__ = [
-    "BatchRecord",
-    "ColumnDefault",
-    "Cut",
-    "CutTable",
-    "DdlDecision",
-    "EarlierLayout",
-    "Interval",
-    "Note",
-    "QuarantineCount",
-    "QuarantineMark",
-    "RecordedContent",
-    "RecordedTarget",
-    "StagedFile",
-    "TableFacts",
-    "TargetColumn",
-]
-
 
 class Interval(FrozenModel):
     """A contiguous part of the log: from start (included) to end (excluded)."""

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import StagedFile
 from cdc_pipeline.lake.storage.storage import disk_errors, storage_of
+from cdc_pipeline.position.cursor import XaFile
 
 _ROW_GROUP_BYTES: Final = 8 << 20
 _ROW_GROUP_ROWS: Final = 128 << 10
@@ -176,9 +177,17 @@ class _HashingFile(CountingFile, HashedStream):
     """New file that is hashed while it is written."""
 
 
-def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
-    """The path of a staged file, after checking its size and checksum. Raises StagingError: it is
-    missing or differs.
+def verify(
+    file: StagedFile | XaFile,
+    *,
+    lake: Path,
+    table: str,
+    what: str = "a staged file of a recorded batch is",
+    next_step: str = "start the run again: the batch is finished without this table, which then "
+    "reads the log again",
+) -> Path:
+    """The path of a file, after checking its size and checksum. Raises StagingError: it is missing
+    or differs.
     """
     path = lake / file.path
     try:
@@ -187,11 +196,10 @@ def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
         size_bytes, digest = -1, f"{type(error).__name__}: {error.strerror}"
     if (size_bytes, digest) != (file.size_bytes, file.sha256):
         raise StagingError(
-            f"a staged file of a recorded batch is missing or damaged: {file.path}",
+            f"{what} missing or damaged: {file.path}",
             table=table,
             expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
             got=f"{size_bytes} bytes, sha256 {digest}" if size_bytes >= 0 else digest,
-            next_step="start the run again: the batch is finished without this table, which then "
-            "reads the log again",
+            next_step=next_step,
         )
     return path

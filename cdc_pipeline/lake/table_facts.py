@@ -54,17 +54,9 @@ _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-[0-9a-f]{{32}}\.json")
 
 
 def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | None:
-    """Write a cut durably as a new file, after what it refers to.
-
-    Args:
-        paths: of the lake that the cut is written to.
-        cut: with the facts of each table in place; a table that has a reference keeps it.
-        previous: the cut before it in the same lake: facts that are the same there are referred
-            to where they are.
-
-    Returns:
-        The cut as it will be read again; None, and nothing was changed, if there is such a cut
-        already.
+    """Write a cut durably as a new file, after what it refers to: a table keeps its reference, and
+    facts that `previous`, the cut before it in the same lake, has too are referred to where they
+    are. The cut as it will be read again; None, and nothing was changed, if there is one already.
     """
     before = {} if previous is None else previous.tables
     states = {name: _state_facts(cut, name) for name in cut.tables}
@@ -125,13 +117,8 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
 
 
 def prune_facts(paths: LakePaths, kept: Iterable[Cut]) -> int:
-    """Remove the files that no cut refers to any more.
-
-    Args:
-        kept: the oldest cut of those without a gap up to the newest, and all that are older.
-
-    Returns:
-        How many files were removed.
+    """Remove the files that no cut refers to any more; return how many. `kept`: the oldest cut of
+    those without a gap up to the newest, and all that are older.
     """
     cuts = list(kept)
     oldest = max(cut.batch_number for cut in cuts)

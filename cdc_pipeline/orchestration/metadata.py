@@ -24,10 +24,11 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.clock import time_of
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval
+from cdc_pipeline.lake.records import Cut, Interval
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.short_cursor import short_document
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 
 Metadata = dict[str, dg.MetadataValue]
 

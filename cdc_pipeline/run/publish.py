@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import BatchRecord, Cut, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from cdc_pipeline.sink.lake_sink import Sink
 
 

@@ -10,9 +10,10 @@ from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.long_operations import OperationStatus
 from cdc_pipeline.lake.proofs import ProofReport
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import Cut, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Place, ResumePlace, Suspension
 from cdc_pipeline.position.failback import Consumer, consumers_of, oldest
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from cdc_pipeline.text.wording import count_of
 
 

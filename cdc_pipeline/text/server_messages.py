@@ -19,30 +19,11 @@ from typing import Final
 _MAX_CHARS: Final = 400
 # These quote names: accounts, hosts, databases, tables, columns, variables, functions, plugins and
 # journals.
-_NAMING: Final = frozenset(
-    {
-        1044,
-        1045,
-        1046,
-        1049,
-        1054,
-        1109,
-        1129,
-        1130,
-        1142,
-        1143,
-        1146,
-        1193,
-        1227,
-        1236,
-        1251,
-        1305,
-        1356,
-        1370,
-        1524,
-    }
-    | {1698, 1820, 1862, 3118, 3159, 3878, 3879, 3880, 4151}
+_NAMING: Final = (
+    "1044 1045 1046 1049 1054 1109 1129 1130 1142 1143 1146 1193 1227 1236 1251 1305 1356 1370 "
+    "1524 1698 1820 1862 3118 3159 3878 3879 3880 4151"
 )
+_NAMING_NUMBERS: Final = frozenset(map(int, _NAMING.split()))
 _CLIENT_ERRORS: Final = range(2000, 3000)  # raised by the client: hosts, plugins, timeouts
 # But not the apostrophe of "can't" and "server's".
 _QUOTE: Final = r"""(?:"|'(?!(?<=n')t\b)(?!(?<=\w')s\b))"""
@@ -60,7 +41,7 @@ def without_quoted(text: str) -> str:
 
 def said_by_server(number: int | None, text: str) -> str:
     """The message of an error of a MySQL or MariaDB server, or of pymysql."""
-    if number is not None and (number in _NAMING or number in _CLIENT_ERRORS):
+    if number is not None and (number in _NAMING_NUMBERS or number in _CLIENT_ERRORS):
         return text
     return without_quoted(text)
 

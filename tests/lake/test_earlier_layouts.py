@@ -69,7 +69,7 @@ def spec(*key: str, mode: str = "changelog", source: str = "d.t") -> TargetSpec:
 def after(
     before: CutTable | None, now: TargetSpec, *steps: Step, **more: Any
 ) -> tuple[EarlierLayout, ...]:
-    record = head_of(interval=INTERVAL, cursor_after=CURSOR)
+    record = head_of(3)
     target = RecordedTarget(table="d.t", app_id="x", spec=now, schema_steps=steps, **more)
     return earlier_layouts_after(before, record, target)
 

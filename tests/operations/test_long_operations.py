@@ -24,7 +24,7 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake import long_operations
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.state import pending_record
-from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.lake.storage.storage import Storage
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.gap import fill_gap
 from cdc_pipeline.operations.backfill.rebuild import rebuild
@@ -206,16 +206,16 @@ def _half_removed(folder: Path) -> int:
     raise Killed
 
 
-def _shared(storage: LocalStorage, path: Path, target: Path) -> None:
+def _shared(storage: Storage, path: Path, target: Path) -> None:
     _SHARE(storage, path, target)
     raise Killed
 
 
-_SHARE = LocalStorage.share
+_SHARE = Storage.share
 # Where no fault point is: a file of a table has its name in the target's folder; some of a side
 # lake's files are gone.
 _INSIDE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (LocalStorage, "share", _shared),
+    (Storage, "share", _shared),
     (long_operations, "remove_tree", _half_removed),
 )
 

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.lake.records import Note, TargetColumn
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions, columns
 from cdc_pipeline.orchestration.columns import (
     SourceColumn,
@@ -21,6 +21,7 @@ from cdc_pipeline.schema.target_spec import (
     RecordedSource,
     TargetSpec,
 )
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.replace import content
 from tests.support.fake_capture import COLUMNS, FakeCapture, cut, write_config
 from tests.support.project import Project

@@ -26,7 +26,6 @@ from tests.support.sink_values import (
     delete,
     head_of,
     insert,
-    interval_of,
     record_batch,
     seq_of,
     table_schema,
@@ -225,7 +224,7 @@ def test_k4_a_target_can_be_given_up_without_a_try(lake: Lake) -> None:
 def test_k2_a_batch_without_rows_moves_the_cursor_alone(lake: Lake) -> None:
     sink = lake.open()
     first = applied(sink, 1, FIRST)
-    record = sink.begin(2).record(head_of(interval=interval_of(2), cursor_after=cursor_at(2)))
+    record = sink.begin(2).record(head_of(2))
     cut = sink.finish(record)
     assert cut.cursor.offset == cursor_at(2).offset
     assert cut.tables["shop.orders"].table_version == first.tables["shop.orders"].table_version

@@ -10,7 +10,7 @@ import pytest
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import list_numbers
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.lake.storage.storage import Storage
 from cdc_pipeline.sink import lake_sink
 from tests.support.memory_shop import MemoryShop, memory_shop
 from tests.support.memory_sink import memory_sink
@@ -28,10 +28,10 @@ def test_a_run_of_several_batches_lists_the_cuts_once(
 
     def counted(folder: Path) -> list[str]:
         listed[folder.name] += 1
-        return names(LocalStorage(), folder)
+        return names(Storage(), folder)
 
-    names = LocalStorage.names
-    monkeypatch.setattr(LocalStorage, "names", lambda _storage, folder: counted(folder))
+    names = Storage.names
+    monkeypatch.setattr(Storage, "names", lambda _storage, folder: counted(folder))
     shop.run()
     assert listed["cuts"] == 1
     assert len(list_numbers(shop.paths.cuts)) > 2, "the run had several batches"

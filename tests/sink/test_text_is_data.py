@@ -200,9 +200,7 @@ def _apply(sink: DeltaSink, number: int, changes: list[Change]) -> None:
         )
         if part:
             batch.add(decoded(SCHEMA, part, first_place=100 * number), target)
-    cut = sink.finish(
-        batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
-    )
+    cut = sink.finish(batch.record(head_of(number)))
     assert not cut.cursor.suspended, cut.notes
 
 
@@ -248,7 +246,7 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     target = new_target("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
     batch = sink.begin(4)
     batch.change(target, COLUMNS, (*steps, fill))
-    sink.finish(batch.record(head_of(interval=interval_of(4), cursor_after=cursor_at(4))))
+    sink.finish(batch.record(head_of(4)))
     filled = newest_rows(sink.paths.table("shop.odd"), "new", "quoted")
     assert filled == [{"new": HOME, "quoted": HOME}] * len(rows), (
         "a variable of the process is in the lake"

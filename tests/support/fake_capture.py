@@ -13,7 +13,7 @@ from pathlib import Path
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.lake.records import Cut, CutTable, Interval
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import (
     CursorState,
@@ -28,7 +28,9 @@ from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.targets.known_tables import newest_cut
 
 COLUMNS = (

@@ -141,7 +141,15 @@ def interval_of(number: int) -> Interval:
     )
 
 
-def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> BatchRecord:
+def head_of(
+    number: int,
+    *,
+    interval: Interval | None = None,
+    cursor_after: CursorState | None = None,
+    **rest: Any,
+) -> BatchRecord:
+    """Of the batch of this number, by default as `interval_of` and `cursor_at` have it."""
+    interval, cursor_after = interval or interval_of(number), cursor_after or cursor_at(number)
     return BatchRecord(
         source=cursor_after.source,
         batch_number=cursor_after.batch_number,
@@ -167,11 +175,7 @@ def record_batch(
             batch.create(target)
             known.add(schema.full_name)
         batch.add(decoded(schema, changes, first_place=first_place), target)
-    return batch.record(
-        head_of(
-            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
-        )
-    )
+    return batch.record(head_of(number, cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 class AddedColumn(NamedTuple):
@@ -195,11 +199,7 @@ def record_added_columns(
     steps += [FillColumns(values=fills)] if fills else []
     batch = sink.begin(number)
     batch.change(target, tuple(c for c in target.spec.columns if c.name not in names), tuple(steps))
-    return batch.record(
-        head_of(
-            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
-        )
-    )
+    return batch.record(head_of(number, cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 def lose_cut(sink: Sink, number: int) -> None:
@@ -225,8 +225,4 @@ def record_steps(
     target = target_of(schema).with_spec(columns=reduce(columns_after, steps, before))
     batch = sink.begin(number)
     batch.change(target, before, steps)
-    return batch.record(
-        head_of(
-            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
-        )
-    )
+    return batch.record(head_of(number, cursor_after=cursor_at(number, source=sink.paths.source)))

@@ -28,11 +28,9 @@ from cdc_pipeline.targets.quarantine import BadRows, bad_rows
 from cdc_pipeline.targets.targets import targets_at
 from tests.support.sink_values import (
     column,
-    cursor_at,
     decoded,
     head_of,
     insert,
-    interval_of,
     table_schema,
     update,
 )
@@ -76,9 +74,7 @@ def _sink(lake: Path) -> DeltaSink:
 
 
 def _record(batch: StagedBatch, **rest: Any) -> Any:
-    return batch.record(
-        head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number), **rest)
-    )
+    return batch.record(head_of(batch.number, **rest))
 
 
 def _entries(sink: DeltaSink, **rest: Any) -> list[Entry]:

@@ -29,12 +29,10 @@ from cdc_pipeline.targets.row_policies import (
 from tests.support.sink_values import (
     Change,
     column,
-    cursor_at,
     decoded,
     delete,
     head_of,
     insert,
-    interval_of,
     table_schema,
     target_of,
     update,
@@ -224,7 +222,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
         batch.add(open_rows, replace(plan, rescued=("d", "n")), open_transaction=True)
         batch.undo_open(np.array([[0, 1 << 20]], np.int64))
         batch.close_open()
-        record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
+        record = batch.record(head_of(1))
     (target,) = record.targets
     assert (target.rescues, target.rescued, target.rescued_rows) == (True, {"d": 2, "n": 1}, 2)
     assert target.spec.columns == plan.spec.columns, "our own columns are not the source's"

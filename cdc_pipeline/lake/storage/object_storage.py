@@ -310,10 +310,6 @@ class ObjectStorage:
 
     # -- listings ----------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raises RuntimeSetupError, LakeUnreachableError: the bucket cannot be listed."""
-        self.has_any("")
-
     def has_any(self, folder: str) -> bool:
         import obstore
 
@@ -332,9 +328,6 @@ class ObjectStorage:
                 str(item["path"]) for item in listing["objects"]
             ]
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
-
-    def keys(self, folder: str) -> list[str]:
-        return list(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Every object below a folder, with its bytes."""

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from cdc_pipeline.config.storage_config import LakeUri, parse_uri
 from cdc_pipeline.errors import SinkError
@@ -67,78 +67,21 @@ def refused(error: OSError, path: Path) -> SinkError:
     )
 
 
-class Storage(Protocol):
-    """Verbs for the files of a lake. A missing folder of a new file is created."""
+class Storage:
+    """Verbs for the files of a lake, here on a local disk. A missing folder of a new file is
+    created. Writes raise SinkError if the disk refuses: full, read-only, broken.
+    """
 
     def read(self, path: Path) -> bytes:
         """The content. Raises FileNotFoundError."""
-
-    def exists(self, path: Path) -> bool:
-        """Whether there is a file, or a folder that holds one."""
-
-    def put_if_absent(self, path: Path, content: bytes) -> bool:
-        """Write a new file; return False and change nothing if another one exists."""
-
-    def replace(self, path: Path, content: bytes) -> None:
-        """Replace or create a file. Only for the holder of the source's lock."""
-
-    def names(self, folder: Path) -> list[str]:
-        """Names right below a folder; [] if it does not exist."""
-
-    def written_s(self, folder: Path) -> dict[str, float]:
-        """When each file right below a folder was written, by name, since the epoch."""
-
-    def remove(self, path: Path) -> None:
-        """Remove a file, durably."""
-
-    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-        """The number of files. `check`: called once the content is listed. A process that has
-        lost the lock by then must not remove files of the new holder.
-        """
-
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, durably, unless it exists."""
-
-    def create(self, path: Path) -> IO[bytes]:
-        """Open a stream into a new file, to be ended by `finish`. Raises FileExistsError."""
-
-    def finish(self, stream: IO[bytes]) -> None:
-        """Close the stream; the file is whole, and durable except for its name (`make_durable`)."""
-
-    def make_readable(self, stream: IO[bytes]) -> None:
-        """By the file's name; in an object store that ends the stream."""
-
-    def make_durable(self, *folders: Path) -> None:
-        """Make the names in folders durable."""
-
-    def move(self, path: Path, target: Path) -> None:
-        """Give a file another name."""
-
-    def share(self, path: Path, target: Path) -> None:
-        """Copy a whole file, as if written now, unless `target` exists. The name is durable
-        after `make_durable`. Raises FileNotFoundError.
-        """
-
-    def digest(self, path: Path) -> tuple[int, str]:
-        """Bytes and sha256. Raises FileNotFoundError."""
-
-    def arrow_source(self, path: Path) -> Any:
-        """What Arrow's Parquet reader opens."""
-
-    def unique(self, name: str) -> str:
-        """Return `name`, made unique to this writer if another could write the same."""
-
-
-class LocalStorage:
-    """The local disk. Writes raise SinkError if the disk refuses: full, read-only, broken."""
-
-    def read(self, path: Path) -> bytes:
         return path.read_bytes()
 
     def exists(self, path: Path) -> bool:
+        """Whether there is a file, or a folder that holds one."""
         return path.exists()
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Write a new file; return False and change nothing if another one exists."""
         temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
         with disk_errors(path):
             self.make_folder(path.parent)
@@ -159,6 +102,7 @@ class LocalStorage:
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
+        """Replace or create a file. Only for the holder of the source's lock."""
         # one name: a crash leaves at most one
         temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"
         with disk_errors(path):
@@ -171,21 +115,27 @@ class LocalStorage:
             self.make_durable(path.parent)
 
     def names(self, folder: Path) -> list[str]:
+        """Names right below a folder; [] if it does not exist."""
         try:
             return os.listdir(folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def written_s(self, folder: Path) -> dict[str, float]:
+        """When each file right below a folder was written, by name, since the epoch."""
         with os.scandir(folder) as entries:
             return {entry.name: entry.stat().st_mtime for entry in entries}
 
     def remove(self, path: Path) -> None:
+        """Remove a file, durably."""
         with disk_errors(path):
             path.unlink(missing_ok=True)
         self.make_durable(path.parent)
 
     def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        """The number of files. `check`: called once the content is listed. A process that has
+        lost the lock by then must not remove files of the new holder.
+        """
         check()  # a lock on a disk cannot be lost
         removed = 0
         with disk_errors(folder):
@@ -200,6 +150,7 @@ class LocalStorage:
         return removed
 
     def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, durably, unless it exists."""
         created = []
         at = folder
         while not at.is_dir():
@@ -210,11 +161,13 @@ class LocalStorage:
         self.make_durable(*(one.parent for one in reversed(created)))
 
     def create(self, path: Path) -> IO[bytes]:
+        """Open a stream into a new file, to be ended by `finish`. Raises FileExistsError."""
         self.make_folder(path.parent)
         with disk_errors(path):
             return path.open("xb")
 
     def finish(self, stream: IO[bytes]) -> None:
+        """Close the stream; the file is whole, and durable except for its name (`make_durable`)."""
         if not stream.closed:
             with disk_errors(Path(stream.name)):
                 stream.flush()
@@ -222,11 +175,13 @@ class LocalStorage:
                 stream.close()
 
     def make_readable(self, stream: IO[bytes]) -> None:
+        """By the file's name; in an object store that ends the stream."""
         if not stream.closed:
             with disk_errors(Path(stream.name)):
                 stream.flush()
 
     def make_durable(self, *folders: Path) -> None:
+        """Make the names in folders durable."""
         for folder in folders:
             with disk_errors(folder):
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -236,10 +191,14 @@ class LocalStorage:
                     os.close(descriptor)
 
     def move(self, path: Path, target: Path) -> None:
+        """Give a file another name."""
         with disk_errors(target):
             os.replace(path, target)
 
     def share(self, path: Path, target: Path) -> None:
+        """Copy a whole file, as if written now, unless `target` exists. The name is durable
+        after `make_durable`. Raises FileNotFoundError.
+        """
         self.make_folder(target.parent)
         with disk_errors(target):
             os.utime(path)  # before it has the name, because a vacuum goes by this time
@@ -263,26 +222,23 @@ class LocalStorage:
         temporary.replace(target)
 
     def digest(self, path: Path) -> tuple[int, str]:
+        """Bytes and sha256. Raises FileNotFoundError."""
         with path.open("rb") as stream:
             return os.fstat(stream.fileno()).st_size, hashlib.file_digest(
                 stream, "sha256"
             ).hexdigest()
 
     def arrow_source(self, path: Path) -> Any:
+        """What Arrow's Parquet reader opens."""
         return path
 
     def unique(self, name: str) -> str:
+        """Return `name`, made unique to this writer if another could write the same."""
         return name
 
 
-class _ObjectFiles:
+class _ObjectFiles(Storage):
     """Any bucket, through the `ObjectStorage` of each path. Objects appear whole and durable."""
-
-    def read(self, path: Path) -> bytes:
-        return path.read_bytes()
-
-    def exists(self, path: Path) -> bool:
-        return path.exists()
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
         """Write a new object; equal existing content counts as written: see `object_storage`."""
@@ -348,7 +304,7 @@ class _ObjectFiles:
         return f"{_WRITER}-{name}"
 
 
-_LOCAL: Final = LocalStorage()
+_LOCAL: Final = Storage()
 _OBJECTS: Final = _ObjectFiles()
 
 
@@ -388,7 +344,7 @@ def check_reachable(lake: Path) -> None:
     or no right to list it; LakeUnreachableError.
     """
     if is_object(lake):
-        lake.store.check()
+        lake.store.has_any("")
 
 
 def _write(path: Path, content: bytes) -> None:

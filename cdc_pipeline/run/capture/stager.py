@@ -23,8 +23,9 @@ from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.seq_columns import transactions
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import DdlDecision, Note
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.schema.evolution.statement_context import TableChange
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.staging.staging import StagedBatch

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, Note
+from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
@@ -24,6 +24,7 @@ from cdc_pipeline.run.report import (
     needed_position,
     quarantined,
 )
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 
 ENTRIES_KEPT_MAX: Final = 1000
 _COUNTS: Final = ("rows_inserted", "rows_updated", "rows_deleted", "rescued_rows")

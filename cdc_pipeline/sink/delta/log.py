@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.paths import TEMPORARY_PREFIX
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.sink.delta.log_copy import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.text.server_messages import said_by
 

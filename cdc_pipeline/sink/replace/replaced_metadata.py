@@ -152,13 +152,15 @@ def features_of(protocol: Mapping[str, Any]) -> set[str]:
 
 
 # The features that versions of the protocol without features stand for.
-_READER_FEATURES: Final = {2: ("columnMapping",)}
-_WRITER_FEATURES: Final = {
-    2: ("appendOnly", "invariants"),
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
+_IMPLIED: Final[Mapping[str, Mapping[int, tuple[str, ...]]]] = {
+    "Reader": {2: ("columnMapping",)},
+    "Writer": {
+        2: ("appendOnly", "invariants"),
+        3: ("checkConstraints",),
+        4: ("changeDataFeed", "generatedColumns"),
+        5: ("columnMapping",),
+        6: ("identityColumns",),
+    },
 }
 _WITH_FEATURES: Final = (3, 7)
 
@@ -170,36 +172,21 @@ def merged_protocol(old: dict[str, Any] | None, side: dict[str, Any]) -> dict[st
     writers = max(old["minWriterVersion"], side["minWriterVersion"])
     if writers < _WITH_FEATURES[1]:
         return {"minReaderVersion": readers, "minWriterVersion": writers}
-    merged = {"minReaderVersion": readers, "minWriterVersion": writers}
+    sides = ["Writer", "Reader"] if readers == _WITH_FEATURES[0] else ["Writer"]
     features = {
-        "writerFeatures": sorted(
-            {
-                *_named(old, "minWriterVersion", "writerFeatures", _WRITER_FEATURES),
-                *_named(side, "minWriterVersion", "writerFeatures", _WRITER_FEATURES),
-            }
-        )
+        f"{kind.lower()}Features": sorted(_features(old, kind) | _features(side, kind))
+        for kind in sides
     }
-    if readers == _WITH_FEATURES[0]:
-        features["readerFeatures"] = sorted(
-            {
-                *_named(old, "minReaderVersion", "readerFeatures", _READER_FEATURES),
-                *_named(side, "minReaderVersion", "readerFeatures", _READER_FEATURES),
-            }
-        )
     same = all(set(old.get(name, ())) == set(names) for name, names in features.items())
     versions = (old["minReaderVersion"], old["minWriterVersion"])
-    return old if same and versions == (readers, writers) else {**merged, **features}
+    if same and versions == (readers, writers):
+        return old
+    return {"minReaderVersion": readers, "minWriterVersion": writers, **features}
 
 
-def _named(
-    protocol: Mapping[str, Any],
-    version: str,
-    features: str,
-    implied: Mapping[int, tuple[str, ...]],
-) -> set[str]:
-    named = set(protocol.get(features, ()))
-    if features in protocol:
-        return named
-    return {
-        name for number, names in implied.items() if number <= protocol[version] for name in names
-    }
+def _features(protocol: Mapping[str, Any], kind: str) -> set[str]:
+    """Of a ``Reader`` or a ``Writer``: those that it names, or that its version stands for."""
+    if (named := protocol.get(f"{kind.lower()}Features")) is not None:
+        return set(named)
+    version = protocol[f"min{kind}Version"]
+    return {name for at, names in _IMPLIED[kind].items() if at <= version for name in names}

@@ -28,20 +28,20 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree
 from cdc_pipeline.lake.records import (
     BatchRecord,
     QuarantineFile,
     RecordedContent,
     RecordedTarget,
     StagedFile,
-    TargetColumn,
 )
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import (
@@ -344,8 +344,7 @@ class StagedBatch:
                 )
             elif staged.create or staged.changed or staged.content or part.closed:
                 targets.append(_recorded(staged))
-        sync_folder(self._folder)
-        sync_folder(self._folder.parent)
+        storage_of(self._folder).make_durable(self._folder, self._folder.parent)
         record = head.model_copy(
             update={"targets": tuple(targets), "quarantine": tuple(quarantine)}
         )

@@ -53,12 +53,13 @@ def source_side(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table | 
     """Of staged inserts: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``."""
     if needs_shaping(sides.target) or not _are_known(sides):
         return None
-    return _joined(
-        [
-            _side(sides, {at: _column(rows, f"c{at}") for at in sides.positions}, len(rows))
-            for rows in [pa.table({}), *tables]
-        ]
-    )
+    parts = [
+        _side(sides, {at: _column(rows, f"c{at}") for at in sides.positions}, len(rows))
+        for rows in [pa.table({}), *tables]
+    ]
+    if any(part is None for part in parts):
+        return None
+    return pa.concat_tables(parts)
 
 
 def keys_of(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table:
@@ -66,11 +67,6 @@ def keys_of(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table:
     schema = pa.schema([(f"c{at}", arrow_of(sides.type_of(at))) for at in sides.key_positions])
     named = [table.select(sides.keys).rename_columns(schema.names) for table in tables]
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in named)])
-
-
-def _joined(parts: Sequence[pa.Table | None]) -> pa.Table | None:
-    known = [part for part in parts if part is not None]
-    return pa.concat_tables(known) if len(known) == len(parts) else None
 
 
 def lake_side(
@@ -122,8 +118,7 @@ def next_keys(
     that represent rows of the source. Raises SparkNeededError: only Spark reads the table.
     """
     mode, key = MODES[spec.mode], list(spec.key)
-    columns = {*key, *([DELETED_COLUMN] if mode.marks_deleted_rows else [])}
-    columns |= {END_COLUMN} if mode.keeps_versions else set()
+    columns = {*key, DELETED_COLUMN, END_COLUMN}
     state = readable_state(path, version)
     first = None if after is None else after.column(key[0])[0]
     filters = [(key[0], ">=", first)] if first is not None and first.is_valid else None

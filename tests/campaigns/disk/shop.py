@@ -25,7 +25,6 @@ from tests.support.sink_values import (
     delete,
     head_of,
     insert,
-    interval_of,
     seq_of,
     table_schema,
     target_of,
@@ -112,7 +111,7 @@ def _recorded(sink: DeltaSink, number: int, cut: Cut | None) -> BatchRecord:
     if number == 3:
         batch.quarantine("shop.people", _bad_row())
     cursor = cursor_at(number).model_copy(update={"open_xa": parking.durable()})
-    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor))
+    return batch.record(head_of(number, cursor_after=cursor))
 
 
 def _bad_row() -> pa.Table:

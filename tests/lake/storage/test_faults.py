@@ -20,6 +20,7 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, Kind
+from tests.lake.writers import wait_until_lost
 from tests.support.object_store import Store
 from tests.support.waits import DEADLINE_S
 
@@ -128,12 +129,7 @@ def test_k16_what_fails_once_the_lease_is_lost_is_its_loss(
     def fail_once_lost() -> None:
         with writer_lock(path) as check:
             path.write_text(json.dumps({"host": "thief", "lease_s": 3}))
-            end_s = time.monotonic() + DEADLINE_S
-            while time.monotonic() < end_s:
-                try:
-                    check()
-                except LockError:
-                    break
+            wait_until_lost(check)
             raise ValueError("a record without its cut")
 
     with pytest.raises(LockError, match="has lost the lease") as caught:
@@ -168,12 +164,7 @@ def test_k16_the_lease_is_looked_at_before_each_change_below_the_lake(
     def change_once_lost() -> None:
         with writer_lock(paths.lock) as check:
             paths.lock.write_text(json.dumps({"host": "thief", "lease_s": 3}))
-            end_s = time.monotonic() + DEADLINE_S
-            while time.monotonic() < end_s:
-                try:
-                    check()
-                except LockError:
-                    break
+            wait_until_lost(check)
             replace_file(other, b"of another source")
             for change in (
                 lambda: remove_tree(part.parent),

@@ -3,7 +3,6 @@ fencing."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,13 @@ from cdc_pipeline.lake.storage.object_storage import ObjectStorage
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.test_prepared import T, park, rows_of
+from tests.lake.writers import wait_until_lost
 from tests.support.object_store import Store
 from tests.support.sink_values import (
     cursor_at,
     decoded,
     head_of,
     insert,
-    interval_of,
     record_batch,
     target_of,
 )
@@ -96,7 +95,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
             with quick.lock():
                 record = record_batch(quick, 1, (T, [insert(id=9, s="w", e="b")], 1))
         with pytest.raises(LakeStateError, match="another writer has recorded"):
-            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
+            batch.record(head_of(1))
     (target,) = record.targets
     for file in target.files:
         assert (
@@ -122,15 +121,9 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(
         batch.add(_pieces(3, 1), plan)
         sink.paths.lock.write_text('{"host": "thief", "lease_s": 3600}')  # fresh for long
         assert sink._lock_check is not None
-        lost = False
-        while not lost:
-            try:
-                sink._lock_check()
-                threading.Event().wait(0.05)  # the lease's own thread must get its turn
-            except LockError:
-                lost = True
+        wait_until_lost(sink._lock_check)
         with pytest.raises(LockError, match="has lost the lease"):
-            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
+            batch.record(head_of(1))
         assert list_numbers(sink.paths.batches) == []
         with pytest.raises(LockError, match="has lost the lease"):
             sink.begin(1)

@@ -15,7 +15,7 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, SinkError, SourceError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.lake.storage.storage import LocalStorage, refused
+from cdc_pipeline.lake.storage.storage import Storage, refused
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.sink.delta.failures import is_of_the_machine
@@ -47,7 +47,7 @@ def test_k22_a_full_disk_at_any_step_of_a_run_is_named(
 
     settings = archive(tmp_path, "shop.nothing", allow_empty=True)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "replace", full)
+        patch.setattr(Storage, "replace", full)
         with pytest.raises(SinkError, match="No space left") as caught:
             capture(settings, cursors=MemoryCursorStore())
     assert "free space" in str(caught.value.next_step)

@@ -20,11 +20,12 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, TargetSuspendedError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.records import RecordedTarget, TargetColumn
+from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.modes.shape import check_expressions
 from tests.servers import Server

@@ -32,12 +32,10 @@ from tests.support.sink_values import (
     Change,
     applied,
     column,
-    cursor_at,
     decoded,
     delete,
     head_of,
     insert,
-    interval_of,
     lose_cut,
     record_batch,
     table_schema,
@@ -112,9 +110,7 @@ def batch(
     if number == 1:
         staged.create(plan)
     staged.add(decoded(ORDERS, changes, first_place=place), plan)
-    return sink.finish(
-        staged.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
-    )
+    return sink.finish(staged.record(head_of(number)))
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:

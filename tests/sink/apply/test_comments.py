@@ -27,10 +27,8 @@ from tests.support.comments import TEXTS
 from tests.support.sink_values import (
     applied,
     column,
-    cursor_at,
     head_of,
     insert,
-    interval_of,
     record_steps,
     table_schema,
     target_of,
@@ -122,7 +120,7 @@ def test_a_table_that_takes_anothers_place_brings_its_own_comments(tmp_path: Pat
         old = "cdc_pipeline/test/shop.t"
         batch = sink.begin(2)
         batch.create(replace(target, replaces=old))
-        sink.finish(batch.record(head_of(interval=interval_of(2), cursor_after=cursor_at(2))))
+        sink.finish(batch.record(head_of(2)))
         assert comments_of(sink) == comments
 
 

@@ -33,11 +33,9 @@ from tests.support.captures import SPARK
 from tests.support.sink_values import (
     applied,
     column,
-    cursor_at,
     decoded,
     head_of,
     insert,
-    interval_of,
     lose_cut,
     record_steps,
     table_schema,
@@ -139,7 +137,7 @@ def follow_steps(sink: DeltaSink) -> None:
     plan = target_of(wide).with_spec(columns=target.spec.columns)
     old = {"id": 1, "a": "t1!", "f": 0.5, "at": None, "b": "10"}
     batch.add(decoded(wide, [update(old, {**old, "b": "new"})], first_place=20), plan)
-    sink.finish(batch.record(head_of(interval=interval_of(3), cursor_after=cursor_at(3))))
+    sink.finish(batch.record(head_of(3)))
     assert sorted(sink.read_rows("shop.t", "b").column("b").to_pylist()) == ["20", "new"]
 
     # A failing check changes nothing; columns that are not on the path stop.
@@ -178,7 +176,7 @@ def follow_steps(sink: DeltaSink) -> None:
     batch = sink.begin(6)
     other = replace(target_of(SCHEMA, app_id="cdc_pipeline/test/again"), replaces=target.app_id)
     batch.change(other, (), ())
-    anew = batch.record(head_of(interval=interval_of(6), cursor_after=cursor_at(6)))
+    anew = batch.record(head_of(6))
     assert not applied_log(anew, anew.targets[0], paths=sink.paths)
     sink.finish(anew)
     version = one(sink, target).version

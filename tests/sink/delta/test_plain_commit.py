@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, SinkError
-from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.lake.storage.storage import Storage
 from cdc_pipeline.sink.delta import plain_commit
 from cdc_pipeline.sink.delta.deletion_vectors import rows_of_vector, vector_path
 from cdc_pipeline.sink.delta.failures import VersionTakenError
@@ -253,15 +253,15 @@ def test_k2_a_kill_before_or_after_the_commit_changes_nothing(
     with sink.lock():
         applied(sink, 1, (ORDERS, [insert(**row(n)) for n in range(4)], 10))
         record = record_batch(sink, 2, (ORDERS, [update(row(1), row(1, "b"))], 20))
-        put = LocalStorage.put_if_absent
+        put = Storage.put_if_absent
 
-        def killed(storage: LocalStorage, path: Path, content: bytes) -> bool:
+        def killed(storage: Storage, path: Path, content: bytes) -> bool:
             if path.parent.name == "_delta_log":
                 raise KeyboardInterrupt
             return put(storage, path, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(LocalStorage, "put_if_absent", killed)
+            patch.setattr(Storage, "put_if_absent", killed)
             with pytest.raises(KeyboardInterrupt):
                 sink.finish(record)
         with killed_at("between_merges"):

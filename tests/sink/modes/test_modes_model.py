@@ -28,12 +28,10 @@ from tests.support.sink_values import (
     Change,
     Image,
     column,
-    cursor_at,
     decoded,
     delete,
     head_of,
     insert,
-    interval_of,
     new_target,
     table_schema,
     update,
@@ -162,7 +160,7 @@ def stage(sink: Sink, number: int, changes: list[Change], place: int, bag: list[
             names = pa.array([f"tx-{first + at}" for at in range(len(part))])
             rows = decoded(BAG if one is BAG_TARGET else SCHEMA, part, first_place=first)
             batch.add(rows, one, transactions=names)
-    record = batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
+    record = batch.record(head_of(number))
     cut = sink.finish(record)
     assert not cut.cursor.suspended, cut.notes
     return cut

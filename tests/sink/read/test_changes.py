@@ -56,12 +56,10 @@ from tests.support.sink_values import (
     Change,
     applied,
     column,
-    cursor_at,
     decoded,
     delete,
     head_of,
     insert,
-    interval_of,
     record_added_columns,
     table_schema,
     target_of,
@@ -243,7 +241,7 @@ def log_changes(sink: DeltaSink, number: int, changes: list[Change]) -> None:
         batch.create(target)
     rows = decoded(SCHEMA, changes, first_place=100 * number)
     batch.add(rows, target, transactions=pa.array([f"gtid:{number}"] * len(changes)))
-    head = head_of(interval=interval_of(number), cursor_after=cursor_at(number))
+    head = head_of(number)
     sink.finish(batch.record(head))
 
 
@@ -297,7 +295,7 @@ def test_k13_changes_over_ddl_are_in_the_newer_columns(sink: DeltaSink) -> None:
         target = target_of(SCHEMA).with_spec(columns=columns_after(columns, step), key=key)
         batch = sink.begin(number)
         batch.change(target, columns, (step,))
-        head = head_of(interval=interval_of(number), cursor_after=cursor_at(number))
+        head = head_of(number)
         sink.finish(batch.record(head))
         columns = columns_after(columns, step)
     changes = cdc_pipeline.changes(sink.paths.lake, "shop.orders", 2, 4)

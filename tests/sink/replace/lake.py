@@ -18,7 +18,6 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     head_of,
-    interval_of,
     seq_of,
     target_of,
 )
@@ -82,7 +81,7 @@ def apply(
 
 def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
     named.setdefault("cursor_after", cursor_at(batch.number))
-    return sink.finish(batch.record(head_of(interval=interval_of(batch.number), **named)))
+    return sink.finish(batch.record(head_of(batch.number, **named)))
 
 
 def replaced(lakes: Lakes, target: Target) -> Replacement:
@@ -106,14 +105,7 @@ def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
         batch.replace(found.target, found.content)
     assert batch.has_work
     notes = tuple(note for found in made for note in found.notes)
-    return batch.record(
-        head_of(
-            interval=interval_of(number),
-            cursor_after=cursor_at(number),
-            kind="snapshot",
-            notes=notes,
-        )
-    )
+    return batch.record(head_of(number, kind="snapshot", notes=notes))
 
 
 def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:

@@ -20,11 +20,9 @@ from tests.support.kills import killed_at
 from tests.support.sink_values import (
     Change,
     column,
-    cursor_at,
     delete,
     head_of,
     insert,
-    interval_of,
     table_schema,
     target_of,
     update,
@@ -65,7 +63,7 @@ class Names:
             batch.replace(target, content, before=carried.columns)
             targets[to] = replace(target, replaces="")
         self.targets = targets
-        return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
+        return batch.record(head_of(number))
 
     def folder(self, schema: TableSchema) -> Path:
         return self._sink.paths.table(schema.full_name)

@@ -34,12 +34,10 @@ from tests.support.sink_values import (
     Change,
     check_targets,
     column,
-    cursor_at,
     decoded,
     delete,
     head_of,
     insert,
-    interval_of,
     seq_of,
     table_schema,
     target_of,
@@ -166,9 +164,7 @@ def dry_sink(tmp_path: Path) -> DeltaSink:
 
 
 def _record(batch: Any) -> Any:
-    return batch.record(
-        head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number))
-    )
+    return batch.record(head_of(batch.number))
 
 
 def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None:
@@ -339,7 +335,7 @@ def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None
         batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
         batch.undo_open(np.array([[3, 4], [6, 8]]))
         batch.close_open()
-        record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
+        record = batch.record(head_of(1))
     (target,) = record.targets
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 1, 1)
     tables = [
