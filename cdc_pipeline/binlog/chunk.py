@@ -31,6 +31,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.event_types import EventType
+
 EVENT_DTYPE: Final = np.dtype(
     [
         ("start", "<i8"),  # index in Chunk.data of the event's first header byte
@@ -99,6 +101,17 @@ class JournalFormat:
     checksum_bytes: int
     post_header_lengths: tuple[int, ...]
     in_use: bool
+
+    @property
+    def query_post_header_bytes(self) -> int:
+        lengths = self.post_header_lengths
+        return lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
+
+    @property
+    def table_id_bytes(self) -> int:
+        """The size of a table id: 6 bytes, or 4 in journals from before MySQL 5.1.4."""
+        lengths = self.post_header_lengths[EventType.TABLE_MAP - 1 :]
+        return 4 if lengths and lengths[0] == 6 else 6
 
 
 @dataclass(frozen=True, slots=True)

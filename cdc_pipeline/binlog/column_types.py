@@ -150,7 +150,7 @@ class TypeSpec:
         wire: its codes in table maps, today's first. Empty for text and bytes, which share theirs
             and are told apart by the collation, and for what a table map calls BINARY(n): then
             `fixed_bytes` is n.
-        decoder: which function of `rows/columns.py` makes Arrow values of it.
+        decoder: what makes Arrow values of it, in `rows/columns_tiled.py` or `rows/columns.py`.
         result: how a SELECT's values of it are rewritten for the decoder; `announced` are the codes
             that a server may announce for it.
         delta: the Delta (Spark DDL) type of a column, in lower case without blanks.

@@ -11,9 +11,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -70,43 +70,43 @@ class DecodedRows:
     def part(self, first: int, stop: int) -> DecodedRows:
         """The changes [first, stop) without copying."""
         count = stop - first
-        return DecodedRows(
-            schema=self.schema,
-            op=self.op[first:stop],
-            seq=self.seq.slice(first, count),
-            commit_ts_us=self.commit_ts_us[first:stop],
-            event_row=self.event_row[first:stop],
-            before=self.before.slice(first, count),
-            after=self.after.slice(first, count),
-            before_present=self.before_present[first:stop],
-            after_present=self.after_present[first:stop],
-            all_present=self.all_present,
-            invalid=[
-                value._replace(row=value.row - first)
-                for value in self.invalid
-                if first <= value.row < stop
-            ],
+        invalid = [
+            value._replace(row=value.row - first)
+            for value in self.invalid
+            if first <= value.row < stop
+        ]
+        return self._selected(
+            slice(first, stop), lambda column: column.slice(first, count), invalid
         )
 
     def where(self, wanted: NDArray[np.bool_]) -> DecodedRows:
         """The changes i with `wanted[i]`."""
         mask, new_row = pa.array(wanted), np.cumsum(wanted) - 1
-        return DecodedRows(
-            schema=self.schema,
-            op=self.op[wanted],
-            seq=self.seq.filter(mask),
-            commit_ts_us=self.commit_ts_us[wanted],
-            event_row=self.event_row[wanted],
-            before=self.before.filter(mask),
-            after=self.after.filter(mask),
-            before_present=self.before_present[wanted],
-            after_present=self.after_present[wanted],
-            all_present=self.all_present,
-            invalid=[
-                value._replace(row=int(new_row[value.row]))
-                for value in self.invalid
-                if wanted[value.row]
-            ],
+        invalid = [
+            value._replace(row=int(new_row[value.row]))
+            for value in self.invalid
+            if wanted[value.row]
+        ]
+        return self._selected(wanted, lambda column: column.filter(mask), invalid)
+
+    def _selected(
+        self,
+        index: slice | NDArray[np.bool_],
+        of_arrow: Callable[[Any], Any],
+        invalid: list[InvalidValue],
+    ) -> DecodedRows:
+        """The changes that `index` selects of a numpy array, and `of_arrow` of an Arrow one."""
+        return replace(
+            self,
+            op=self.op[index],
+            seq=of_arrow(self.seq),
+            commit_ts_us=self.commit_ts_us[index],
+            event_row=self.event_row[index],
+            before=of_arrow(self.before),
+            after=of_arrow(self.after),
+            before_present=self.before_present[index],
+            after_present=self.after_present[index],
+            invalid=invalid,
         )
 
 

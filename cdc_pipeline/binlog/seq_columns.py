@@ -37,10 +37,7 @@ def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int)
 
 
 def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    ordinals: NDArray[np.int64] = (
-        (_words(seq)[:, 0] >> np.uint64(ROW_BITS + 1)) & np.uint64((1 << EVENT_BITS) - 1)
-    ).astype(np.int64)
-    return ordinals
+    return ordinals(seq) >> ROW_BITS
 
 
 def ordinals(seq: pa.Array) -> NDArray[np.int64]:

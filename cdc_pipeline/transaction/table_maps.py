@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, JournalFormat, Role
 from cdc_pipeline.binlog.event_types import EventType, event_name
-from cdc_pipeline.binlog.events.format_description import table_id_bytes
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.binlog.tables.table_map import TableName
@@ -141,7 +140,7 @@ class TableMaps:
         if chunk.journal != self._journal:
             self.reset()
             self._journal = chunk.journal
-        id_bytes = table_id_bytes(chunk.journal_format)
+        id_bytes = chunk.journal_format.table_id_bytes
         carried = list(self._carried.items())
         map_of, same_as, missing = resolve_maps(
             chunk.data,

@@ -140,9 +140,3 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: 
             next_step="SET GLOBAL binlog_checksum = 'CRC32' and start after this journal",
         )
     return algorithm
-
-
-def table_id_bytes(journal_format: JournalFormat) -> int:
-    """The size of a table id: 6 bytes, or 4 in journals from before MySQL 5.1.4."""
-    lengths = journal_format.post_header_lengths
-    return 4 if len(lengths) >= EventType.TABLE_MAP and lengths[EventType.TABLE_MAP - 1] == 6 else 6

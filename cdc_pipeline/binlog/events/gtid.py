@@ -13,7 +13,7 @@ import re
 import struct
 import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ __all__ = [
     "MariadbGtid",
     "executed",
     "gtid_commit_us",
-    "gtid_key",
+    "gtid_rows",
     "gtid_texts",
     "parse",
     "parse_mariadb",
@@ -156,10 +156,21 @@ def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, off
         raise _too_short(event_type, raw, journal, offset) from None
 
 
-def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
-    """The transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
-    Raises DamagedJournalError: a GTID event is too short or has an impossible number;
-    SizeLimitError: MariaDB's number is above NUMBER_MAX.
+class GtidRows(NamedTuple):
+    """The GTID events of some events: the k-th is event `rows[k]`, with the transaction number
+    `numbers[k]` of the key `keys[key[k]]`.
+    """
+
+    keys: list[str]
+    rows: NDArray[np.int64]
+    key: NDArray[np.int32]
+    numbers: NDArray[np.int64]
+
+
+def gtid_rows(chunk: Chunk, first: int, stop: int) -> GtidRows:
+    """The GTID events in rows [first, stop) of a chunk, counted from `first`. Raises
+    DamagedJournalError: one is too short or has an impossible number; SizeLimitError: MariaDB's
+    number is above NUMBER_MAX.
     """
     events = chunk.events[first:stop]
     size = len(events)
@@ -169,41 +180,43 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     count, short = kernel.executed_numbers(
         chunk.data, events, checksum_bytes, rows, high, low, numbers
     )
-    if short < 0 and count:
-        short = _impossible(events["event_type"], rows[:count], numbers[:count])
+    rows, high, low, numbers = rows[:count], high[:count], low[:count], numbers[:count].copy()
+    types = events["event_type"][rows]
+    if short < 0:
+        short = _impossible(types, rows, numbers)
         if short >= 0 and events["event_type"][short] == EventType.MARIADB_GTID:
             raise _too_large(chunk, first + short)
     if short >= 0:
-        row = first + short
         raise _too_short(
             int(events["event_type"][short]),
-            bytes(chunk.body(row)),
+            bytes(chunk.body(first + short)),
             chunk.journal,
             int(events["offset"][short]),
         )
-    if count == 0:
-        return {}
-    rows, high, low, numbers = rows[:count], high[:count], low[:count], numbers[:count]
-    types = events["event_type"][rows]
-    found: dict[str, list[NDArray[np.int64]]] = {}
-    for row in rows[types == EventType.GTID_TAGGED].tolist():
-        event_offset = int(events["offset"][row])
+    keys: dict[str, int] = {}
+    key = np.empty(count, np.int32)
+    left = types != EventType.GTID_TAGGED
+    for index in np.flatnonzero(~left).tolist():
+        row = int(rows[index])
+        offset = int(events["offset"][row])
         gtid = parse(
-            chunk.body(first + row),
-            EventType.GTID_TAGGED,
-            journal=chunk.journal,
-            offset=event_offset,
+            chunk.body(first + row), EventType.GTID_TAGGED, journal=chunk.journal, offset=offset
         )
-        found.setdefault(gtid.key, []).append(np.array([gtid.number], dtype=np.int64))
-    plain = types != EventType.GTID_TAGGED
-    while plain.any():
-        at = int(plain.argmax())
-        same = plain & (high == high[at]) & (low == low[at]) & (types == types[at])
-        found.setdefault(gtid_key(int(types[at]), int(high[at]), int(low[at])), []).append(
-            numbers[same]
-        )
-        plain &= ~same
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+        key[index], numbers[index] = keys.setdefault(gtid.key, len(keys)), gtid.number
+    while left.any():
+        at = int(left.argmax())
+        same = left & (high == high[at]) & (low == low[at]) & (types == types[at])
+        key[same] = keys.setdefault(_key(int(types[at]), int(high[at]), int(low[at])), len(keys))
+        left &= ~same
+    return GtidRows(list(keys), rows, key, numbers)
+
+
+def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
+    """The transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
+    Raises the errors of `gtid_rows`.
+    """
+    found = gtid_rows(chunk, first, stop)
+    return {key: found.numbers[found.key == index] for index, key in enumerate(found.keys)}
 
 
 def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
@@ -233,10 +246,8 @@ def _impossible(
     """Return the index of the first event with an impossible number; -1 for none.
     Type 42 is read elsewhere.
     """
-    bad = (
-        (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
-    )
-    bad &= types[rows] != EventType.GTID_TAGGED
+    bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types == EventType.GTID))
+    bad &= types != EventType.GTID_TAGGED
     return int(rows[int(bad.argmax())]) if bad.any() else -1
 
 
@@ -255,7 +266,7 @@ def _too_large(chunk: Chunk, row: int) -> SizeLimitError:
     )
 
 
-def gtid_key(event_type: int, high: int, low: int) -> str:
+def _key(event_type: int, high: int, low: int) -> str:
     """The key from the two words of `gtid_kernel.executed_numbers`; not for tagged GTIDs."""
     if event_type == EventType.MARIADB_GTID:
         return f"{high}-{low}"

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.events import gtid_kernel as kernel
-from cdc_pipeline.binlog.events.gtid import executed, gtid_key, parse
+from cdc_pipeline.binlog.events.gtid import gtid_rows
 
 _NO_KEY = -1
 
@@ -53,43 +51,16 @@ class GtidColumns:
         self._number = np.empty(0, np.int64)
 
     def feed(self, chunk: Chunk) -> None:
-        """Read the GTID events of a chunk. Raises DamagedJournalError: one is too short;
-        SizeLimitError: MariaDB's number is above `gtid.NUMBER_MAX`.
-        """
-        events = chunk.events
-        size = len(events)
-        rows, number = np.empty(size, np.int64), np.empty(size, np.int64)
-        high, low = np.empty(size, np.uint64), np.empty(size, np.uint64)
-        checksum_bytes = chunk.journal_format.checksum_bytes
-        count, short = kernel.executed_numbers(
-            chunk.data, events, checksum_bytes, rows, high, low, number
-        )
-        is_mariadb = events["event_type"][rows[:count]] == EventType.MARIADB_GTID
-        if short >= 0 or (is_mariadb & (number[:count] < 0)).any():
-            executed(chunk, 0, size)  # raises, with the log position
-        rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
-        types = events["event_type"][rows]
-        key = np.full(count, _NO_KEY, np.int32)
-        left = types != EventType.GTID_TAGGED
-        while left.any():
-            at = int(left.argmax())
-            same = left & (high == high[at]) & (low == low[at]) & (types == types[at])
-            text = gtid_key(int(types[at]), int(high[at]), int(low[at]))
-            key[same] = self._key_index(text + ("-" if is_mariadb[at] else ":"))
-            left &= ~same
-        for index in np.flatnonzero(types == EventType.GTID_TAGGED).tolist():
-            row = int(rows[index])
-            place = int(events["offset"][row])
-            found = parse(
-                chunk.body(row), EventType.GTID_TAGGED, journal=chunk.journal, offset=place
-            )
-            key[index], number[index] = self._key_index(f"{found.key}:"), found.number
-        offset = events["offset"][rows]
+        """Read the GTID events of a chunk. Raises the errors of `gtid_rows`."""
+        found = gtid_rows(chunk, 0, len(chunk.events))
+        separator = "-" if chunk.journal_format.is_mariadb else ":"
+        indexes = [self._key_index(key + separator) for key in found.keys]
+        key = np.array(indexes, np.int32)[found.key]
         last = slice(-1, None) if chunk.journal == self._journal else slice(0, 0)
         self._journal = chunk.journal
-        self._offset = np.concatenate([self._offset[last], offset])
+        self._offset = np.concatenate([self._offset[last], chunk.events["offset"][found.rows]])
         self._key = np.concatenate([self._key[last], key])
-        self._number = np.concatenate([self._number[last], number])
+        self._number = np.concatenate([self._number[last], found.numbers])
 
     def of_transactions(self, tx_offset: NDArray[np.int64]) -> Gtids:
         """Return the GTIDs of the transactions that begin at the offsets `tx_offset`

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s, Words
 from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 GTID: Final = 33
@@ -41,7 +41,7 @@ _SOURCE_ID_BYTES: Final = 16
 
 
 @routine
-def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
+def _unsigned(data: Bytes, at: int, count: int) -> Any:
     value = np.uint64(0)
     for index in range(count):
         value |= np.uint64(data[np.uint64(at + index)]) << np.uint64(8 * index)
@@ -49,7 +49,7 @@ def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
 
 
 @routine
-def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
+def varlen(data: Bytes, at: int, stop: int) -> tuple[Any, int]:
     """Read an unsigned varlen integer: (uint64 value, index after it,
     or -1 if it does not end before `stop`).
     """
@@ -67,7 +67,7 @@ def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
 
 
 @routine
-def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
+def _tagged_commit_us(data: Bytes, first: int, stop: int) -> Any:
     at: Any = first
     for _ in range(3):
         _, at = varlen(data, at, stop)
@@ -97,7 +97,7 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
 
 
 @kernel
-def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, event_type: int) -> Any:
+def gtid_commit_us(data: Bytes, body_start: int, body_len: int, event_type: int) -> Any:
     """The commit time of a transaction at its origin, from its MySQL GTID event. Returns
     microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is
     the same on the server of the first commit; -1 for none, NO_TIME for an impossible one.
@@ -125,13 +125,13 @@ def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, even
 
 @kernel
 def executed_numbers(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
     checksum_bytes: int,
-    rows: NDArray[np.int64],
-    high: NDArray[np.uint64],
-    low: NDArray[np.uint64],
-    numbers: NDArray[np.int64],
+    rows: Int64s,
+    high: Words,
+    low: Words,
+    numbers: Int64s,
 ) -> tuple[int, int]:
     """Read the numbers of the GTID events among `events`. `rows`, `high`, `low`, `numbers`: outputs
     with room for all events: index of the event; for MySQL the source id as two big-endian

@@ -108,11 +108,7 @@ def parse_query(chunk: Chunk, row: int) -> Query:
     """Parse the query event or EXECUTE_LOAD_QUERY at `row` of a chunk.
     Raises the errors of `parse`.
     """
-    lengths = chunk.journal_format.post_header_lengths
-    post_header = (
-        lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else _POST_HEADER_BYTES
-    )
-    post_header = post_header or _POST_HEADER_BYTES
+    post_header = chunk.journal_format.query_post_header_bytes or _POST_HEADER_BYTES
     if chunk.events["event_type"][row] == EventType.EXECUTE_LOAD_QUERY:
         post_header += _LOAD_BYTES
     return parse(

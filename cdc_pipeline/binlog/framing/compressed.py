@@ -30,7 +30,6 @@ from cdc_pipeline.binlog.event_types import (
     EventType,
     event_name,
 )
-from cdc_pipeline.binlog.events.format_description import table_id_bytes
 from cdc_pipeline.binlog.framing import compressed_kernel as kernel
 from cdc_pipeline.binlog.framing.compressed_kernel import STORED, ZLIB, PackedStatus
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_CLASSES, EventClass, Status
@@ -106,11 +105,10 @@ def unpack(
     events, checksum_bytes = chunk.events, chunk.journal_format.checksum_bytes
     rows = np.flatnonzero(EVENT_CLASSES[events["event_type"]] >= EventClass.PACKED)
     found = np.zeros((len(rows), 6), dtype=np.int64)
-    id_bytes = table_id_bytes(chunk.journal_format)
-    lengths = chunk.journal_format.post_header_lengths
-    query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
+    id_bytes = chunk.journal_format.table_id_bytes
     done, status = kernel.find_packed(
-        chunk.data, events, rows, checksum_bytes, id_bytes, query_post_header, found
+        chunk.data, events, rows, checksum_bytes, id_bytes,
+        chunk.journal_format.query_post_header_bytes, found
     )  # fmt: skip
     error: CdcError | None = None
     if status != PackedStatus.OK:

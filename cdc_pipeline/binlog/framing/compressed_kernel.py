@@ -21,11 +21,11 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import HEADER_BYTES, EventType
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
-from cdc_pipeline.binlog.kernels.memory import copy_piece
+from cdc_pipeline.binlog.kernels.memory import byte_at, copy_piece, length_encoded_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.checksum import crc32_of
 from cdc_pipeline.binlog.native.compiling import helper, kernel, routine
 
@@ -66,39 +66,20 @@ def _wide(value: Any) -> Any:
 
 
 @routine
-def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int]:
-    """(value, index after it) of a length-encoded integer; value -1 if there is none."""
-    if at >= stop:
-        return -1, at
-    first = _wide(data[at])
-    if first < 0xFB:
-        return first, at + 1
-    if first == 0xFB or first == 0xFF:
-        return -1, at
-    width = 2 if first == 0xFC else 3 if first == 0xFD else 8
-    if at + 1 + width > stop:
-        return -1, at
-    value = _wide(0)
-    for k in range(width):
-        value |= _wide(data[at + 1 + k]) << _wide(8 * k)
-    return value, at + 1 + width  # a value of 2**63 or more is negative and counts as none
-
-
-@routine
-def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
+def _find_payload(data: Bytes, at: int, stop: int) -> tuple[int, int, int, int]:
     """(status, index of packed bytes, unpacked bytes, algorithm) of a payload in data[at:stop]."""
     packed = unpacked = algorithm = _wide(-1)
     while True:
-        field, at = _length_encoded(data, at, stop)
+        field, at = length_encoded_at(data, at, stop)
         if field < 0:
             return _SHORT, at, 0, 0
         if field == 0:
             break
-        size, at = _length_encoded(data, at, stop)
+        size, at = length_encoded_at(data, at, stop)
         if size < 0 or size > stop - at:
             return _SHORT, at, 0, 0
         if field <= 3:
-            value, after = _length_encoded(data, at, at + size)
+            value, after = length_encoded_at(data, at, at + size)
             if value < 0 or after != at + size:
                 return _SHORT, at, 0, 0
             if field == 1:
@@ -123,7 +104,7 @@ def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int
 
 
 @routine
-def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
+def _frame_bytes(data: Bytes, at: int, stop: int) -> int:
     """Return the content size in the header of the zstd frame at `at`; -1 if it has none.
 
     Source: RFC 8878, "Frame Header".
@@ -136,7 +117,7 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
         or data[at + 3] != 0xFD
     ):
         return -1
-    descriptor = _wide(data[at + 4])
+    descriptor = byte_at(data, at + 4)
     is_single_segment = descriptor >> 5 & 1
     dictionary = descriptor & 3
     at += 6 - is_single_segment + (4 if dictionary == 3 else dictionary)
@@ -145,18 +126,13 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
         return -1
     value = _wide(0)
     for k in range(width):
-        value |= _wide(data[at + k]) << _wide(8 * k)
+        value |= byte_at(data, at + k) << _wide(8 * k)
     value += 256 if width == 2 else 0
     return int(value)
 
 
 @kernel
-def gather_packed(
-    data: NDArray[np.uint8],
-    found: NDArray[np.int64],
-    wanted: NDArray[np.int64],
-    out: NDArray[np.uint8],
-) -> None:
+def gather_packed(data: Bytes, found: Int64s, wanted: Int64s, out: Bytes) -> None:
     """Copy the packed bytes of the rows `wanted` of `found` to `out`, without gaps."""
     at = 0
     for k in wanted:
@@ -165,24 +141,24 @@ def gather_packed(
 
 
 @routine
-def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: int) -> int:
+def _skip_query_head(data: Bytes, at: int, stop: int, post_header: int) -> int:
     """The index of the text of a query event in data[at:stop]; -1 if it ends before."""
     if post_header < 13 or at + post_header > stop:
         return -1
-    variables = _wide(data[at + 11]) | _wide(data[at + 12]) << 8
-    at += post_header + variables + _wide(data[at + 8]) + 1
+    variables = unsigned_at(data, at + 11, 2)
+    at += post_header + variables + byte_at(data, at + 8) + 1
     return at if at <= stop else -1
 
 
 @routine
-def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, kind: int) -> int:
+def _skip_rows_head(data: Bytes, at: int, stop: int, id_bytes: int, kind: int) -> int:
     """The index of the first row of a rows event in data[at:stop]; -1 if it ends before."""
     at += id_bytes + 2
     if kind >= _FIRST_V2:
         if at + 2 > stop:
             return -1
-        at += _wide(data[at]) | _wide(data[at + 1]) << 8  # includes its own two bytes
-    columns, at = _length_encoded(data, at, stop)
+        at += unsigned_at(data, at, 2)  # includes its own two bytes
+    columns, at = length_encoded_at(data, at, stop)
     if columns < 0 or columns > stop - at << 3:
         return -1
     bitmap = (columns + 7) >> 3
@@ -192,13 +168,13 @@ def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, 
 
 @kernel
 def find_packed(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
-    rows: NDArray[np.int64],
+    rows: Int64s,
     checksum_bytes: int,
     id_bytes: int,
     query_post_header: int,
-    found: NDArray[np.int64],
+    found: Int64s,
 ) -> tuple[int, int]:
     """Find the packed bytes of compressed events. Returns (events done, PackedStatus of the bad
     one, or OK).
@@ -232,7 +208,7 @@ def find_packed(
             if at < 0 or at >= stop:
                 return k, _SHORT
             found[k, 0] = at - start
-            mark = _wide(data[at])
+            mark = byte_at(data, at)
             if mark & 0xF0 != 0x80:
                 return k, _ALGORITHM
             size = mark & 0x0F
@@ -240,7 +216,7 @@ def find_packed(
                 return k, _SHORT
             unpacked = _wide(0)
             for i in range(size):
-                unpacked = unpacked << 8 | _wide(data[at + 1 + i])
+                unpacked = unpacked << 8 | byte_at(data, at + 1 + i)
             at += 1 + size
             algorithm = ZLIB
             room = EVENT_BYTES_MAX - found[k, 0] - checksum_bytes
@@ -258,17 +234,17 @@ def find_packed(
 
 @kernel
 def copy_events(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
     count: int,
-    rows: NDArray[np.int64],
-    found: NDArray[np.int64],
-    types: NDArray[np.uint8],
+    rows: Int64s,
+    found: Int64s,
+    types: Bytes,
     checksum_bytes: int,
-    out: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    gaps: NDArray[np.int64],
+    out: Bytes,
+    starts: Int64s,
+    lengths: Int64s,
+    gaps: Int64s,
 ) -> None:
     """Copy the first `count` events to `out`, without packed bytes but with room for the unpacked
     ones: inside a rewritten event, after a payload event.
@@ -312,12 +288,7 @@ def copy_events(
 
 
 @kernel
-def seal_events(
-    out: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-) -> None:
+def seal_events(out: Bytes, rows: Int64s, starts: Int64s, lengths: Int64s) -> None:
     """Write the checksum of each rewritten event."""
     for k in range(len(rows)):
         first = starts[rows[k]]

@@ -298,9 +298,7 @@ class EventFramer:
     def _widths(self) -> tuple[int, int]:
         if self.journal_format is None:
             return -1, 6
-        return self.journal_format.checksum_bytes, format_description.table_id_bytes(
-            self.journal_format
-        )
+        return self.journal_format.checksum_bytes, self.journal_format.table_id_bytes
 
     def _count_ignored(self, event_types: NDArray[np.uint8] | list[int], *, sign: int = 1) -> None:
         for event_type, count in unknown_types(event_types).items():

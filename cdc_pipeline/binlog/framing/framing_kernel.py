@@ -14,7 +14,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import (
     FLAG_ARTIFICIAL,
@@ -27,8 +26,10 @@ from cdc_pipeline.binlog.event_types import (
     STOP_REASONS,
     EventType,
 )
+from cdc_pipeline.binlog.kernels.memory import unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.checksum import crc32_of
-from cdc_pipeline.binlog.native.compiling import helper, kernel
+from cdc_pipeline.binlog.native.compiling import kernel
 
 # A value and a packet of a dump have at most 1 GiB (max_allowed_packet), but both images of an
 # update are in one event of the file. The decoder's offsets inside an event are signed 32-bit
@@ -70,7 +71,7 @@ class EventClass(IntEnum):
     PACKED_TABLE = 8  # and the body begins with a table id
 
 
-def _classes() -> NDArray[np.uint8]:
+def _classes() -> Bytes:
     classes = np.zeros(256, dtype=np.uint8)
     for event_type in HANDLED | HARMLESS:
         classes[event_type] = EventClass.PLAIN
@@ -123,25 +124,8 @@ AHEAD_FIELDS: Final = 9
 FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
-@helper
-def _u2(data: NDArray[np.uint8], at: int) -> Any:
-    # Unsigned indexes are not counted from the end, so that the compiler makes one load of these.
-    return np.int64(data[np.uint64(at)]) | np.int64(data[np.uint64(at + 1)]) << 8
-
-
-@helper
-def u4(data: NDArray[np.uint8], at: int) -> Any:
-    """Read four bytes, little-endian; the caller has checked the bounds."""
-    return (
-        np.int64(data[np.uint64(at)])
-        | np.int64(data[np.uint64(at + 1)]) << 8
-        | np.int64(data[np.uint64(at + 2)]) << 16
-        | np.int64(data[np.uint64(at + 3)]) << 24
-    )
-
-
 @kernel
-def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
+def walk_lengths(data: Bytes, target: int) -> int:
     """The first event boundary at or after `target`, or the last one whose header is not in `data`.
 
     `data` begins with a header. 0 if the first length is impossible. The result may be past the end
@@ -150,7 +134,7 @@ def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
     position = 0
     size = len(data)
     while position < target and size - position >= HEADER_BYTES:
-        length = u4(data, position + 9)
+        length = unsigned_at(data, position + 9, 4)
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
             break
         position += length
@@ -159,7 +143,7 @@ def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
 
 @kernel
 def frame(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: int,
     events: Any,
     row: int,
@@ -169,7 +153,7 @@ def frame(
     dump: bool,
     prefix_bytes: int,
     known_mark: int,
-    classes: NDArray[np.uint8],
+    classes: Bytes,
 ) -> tuple[int, int, int, int, int, int]:
     """Frame ``data[first:]`` into rows `row` and up of `events`. Returns (status, index in `data`
     where it stopped, next free row, journal offset there, unknown but ignorable events,
@@ -210,17 +194,17 @@ def frame(
             )
         if row == len(events):
             return _FULL, begin, row, offset, ignored, packed
-        length = u4(data, position + 9)
+        length = unsigned_at(data, position + 9, 4)
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])
         if checksum_bytes < 0 and not dump and event_type != FORMAT_DESCRIPTION:
             return _MARK, begin, row, offset, ignored, packed
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
             return _BAD_LENGTH, begin, row, offset, ignored, packed
-        if prefix_bytes != 0 and u4(data, begin) != length + 1:
+        if prefix_bytes != 0 and unsigned_at(data, begin, 4) != length + 1:
             return _BAD_LENGTH, begin, row, offset, ignored, packed
-        log_position = u4(data, position + 13)
-        flags = _u2(data, position + 17)
+        log_position = unsigned_at(data, position + 13, 4)
+        flags = unsigned_at(data, position + 17, 2)
         if dump and (
             flags & FLAG_ARTIFICIAL
             or event_class == _CLASS_HEARTBEAT
@@ -248,7 +232,7 @@ def frame(
                 return _BAD_LENGTH, begin, row, offset, ignored, packed
             if checksum_bytes != 0 and (prefix_bytes == 0 or data[position - 1] != CHECKED):
                 stop = position + length - 4
-                if np.int64(crc32_of(data, position, stop)) != u4(data, stop):
+                if np.int64(crc32_of(data, position, stop)) != unsigned_at(data, stop, 4):
                     return _BAD_CHECKSUM, begin, row, offset, ignored, packed
         if event_class == _CLASS_STOP:
             return _STOP_TYPE, begin, row, offset, ignored, packed
@@ -263,9 +247,9 @@ def frame(
             body = position + HEADER_BYTES
             if length < HEADER_BYTES + table_id_bytes + 2 + checksum_bytes:
                 return _BAD_LENGTH, begin, row, offset, ignored, packed
-            table_id = u4(data, body)
+            table_id = unsigned_at(data, body, 4)
             if table_id_bytes == 6:
-                table_id |= _u2(data, body + 4) << 32
+                table_id |= unsigned_at(data, body + 4, 2) << 32
         event = events[row]
         event["start"] = position
         event["offset"] = event_offset
@@ -273,8 +257,8 @@ def frame(
         event["tx_offset"] = -1
         event["commit_ts_us"] = -1
         event["table_id"] = table_id
-        event["timestamp_s"] = u4(data, position)
-        event["server_id"] = u4(data, position + 5)
+        event["timestamp_s"] = unsigned_at(data, position, 4)
+        event["server_id"] = unsigned_at(data, position + 5, 4)
         event["event_length"] = length
         event["tx_ordinal"] = 0
         event["parent"] = -1
@@ -289,12 +273,7 @@ def frame(
 
 @kernel
 def frame_ahead(
-    data: NDArray[np.uint8],
-    first: int,
-    stop: int,
-    events: Any,
-    ahead: NDArray[np.int64],
-    classes: NDArray[np.uint8],
+    data: Bytes, first: int, stop: int, events: Any, ahead: Int64s, classes: Bytes
 ) -> None:
     """Frame the complete events of a dump in ``data[first:stop]`` that are not framed yet.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, EventType
 from cdc_pipeline.binlog.event_types import HEADER_BYTES as EVENT_HEADER_BYTES
-from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES, u4
+from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES
+from cdc_pipeline.binlog.kernels.memory import unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES, crc32_of
 from cdc_pipeline.binlog.native.compiling import kernel
 
@@ -40,7 +41,7 @@ _MADE_UP[[EventType.ROTATE, EventType.FORMAT_DESCRIPTION]] = 2
 
 
 @kernel
-def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
+def walk_packets(data: Bytes, state: Int64s) -> int:
     """Walk over the packets in ``data[:state[STOP]]`` from where the last call stopped. Returns why
     it stopped; unless more bytes are needed, further calls return the same.
 
@@ -62,14 +63,14 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
             if (
                 state[HAS_CHECKSUMS] == 1
                 and end >= begin + PREFIX_BYTES
-                and np.int64(crc32_of(data, begin + PREFIX_BYTES, end)) == u4(data, end)
+                and np.int64(crc32_of(data, begin + PREFIX_BYTES, end)) == unsigned_at(data, end, 4)
             ):
                 data[np.uint64(begin + HEADER_BYTES)] = CHECKED
             is_last = 0
             begin = at
         if stop - at < HEADER_BYTES:
             break
-        header = u4(data, at)
+        header = unsigned_at(data, at, 4)
         length = header & PACKET_BYTES_MAX
         if header >> 24 != sequence:
             state[GOT] = header >> 24
@@ -108,24 +109,22 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
     return why
 
 
-def copy_events(packets: NDArray[np.uint8], out: NDArray[np.uint8]) -> int:
+def copy_events(packets: Bytes, out: Bytes) -> int:
     """Copy the events that are also in the journal, until `out` is full; returns the bytes."""
     return int(_copy_events(packets, out, _MADE_UP))
 
 
 @kernel
-def _copy_events(
-    packets: NDArray[np.uint8], out: NDArray[np.uint8], made_up: NDArray[np.uint8]
-) -> int:
+def _copy_events(packets: Bytes, out: Bytes, made_up: Bytes) -> int:
     at, copied = PREFIX_BYTES, 0
     while copied < len(out) and at + EVENT_HEADER_BYTES <= len(packets):
-        length = u4(packets, at + 9)
+        length = unsigned_at(packets, at + 9, 4)
         flags = np.int64(packets[at + 17])
         only_sent = made_up[packets[at + 4]]
         if not (
             flags & FLAG_ARTIFICIAL
             or only_sent == 1
-            or (only_sent == 2 and u4(packets, at + 13) == 0)
+            or (only_sent == 2 and unsigned_at(packets, at + 13, 4) == 0)
         ):
             if copied + length > len(out):
                 break

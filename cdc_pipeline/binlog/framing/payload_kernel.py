@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HEADER_BYTES, EventType
 from cdc_pipeline.binlog.framing.framing_kernel import (
@@ -20,12 +19,14 @@ from cdc_pipeline.binlog.framing.framing_kernel import (
     EventClass,
     Status,
 )
-from cdc_pipeline.binlog.native.compiling import helper, kernel, routine
+from cdc_pipeline.binlog.kernels.memory import unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
+from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 _T = EventType
 
 
-def _child_classes() -> NDArray[np.uint8]:
+def _child_classes() -> Bytes:
     classes = EVENT_CLASSES.copy()
     classes[classes >= EventClass.PACKED] = EventClass.MARK
     for event_type in (
@@ -58,23 +59,8 @@ _CLASS_MARK = int(EventClass.MARK)
 _CLASS_STOP = int(EventClass.STOP)
 
 
-@helper
-def _u4(data: NDArray[np.uint8], at: int) -> Any:
-    return (
-        np.int64(data[at])
-        | np.int64(data[at + 1]) << 8
-        | np.int64(data[at + 2]) << 16
-        | np.int64(data[at + 3]) << 24
-    )
-
-
 @kernel
-def count_children(
-    data: NDArray[np.uint8],
-    firsts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    counts: NDArray[np.int64],
-) -> None:
+def count_children(data: Bytes, firsts: Int64s, stops: Int64s, counts: Int64s) -> None:
     """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``,
     by the lengths alone.
     """
@@ -82,7 +68,7 @@ def count_children(
         first, stop = firsts[k], stops[k]
         count = 0
         while stop - first >= HEADER_BYTES:
-            length = _u4(data, first + 9)
+            length = unsigned_at(data, first + 9, 4)
             if length < HEADER_BYTES or length > stop - first:
                 break
             first += length
@@ -92,13 +78,13 @@ def count_children(
 
 @kernel
 def frame_children(
-    data: NDArray[np.uint8],
-    firsts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    parents: NDArray[np.int64],
+    data: Bytes,
+    firsts: Int64s,
+    stops: Int64s,
+    parents: Int64s,
     events: Any,
     table_id_bytes: int,
-    classes: NDArray[np.uint8],
+    classes: Bytes,
 ) -> tuple[int, int, int]:
     """Frame the events inside payloads into the rows after the payload events. Returns (payloads
     done, Status, index in `data` where it stopped). MARK: a type that cannot be inside a
@@ -123,13 +109,13 @@ def frame_children(
 
 @routine
 def _frame_payload(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: Any,
     stop: Any,
     events: Any,
     parent: Any,
     table_id_bytes: int,
-    classes: NDArray[np.uint8],
+    classes: Bytes,
 ) -> tuple[int, int]:
     row = parent + 1
     payload = events[parent]
@@ -137,12 +123,12 @@ def _frame_payload(
     while position < stop:
         if stop - position < HEADER_BYTES:
             return _BAD_LENGTH, position
-        length = _u4(data, position + 9)
+        length = unsigned_at(data, position + 9, 4)
         if length < HEADER_BYTES or length > stop - position or length > EVENT_BYTES_MAX:
             return _BAD_LENGTH, position
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])
-        flags = np.int64(data[position + 17]) | np.int64(data[position + 18]) << 8
+        flags = unsigned_at(data, position + 17, 2)
         if event_class == _CLASS_MARK:
             return _MARK, position
         if event_class == _CLASS_STOP:
@@ -154,9 +140,9 @@ def _frame_payload(
             body = position + HEADER_BYTES
             if length < HEADER_BYTES + table_id_bytes + 2:
                 return _BAD_LENGTH, position
-            table_id = np.int64(_u4(data, body))
+            table_id = unsigned_at(data, body, 4)
             if table_id_bytes == 6:
-                table_id |= (np.int64(data[body + 4]) | np.int64(data[body + 5]) << 8) << 32
+                table_id |= unsigned_at(data, body + 4, 2) << 32
         event = events[row]
         event["start"] = position
         event["offset"] = payload["offset"]
@@ -164,8 +150,8 @@ def _frame_payload(
         event["tx_offset"] = -1
         event["commit_ts_us"] = -1
         event["table_id"] = table_id
-        event["timestamp_s"] = _u4(data, position)
-        event["server_id"] = _u4(data, position + 5)
+        event["timestamp_s"] = unsigned_at(data, position, 4)
+        event["server_id"] = unsigned_at(data, position + 5, 4)
         event["event_length"] = length
         event["tx_ordinal"] = 0
         event["parent"] = parent

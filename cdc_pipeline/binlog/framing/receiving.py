@@ -20,9 +20,7 @@ import time
 from enum import IntEnum
 from typing import Any, Final
 
-import numpy as np
 from numba import config, types
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.framing.framing_kernel import (
     AHEAD_ROW,
@@ -31,6 +29,7 @@ from cdc_pipeline.binlog.framing.framing_kernel import (
     frame_ahead,
 )
 from cdc_pipeline.binlog.framing.packets_kernel import NEED_MORE, STOP, WHOLE, walk_packets
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import kernel
 
 _POLLIN: Final = 1
@@ -66,17 +65,17 @@ _poll: Any = types.ExternalFunction("poll", types.int32(types.uintp, types.uint6
 @kernel
 def receive(
     descriptor: int,
-    data: NDArray[np.uint8],
+    data: Bytes,
     goal: int,
     read_bytes: int,
     timeout_ms: int,
     late_ns: int,
-    waiting: NDArray[np.int32],
-    now: NDArray[np.int64],
-    state: NDArray[np.int64],
+    waiting: Int32s,
+    now: Int64s,
+    state: Int64s,
     first: int,
     events: Any,
-    ahead: NDArray[np.int64],
+    ahead: Int64s,
 ) -> tuple[int, int]:
     """Read into ``data[state[STOP]:]`` and walk the packets there. Returns (status of the walk, a
     Received).

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.kernels.memory import byte_at, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 UUID: Final = 0
@@ -29,7 +29,7 @@ _DASH: Final = 45
 
 
 @helper
-def _byte_of(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
+def _byte_of(data: Bytes, first: Integer, length: Integer, index: Integer) -> Integer:
     return byte_at(data, first + index) if index < length else np.int64(0)
 
 
@@ -40,11 +40,7 @@ def _hex_digit(value: Integer) -> Integer:
 
 @routine
 def _put_uuid(
-    data: NDArray[np.uint8],
-    first: Integer,
-    length: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    data: Bytes, first: Integer, length: Integer, out: Bytes, position: Integer
 ) -> Integer:
     """Write 8-4-4-4-12 hex digits. Returns the position after them."""
     for index in range(16):
@@ -60,11 +56,7 @@ def _put_uuid(
 
 @routine
 def _put_inet4(
-    data: NDArray[np.uint8],
-    first: Integer,
-    length: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    data: Bytes, first: Integer, length: Integer, out: Bytes, position: Integer
 ) -> Integer:
     """Write four numbers with dots. Returns the position after them."""
     for index in range(4):
@@ -84,7 +76,7 @@ def _put_inet4(
 
 
 @helper
-def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
+def _group(data: Bytes, first: Integer, length: Integer, index: Integer) -> Integer:
     return _byte_of(data, first, length, 2 * index) << 8 | _byte_of(
         data, first, length, 2 * index + 1
     )
@@ -92,11 +84,7 @@ def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Inte
 
 @routine
 def _put_inet6(
-    data: NDArray[np.uint8],
-    first: Integer,
-    length: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    data: Bytes, first: Integer, length: Integer, out: Bytes, position: Integer
 ) -> Integer:
     """Write the groups as MariaDB does. Returns the position after them."""
     best: Integer = np.int64(8)
@@ -149,15 +137,15 @@ def _put_inet6(
 
 @kernel
 def gather_addresses(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     prefix: Integer,
     form: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Append the text of values to `out` from `position`. Returns the end. A value that is too long
     is INVALID.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.kernels.memory import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 from cdc_pipeline.binlog.native.inflate import inflate_at, inflate_end, inflate_start
 
@@ -26,9 +26,7 @@ _RATIO_MAX: Final = 1032  # of deflate
 
 
 @helper
-def _plain_size(
-    data: NDArray[np.uint8], first: Integer, length: Integer, size_max: Integer
-) -> Integer:
+def _plain_size(data: Bytes, first: Integer, length: Integer, size_max: Integer) -> Integer:
     if length == 0:
         return np.int64(0)
     head = byte_at(data, first)
@@ -47,11 +45,7 @@ def _plain_size(
 
 @kernel
 def plain_bytes(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
-    prefix: Integer,
-    size_max: Integer,
+    data: Bytes, base: Int64s, relative: Int32s, prefix: Integer, size_max: Integer
 ) -> Integer:
     """Return the number of bytes that `unpack_values` writes for these rows.
 
@@ -71,16 +65,16 @@ def plain_bytes(
 
 @kernel
 def unpack_values(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     prefix: Integer,
     size_max: Integer,
-    stream: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    out_base: NDArray[np.int64],
-    out_relative: NDArray[np.int32],
-    damaged: NDArray[np.uint8],
+    stream: Int64s,
+    out: Bytes,
+    out_base: Int64s,
+    out_relative: Int32s,
+    damaged: Bytes,
 ) -> Integer:
     """Write LENGTH_BYTES and the plain bytes of every value. Returns 0, or zlib's code if it could
     not begin.

@@ -8,9 +8,9 @@ number is inverted.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.walk import byte_at
+from cdc_pipeline.binlog.kernels.memory import byte_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 NULL = 0
@@ -28,7 +28,7 @@ _ONE = np.uint64(1)
 
 
 @helper
-def integer_at(data: NDArray[np.uint8], p: Integer, width: Integer, big_endian: bool) -> Integer:
+def integer_at(data: Bytes, p: Integer, width: Integer, big_endian: bool) -> Integer:
     """Read an unsigned integer of `width` bytes (1 to 8) as an int64 bit pattern."""
     # The usual widths are spelled out so that the compiler joins their bytes into one load.
     if width == 4:
@@ -70,14 +70,14 @@ def integer_at(data: NDArray[np.uint8], p: Integer, width: Integer, big_endian: 
 
 @kernel
 def gather_integers(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     width: Integer,
     big_endian: bool,
     signed: bool,
-    out: NDArray[np.int64],
-    state: NDArray[np.uint8],
+    out: Int64s,
+    state: Bytes,
 ) -> None:
     """Gather integers of `width` bytes (1 to 8) as int64 bit patterns; 0 if there is no value.
 
@@ -110,7 +110,7 @@ def _times_plus(
 
 @helper
 def _decimal_group(
-    data: NDArray[np.uint8], position: Integer, byte_count: Integer, first: Integer, flip: Integer
+    data: Bytes, position: Integer, byte_count: Integer, first: Integer, flip: Integer
 ) -> Integer:
     """Read one big-endian group of digits.
     `first` is the number's first byte, `flip` 0xFF if negative.
@@ -126,7 +126,7 @@ def _decimal_group(
 
 @helper
 def decimal_words(
-    data: NDArray[np.uint8], first: Integer, precision: Integer, scale: Integer
+    data: Bytes, first: Integer, precision: Integer, scale: Integer
 ) -> tuple[Integer, Integer, bool]:
     """A NEWDECIMAL of at most 38 digits: high and low word, and whether all groups are digits."""
     whole = precision - scale
@@ -163,38 +163,8 @@ def decimal_words(
     return high, low, good
 
 
-@kernel
-def gather_decimals(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
-    precision: Integer,
-    scale: Integer,
-    out: NDArray[np.uint64],
-    state: NDArray[np.uint8],
-) -> None:
-    """Gather NEWDECIMAL of at most 38 digits as the two little-endian words of
-    decimal128(precision, scale).
-
-    A group with a number above its digits is INVALID. out: uint64 (rows, 2); state: uint8 (rows,).
-    """
-    for row in range(base.shape[0]):
-        out[row, 0] = 0
-        out[row, 1] = 0
-        state[row] = NULL
-        if relative[row] >= 0:
-            high, low, good = decimal_words(data, base[row] + relative[row], precision, scale)
-            state[row] = INVALID
-            if good:
-                out[row, 0] = low
-                out[row, 1] = high
-                state[row] = VALID
-
-
 @helper
-def put_digits(
-    out: NDArray[np.uint8], position: Integer, value: Integer, digits: Integer
-) -> Integer:
+def put_digits(out: Bytes, position: Integer, value: Integer, digits: Integer) -> Integer:
     for index in range(position + digits - 1, position - 1, -1):
         out[index] = 48 + value % 10
         value //= 10
@@ -203,12 +173,7 @@ def put_digits(
 
 @routine
 def put_decimal(
-    data: NDArray[np.uint8],
-    first: Integer,
-    precision: Integer,
-    scale: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    data: Bytes, first: Integer, precision: Integer, scale: Integer, out: Bytes, position: Integer
 ) -> Integer:
     """Write a NEWDECIMAL as the server prints it. Returns the position after it, or -1 if it is not
     a number.
@@ -257,15 +222,15 @@ def put_decimal(
 
 @kernel
 def gather_decimal_text(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     precision: Integer,
     scale: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Append NEWDECIMAL of more than 38 digits as plain text to `out` from `position`. Returns the
     end.

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID
 from cdc_pipeline.binlog.kernels.temporal import (
@@ -22,6 +21,7 @@ from cdc_pipeline.binlog.kernels.temporal import (
     is_date,
     put_time,
 )
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
 _ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME
@@ -29,9 +29,7 @@ _FRACTION_DIGITS_MAX: Final = 6
 
 
 @kernel
-def fractional_timestamps(
-    packed: NDArray[np.int64], digits: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
-) -> None:
+def fractional_timestamps(packed: Int64s, digits: Integer, out: Int64s, state: Bytes) -> None:
     """Convert TIMESTAMP to microseconds since 1970, UTC; 0 is the zero date. digits: 1 to 6."""
     shift = np.int64(8 * ((digits + 1) // 2))
     mask = (np.int64(1) << shift) - 1
@@ -48,9 +46,7 @@ def fractional_timestamps(
 
 
 @kernel
-def fractional_datetimes(
-    packed: NDArray[np.int64], digits: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
-) -> None:
+def fractional_datetimes(packed: Int64s, digits: Integer, out: Int64s, state: Bytes) -> None:
     """Convert DATETIME to microseconds since 1970, wall clock. digits: 1 to 6."""
     for row in range(packed.shape[0]):
         out[row] = 0
@@ -70,11 +66,7 @@ def fractional_datetimes(
 
 @kernel
 def fractional_times(
-    packed: NDArray[np.int64],
-    digits: Integer,
-    out: NDArray[np.uint8],
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    packed: Int64s, digits: Integer, out: Bytes, offsets: Int32s, state: Bytes
 ) -> Integer:
     """Write TIME as text. Returns the bytes written. digits: 1 to 6; out: 20 bytes a row."""
     zero = np.int64(_ZERO_SECONDS) * POWERS[digits]

@@ -11,18 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.walk import (
-    COLUMN_COUNT,
-    DONE,
-    OVERRUN,
-    S_COLUMN,
-    S_COUNT,
-    S_EVENT,
-    byte_at,
-    unsigned_at,
-)
+from cdc_pipeline.binlog.kernels.memory import byte_at, length_encoded_at, unsigned_at
+from cdc_pipeline.binlog.kernels.walk import COLUMN_COUNT, DONE, OVERRUN, S_COLUMN, S_COUNT, S_EVENT
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 # A status in addition to those of walk; state[S_COUNT] are the options.
@@ -31,33 +23,8 @@ _PARTIAL_JSON: Final = 1
 
 
 @routine
-def packed_at(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """A packed integer and the position after it; -1 if it is truncated or at least 2**56."""
-    if position >= end:
-        return np.int64(-1), position
-    value = byte_at(data, position)
-    position += 1
-    if value < 251:
-        return value, position
-    width = np.int64(2) if value == 252 else (np.int64(3) if value == 253 else np.int64(8))
-    if value == 251 or value == 255 or position + width > end:
-        return np.int64(-1), position
-    value = unsigned_at(data, position, min(width, 4))
-    if width == 8:
-        value |= unsigned_at(data, position + 4, 4) << np.int64(32)
-        if value >> np.int64(56) != 0:
-            return np.int64(-1), position
-    return value, position + width
-
-
-@routine
 def _image_end(
-    data: NDArray[np.uint8],
-    position: Integer,
-    end: Integer,
-    present: Integer,
-    rules: NDArray[np.int32],
-    state: NDArray[np.int64],
+    data: Bytes, position: Integer, end: Integer, present: Integer, rules: Int32s, state: Int64s
 ) -> Integer:
     """Return the position after the image at `position`, or -1 if it exceeds `end`.
     `present` is its bitmap.
@@ -93,9 +60,7 @@ def _image_end(
 
 
 @helper
-def _copy(
-    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], target: Integer
-) -> Integer:
+def _copy(data: Bytes, first: Integer, stop: Integer, out: Bytes, target: Integer) -> Integer:
     for index in range(stop - first):
         out[np.uint64(target + index)] = data[np.uint64(first + index)]
     return target + stop - first
@@ -103,18 +68,18 @@ def _copy(
 
 @kernel
 def strip_events(
-    data: NDArray[np.uint8],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    is_partial: NDArray[np.uint8],
-    id_bytes: NDArray[np.uint8],
-    rules: NDArray[np.int32],
-    state: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    new_first: NDArray[np.int64],
-    new_last: NDArray[np.int64],
-    first_row: NDArray[np.int64],
-    bits: NDArray[np.uint8],
+    data: Bytes,
+    first: Int64s,
+    last: Int64s,
+    is_partial: Bytes,
+    id_bytes: Bytes,
+    rules: Int32s,
+    state: Int64s,
+    out: Bytes,
+    new_first: Int64s,
+    new_last: Int64s,
+    first_row: Int64s,
+    bits: Bytes,
 ) -> Integer:
     """Copy the bodies of rows events, converting those with differences to plain updates.
 
@@ -154,7 +119,7 @@ def strip_events(
         if position + 2 > end:
             return np.int64(OVERRUN)
         position += max(unsigned_at(data, position, 2), 2)
-        count, position = packed_at(data, position, end)
+        count, position = length_encoded_at(data, position, end)
         if count < 0:
             return np.int64(OVERRUN)
         if count != columns:
@@ -174,7 +139,7 @@ def strip_events(
                 return np.int64(OVERRUN)
             if filling:
                 target = _copy(data, image, position, out, target)
-            options, position = packed_at(data, position, end)
+            options, position = length_encoded_at(data, position, end)
             if options < 0:
                 return np.int64(OVERRUN)
             if options & ~_PARTIAL_JSON:

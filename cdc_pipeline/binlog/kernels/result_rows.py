@@ -24,12 +24,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.memory import copy_bytes
+from cdc_pipeline.binlog.kernels.memory import byte_at, copy_bytes, length_encoded_at, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS
 from cdc_pipeline.binlog.kernels.temporal import days_since_1970, fraction_unit_us, is_date
-from cdc_pipeline.binlog.kernels.walk import NO_VALUE, byte_at, unsigned_at
+from cdc_pipeline.binlog.kernels.walk import NO_VALUE
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
 # How a column is converted: values of OP.
@@ -76,38 +76,32 @@ VALUE_BYTES_MORE: Final = 32  # a value grows by no more than this: the longest 
 
 
 @helper
-def _put_big_endian(
-    out: NDArray[np.uint8], position: Integer, value: Integer, width: Integer
-) -> Integer:
+def _put_big_endian(out: Bytes, position: Integer, value: Integer, width: Integer) -> Integer:
     for index in range(width):
         out[position + index] = np.uint8((value >> (8 * (width - 1 - index))) & 0xFF)
     return position + width
 
 
 @helper
-def _put_fraction(
-    out: NDArray[np.uint8], position: Integer, micros: Integer, width: Integer
-) -> Integer:
+def _put_fraction(out: Bytes, position: Integer, micros: Integer, width: Integer) -> Integer:
     if width == 0:
         return position
     return _put_big_endian(out, position, micros // fraction_unit_us(width), width)
 
 
 @helper
-def _micros_at(
-    data: NDArray[np.uint8], position: Integer, length: Integer, full: Integer
-) -> Integer:
+def _micros_at(data: Bytes, position: Integer, length: Integer, full: Integer) -> Integer:
     return unsigned_at(data, position + full - 4, 4) if length == full else np.int64(0)
 
 
 @helper
 def _put_moment(
-    data: NDArray[np.uint8],
+    data: Bytes,
     position: Integer,
     length: Integer,
     op: Integer,
     width: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     target: Integer,
 ) -> Integer:
     """Write a DATE, DATETIME or TIMESTAMP as the log packs it.
@@ -161,12 +155,7 @@ def _put_moment(
 
 @helper
 def _put_time(
-    data: NDArray[np.uint8],
-    position: Integer,
-    length: Integer,
-    width: Integer,
-    out: NDArray[np.uint8],
-    target: Integer,
+    data: Bytes, position: Integer, length: Integer, width: Integer, out: Bytes, target: Integer
 ) -> Integer:
     """Write a TIME as the log packs it. Returns the position after it, or -1 if invalid."""
     negative = False
@@ -191,21 +180,19 @@ def _put_time(
 
 
 @helper
-def _digit_at(
-    data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer
-) -> Integer:
+def _digit_at(data: Bytes, position: Integer, place: Integer, count: Integer) -> Integer:
     """Digit `place` of `count` digits at `position`; 0 before the first and after the last."""
     return byte_at(data, position + place) - 48 if 0 <= place < count else np.int64(0)
 
 
 @helper
 def _put_decimal(
-    data: NDArray[np.uint8],
+    data: Bytes,
     position: Integer,
     end: Integer,
     precision: Integer,
     scale: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     target: Integer,
 ) -> Integer:
     """Write plain decimal text as NEWDECIMAL.
@@ -260,17 +247,17 @@ def _put_decimal(
 
 @kernel
 def rewrite_rows(
-    data: NDArray[np.uint8],
+    data: Bytes,
     stop: Integer,
     bare: bool,
     rows_max: Integer,
-    program: NDArray[np.int64],
-    state: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
-    value_bytes: NDArray[np.int64],
-    nulls: NDArray[np.int64],
+    program: Int64s,
+    state: Int64s,
+    out: Bytes,
+    base: Int64s,
+    relative: Int32s,
+    value_bytes: Int64s,
+    nulls: Int64s,
 ) -> Integer:
     """Rewrite rows until the bytes or the room end, or another packet comes. Returns NEED, FULL,
     ROOM, END, LONG, SEQUENCE, OVERRUN or UNFIT; the rows before are complete.
@@ -390,17 +377,8 @@ def rewrite_rows(
             count = byte_at(data, at)
             at += 1
             if count > 250:
-                count_bytes = (
-                    np.int64(2) if count == 252 else (np.int64(3) if count == 253 else np.int64(8))
-                )
-                if count == 251 or count == 255 or at + count_bytes > end:
-                    state[S_COLUMN] = column
-                    status = np.int64(OVERRUN)
-                    break
-                # No value reaches four gigabytes.
-                count = unsigned_at(data, at, min(count_bytes, 4))
-                at += count_bytes
-            if at + count > end:
+                count, at = length_encoded_at(data, at - 1, end)
+            if count < 0 or count > end - at:
                 state[S_COLUMN] = column
                 status = np.int64(OVERRUN)
                 break

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import HEADER_BYTES
 from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s, Words
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 from cdc_pipeline.binlog.seq import EVENT_BITS, LOW_OFFSET_BITS, ROW_BITS
 
@@ -25,17 +25,17 @@ _ONE: Final = np.uint64(1)
 
 @kernel
 def locate_events(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
-    rows: NDArray[np.int64],
+    rows: Int64s,
     checksum_bytes: Integer,
-    ops_of: NDArray[np.uint8],
-    id_bytes_of: NDArray[np.uint8],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    types: NDArray[np.uint8],
-    ops: NDArray[np.uint8],
-    id_bytes: NDArray[np.uint8],
+    ops_of: Bytes,
+    id_bytes_of: Bytes,
+    first: Int64s,
+    last: Int64s,
+    types: Bytes,
+    ops: Bytes,
+    id_bytes: Bytes,
 ) -> Integer:
     """Locate the bodies of rows events, and look up the properties of their types. Returns -1, or
     the first of `rows` that is not a rows event, or is outside a transaction or `data`.
@@ -78,16 +78,16 @@ def locate_events(
 @kernel
 def fill_rows(
     events: Any,
-    rows: NDArray[np.int64],
-    ops: NDArray[np.uint8],
-    row_event: NDArray[np.int64],
-    row_ordinal: NDArray[np.int64],
+    rows: Int64s,
+    ops: Bytes,
+    row_event: Int64s,
+    row_ordinal: Int64s,
     event_base: Integer,
     epoch_and_journal: Integer,
-    op: NDArray[np.uint8],
-    commit_ts_us: NDArray[np.int64],
-    event_row: NDArray[np.int64],
-    seq: NDArray[np.uint64],
+    op: Bytes,
+    commit_ts_us: Int64s,
+    event_row: Int64s,
+    seq: Words,
 ) -> tuple[Integer, Integer, Integer]:
     """Fill op, commit time, event and seq (see `binlog.seq`) of the rows of one block from their
     events. Returns the largest transaction offset, event ordinal and row ordinal, for the caller

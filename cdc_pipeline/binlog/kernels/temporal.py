@@ -9,9 +9,9 @@ minus 0x800000, fraction likewise: the whole, fraction included, is one signed n
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID, put_digits
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 DAY_US = np.int64(86_400_000_000)
@@ -89,7 +89,8 @@ def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 @helper
 def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """The microseconds since 1970 of the bits of a TIMESTAMP2 (or old TIMESTAMP), or NO_TIME."""
+    """The microseconds since 1970 of the bits of a TIMESTAMP2, or NO_TIME; 0 is the zero date, and
+    MariaDB also has fractions of second 0."""
     bits = np.int64(8 * fraction_bytes)
     seconds = packed >> bits
     fraction_us = (packed & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
@@ -97,45 +98,7 @@ def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 
 @kernel
-def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.uint8]) -> None:
-    """Convert DATE to days since 1970. Zero, partial and impossible dates are INVALID.
-
-    packed: int64 (rows,); out: int32 (rows,); state: uint8 (rows,), read and written.
-    """
-    for row in range(packed.shape[0]):
-        out[row] = 0
-        if state[row] == VALID:
-            days = date_days(packed[row])
-            if days == NO_TIME:
-                state[row] = INVALID
-            else:
-                out[row] = days
-
-
-@kernel
-def datetimes(
-    packed: NDArray[np.int64],
-    fraction_bytes: Integer,
-    out: NDArray[np.int64],
-    state: NDArray[np.uint8],
-) -> None:
-    """Convert DATETIME2 to microseconds since 1970, wall clock. packed:
-    int64, big-endian bits; out: int64.
-    """
-    for row in range(packed.shape[0]):
-        out[row] = 0
-        if state[row] == VALID:
-            value_us = datetime_us(packed[row], fraction_bytes)
-            if value_us == NO_TIME:
-                state[row] = INVALID
-            else:
-                out[row] = value_us
-
-
-@kernel
-def old_datetimes(
-    packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]
-) -> None:
+def old_datetimes(packed: Int64s, out: Int64s, state: Bytes) -> None:
     """Convert DATETIME of type 12 (YYYYMMDDhhmmss) to microseconds since 1970, wall clock."""
     for row in range(packed.shape[0]):
         out[row] = 0
@@ -158,28 +121,17 @@ def old_datetimes(
 
 
 @kernel
-def timestamps(
-    packed: NDArray[np.int64],
-    fraction_bytes: Integer,
-    out: NDArray[np.int64],
-    state: NDArray[np.uint8],
-) -> None:
-    """Convert TIMESTAMP2 (or the old type, with fraction_bytes 0) to microseconds since 1970, UTC.
-    0 is the zero date; MariaDB also has fractions of second 0.
-    """
+def old_timestamps(packed: Int64s, out: Int64s, state: Bytes) -> None:
+    """Convert TIMESTAMP of type 7 (seconds) to microseconds since 1970, UTC. 0 is the zero date."""
     for row in range(packed.shape[0]):
-        out[row] = 0
-        if state[row] == VALID:
-            value_us = timestamp_us(packed[row], fraction_bytes)
-            if value_us == NO_TIME:
-                state[row] = INVALID
-            else:
-                out[row] = value_us
+        out[row] = packed[row] * SECOND_US
+        if state[row] == VALID and packed[row] == 0:
+            state[row] = INVALID
 
 
 @routine
 def put_time(
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
     negative: bool,
     hour: Integer,
@@ -205,13 +157,13 @@ def put_time(
 
 @kernel
 def times(
-    packed: NDArray[np.int64],
+    packed: Int64s,
     fraction_bytes: Integer,
     digits: Integer,
     old: bool,
-    out: NDArray[np.uint8],
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    out: Bytes,
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Write TIME2 (or the old type 11: a number hhmmss) as text. Returns the count of bytes
     written.

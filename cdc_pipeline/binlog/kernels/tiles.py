@@ -6,8 +6,8 @@ per column.
 
 Rules:
 - Only values that the walk has proved to be inside their event are read.
-- A value that Arrow cannot hold is counted and its slot is undefined: the caller decodes that
-  column separately.
+- A value that Arrow cannot hold is null and counted; its slot is undefined. The caller describes
+  it.
 - All buffers are in one arena, each at a multiple of 64 bytes; words of n bytes are addressed by
   their index in it.
 """
@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.memory import copy_bytes, prefetch
+from cdc_pipeline.binlog.kernels.memory import copy_bytes, prefetch, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import decimal_words, integer_at
 from cdc_pipeline.binlog.kernels.temporal import NO_TIME, date_days, datetime_us, timestamp_us
 from cdc_pipeline.binlog.kernels.text.text import ASCII, BYTES, valid_utf8
-from cdc_pipeline.binlog.kernels.walk import unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
 _TILE_ROWS: Final = 512
@@ -59,16 +59,16 @@ FIELDS: Final = 11
 
 
 @helper
-def _clear_bit(bits: NDArray[np.uint8], first: Integer, row: Integer) -> None:
+def _clear_bit(bits: Bytes, first: Integer, row: Integer) -> None:
     bits[first + (row >> 3)] &= np.uint8(0xFF ^ (1 << (row & 7)))
 
 
 @helper
 def _put_word(
-    bytes_: NDArray[np.uint8],
+    bytes_: Bytes,
     words16: NDArray[np.int16],
-    words32: NDArray[np.int32],
-    words64: NDArray[np.int64],
+    words32: Int32s,
+    words64: Int64s,
     size: Integer,
     at: Integer,
     value: Integer,
@@ -88,15 +88,15 @@ def _put_word(
 
 @kernel
 def gather_tiles(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     first_row: Integer,
-    program: NDArray[np.int64],
-    bytes_: NDArray[np.uint8],
+    program: Int64s,
+    bytes_: Bytes,
     words16: NDArray[np.int16],
-    words32: NDArray[np.int32],
-    words64: NDArray[np.int64],
+    words32: Int32s,
+    words64: Int64s,
 ) -> None:
     """Gather the columns of `program` for the rows of one block.
 
@@ -143,7 +143,9 @@ def gather_tiles(
                         _clear_bit(bytes_, valid, first_row + row)
                     else:
                         value = integer_at(data, base[row] + relative[column, row], width, False)
-                        invalids += 1 if value & exponent == exponent else 0
+                        if value & exponent == exponent:
+                            invalids += 1
+                            _clear_bit(bytes_, valid, first_row + row)
                     _put_word(bytes_, words16, words32, words64, width, out + row, value)
             elif op == TEXT:
                 end = program[line, END]
@@ -157,15 +159,18 @@ def gather_tiles(
                         length = unsigned_at(data, source, width)
                         source += width
                         is_ascii = copy_bytes(data, source, length, bytes_, end)
-                        if not is_ascii and first != BYTES:
-                            good = first != ASCII and valid_utf8(
-                                data, source, source + length, first
-                            )
-                            invalids += 0 if good else 1
-                        end += length
-                        for _ in range(length, second):
-                            bytes_[end] = 0
-                            end += 1
+                        if (
+                            is_ascii
+                            or first == BYTES
+                            or (first != ASCII and valid_utf8(data, source, source + length, first))
+                        ):
+                            end += length
+                            for _ in range(length, second):
+                                bytes_[end] = 0
+                                end += 1
+                        else:
+                            invalids += 1
+                            _clear_bit(bytes_, valid, first_row + row)
                     words32[out + row + 1] = end - start
                 program[line, END] = end
             elif op == DECIMAL:
@@ -181,7 +186,9 @@ def gather_tiles(
                         )
                         words64[2 * (out + row)] = np.int64(bottom)
                         words64[2 * (out + row) + 1] = np.int64(top)
-                        invalids += 0 if good else 1
+                        if not good:
+                            invalids += 1
+                            _clear_bit(bytes_, valid, first_row + row)
             elif op in (DATETIME, TIMESTAMP):
                 for row in range(low, high):
                     value = np.int64(0)
@@ -195,7 +202,9 @@ def gather_tiles(
                             if op == DATETIME
                             else timestamp_us(packed, first)
                         )
-                        invalids += 1 if value == NO_TIME else 0
+                        if value == NO_TIME:
+                            invalids += 1
+                            _clear_bit(bytes_, valid, first_row + row)
                     words64[out + row] = value
             else:
                 for row in range(low, high):
@@ -209,9 +218,10 @@ def gather_tiles(
                             value = date_days(value)
                             bad = value == NO_TIME
                         else:
-                            bad = value > first
+                            bad = value > first or value < 0
                         if bad:
                             invalids += 1
+                            _clear_bit(bytes_, valid, first_row + row)
                             value = np.int64(0)
                     words32[out + row] = value
             program[line, NULLS] += nulls

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.kernels.memory import byte_at, prefetch, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 DONE: Final = 0
@@ -43,27 +43,7 @@ NO_ROWS: Final = -2  # column of OVERRUN: the event has no rows
 
 
 @helper
-def byte_at(data: NDArray[np.uint8], position: Integer) -> Integer:
-    return np.int64(data[np.uint64(position)])
-
-
-@helper
-def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integer:
-    """Read a little-endian unsigned integer of 1 to 4 bytes."""
-    value = byte_at(data, position)
-    if width > 1:
-        value |= byte_at(data, position + 1) << 8
-    if width > 2:
-        value |= byte_at(data, position + 2) << 16
-    if width > 3:
-        value |= byte_at(data, position + 3) << 24
-    return value
-
-
-@helper
-def _copy_bitmap(
-    data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8]
-) -> None:
+def _copy_bitmap(data: Bytes, position: Integer, columns: Integer, bits: Bytes) -> None:
     for index in range((columns + 7) >> 3):
         bits[index] = data[np.uint64(position + index)]
     if columns & 7:  # the padding bits of the last byte are meaningless
@@ -71,7 +51,7 @@ def _copy_bitmap(
 
 
 @helper
-def _same_bitmap(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+def _same_bitmap(one: Bytes, other: Bytes) -> bool:
     index = 0
     while index < one.shape[0] and one[index] == other[index]:
         index += 1
@@ -79,7 +59,7 @@ def _same_bitmap(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
 
 
 @routine
-def _present_columns(columns: Integer, bits: NDArray[np.uint8], out: NDArray[np.int32]) -> Integer:
+def _present_columns(columns: Integer, bits: Bytes, out: Int32s) -> Integer:
     """List the columns of a columns-present bitmap. Returns how many there are."""
     count = 0
     for column in range(columns):
@@ -91,18 +71,18 @@ def _present_columns(columns: Integer, bits: NDArray[np.uint8], out: NDArray[np.
 
 @helper
 def _walk_image(
-    data: NDArray[np.uint8],
+    data: Bytes,
     position: Integer,
     end: Integer,
     base: Integer,
     row: Integer,
-    present: NDArray[np.int32],
+    present: Int32s,
     count: Integer,
-    rules: NDArray[np.int32],
-    out: NDArray[np.int32],
-    value_bytes: NDArray[np.int64],
-    nulls: NDArray[np.int64],
-    state: NDArray[np.int64],
+    rules: Int32s,
+    out: Int32s,
+    value_bytes: Int64s,
+    nulls: Int64s,
+    state: Int64s,
 ) -> Integer:
     """Write the offsets of one image's values.
     Returns the position after it, or -1 if it exceeds `end`.
@@ -144,26 +124,26 @@ def _walk_image(
 
 @kernel
 def walk_rows(
-    data: NDArray[np.uint8],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    ops: NDArray[np.uint8],
-    id_bytes: NDArray[np.uint8],
-    version: NDArray[np.uint8],
-    rules: NDArray[np.int32],
-    state: NDArray[np.int64],
-    base: NDArray[np.int64],
-    row_event: NDArray[np.int64],
-    row_ordinal: NDArray[np.int64],
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-    before_bytes: NDArray[np.int64],
-    after_bytes: NDArray[np.int64],
-    before_nulls: NDArray[np.int64],
-    after_nulls: NDArray[np.int64],
-    before_bits: NDArray[np.uint8],
-    after_bits: NDArray[np.uint8],
-    scratch: NDArray[np.int32],
+    data: Bytes,
+    first: Int64s,
+    last: Int64s,
+    ops: Bytes,
+    id_bytes: Bytes,
+    version: Bytes,
+    rules: Int32s,
+    state: Int64s,
+    base: Int64s,
+    row_event: Int64s,
+    row_ordinal: Int64s,
+    before: Int32s,
+    after: Int32s,
+    before_bytes: Int64s,
+    after_bytes: Int64s,
+    before_nulls: Int64s,
+    after_nulls: Int64s,
+    before_bits: Bytes,
+    after_bits: Bytes,
+    scratch: Int32s,
 ) -> Integer:
     """Locate every value of every row, until the events end or the output is full. Returns DONE,
     FULL, OVERRUN or COLUMN_COUNT.

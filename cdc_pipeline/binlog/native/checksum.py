@@ -25,6 +25,7 @@ from numba import cfunc, config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.native import checksum_folding
+from cdc_pipeline.binlog.native.arrays import Bytes
 from cdc_pipeline.binlog.native.compiling import kernel
 
 CHECKSUM_BYTES: Final = 4
@@ -93,7 +94,7 @@ def _fastest_address() -> int:
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def crc32_of(data: NDArray[np.uint8], first: int, stop: int) -> int:
+    def crc32_of(data: Bytes, first: int, stop: int) -> int:
         return zlib.crc32(data[first:stop].tobytes())
 
 else:

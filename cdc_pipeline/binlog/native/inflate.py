@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import binding
 from numba import config, types
-from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.checksum import zlib_addresses
 from cdc_pipeline.binlog.native.compiling import kernel
 from cdc_pipeline.errors import RuntimeSetupError
@@ -46,7 +46,7 @@ def _register() -> bool:
     return addresses is not None
 
 
-def new_stream() -> NDArray[np.int64]:
+def new_stream() -> Int64s:
     """Allocate one stream, int64 (_STREAM_WORDS,), not yet set up. Raises RuntimeSetupError: this
     machine has no shared zlib.
     """
@@ -64,17 +64,17 @@ def new_stream() -> NDArray[np.int64]:
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     HAS_ZLIB = True
 
-    def inflate_start(stream: NDArray[np.int64]) -> int:  # noqa: ARG001
+    def inflate_start(stream: Int64s) -> int:  # noqa: ARG001
         """Do nothing."""
         return 0
 
     def inflate_at(
-        stream: NDArray[np.int64],  # noqa: ARG001
-        data: NDArray[np.uint8],
+        stream: Int64s,  # noqa: ARG001
+        data: Bytes,
         first: Any,
         stop: Any,
         raw: Any,
-        out: NDArray[np.uint8],
+        out: Bytes,
         position: Any,
         size: Any,
     ) -> bool:
@@ -89,7 +89,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         out[position : position + size] = np.frombuffer(plain, np.uint8)
         return True
 
-    def inflate_end(stream: NDArray[np.int64]) -> int:  # noqa: ARG001
+    def inflate_end(stream: Int64s) -> int:  # noqa: ARG001
         """Do nothing."""
         return 0
 

@@ -98,6 +98,13 @@ class Cells:
         self.packed = out
         return out
 
+    def lost_in(self, array: pa.Array) -> NDArray[np.int64]:
+        """The rows that have a value here and none in `array`."""
+        lost = array.is_null().to_numpy(zero_copy_only=False)
+        for _, relative, rows in self.parts():
+            lost[rows] &= relative >= 0
+        return np.flatnonzero(lost)
+
     def array(
         self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None
     ) -> pa.Array:

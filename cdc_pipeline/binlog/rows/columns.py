@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes, label_array
-from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
+from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
 from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_bytes, unpack_values
@@ -61,9 +60,10 @@ def build_columns(
         value_bytes, nulls: int64 (columns,): sums from the walk.
         invalid: values that Arrow cannot hold are appended.
     """
-    tiled = {}
+    tiled: dict[int, pa.Array] = {}
+    inexact: set[int] = set()
     if present:
-        tiled = gather_tiled(
+        tiled, inexact = gather_tiled(
             schema,
             blocks,
             image=image,
@@ -74,12 +74,11 @@ def build_columns(
         )
     arrays = []
     for index, column in enumerate(schema.columns):
-        if index in tiled:
-            arrays.append(tiled[index])
-            continue
-        kind = arrow_type(column)
-        if not present or nulls[index] == rows:
-            arrays.append(pa.nulls(rows, kind))
+        array = tiled.get(index)
+        if array is None and (not present or nulls[index] == rows):
+            array = pa.nulls(rows, arrow_type(column))
+        if array is not None and index not in inexact:
+            arrays.append(array)
             continue
         cells = Cells(
             column=column,
@@ -92,14 +91,18 @@ def build_columns(
             is_mariadb=is_mariadb,
             state=np.empty(rows, np.uint8),
         )
-        try:
-            if column.wire_type in COMPRESSED:
-                invalid.extend(_unpack(cells))
-            arrays.append(DECODERS[column.type.decoder](cells, kind))
-        except BinlogError as error:
-            error.table = schema.full_name
-            raise
-        bad = np.flatnonzero(cells.state == INVALID)
+        if array is None:
+            try:
+                if column.wire_type in COMPRESSED:
+                    invalid.extend(_unpack(cells))
+                array = DECODERS[column.type.decoder](cells, arrow_type(column))
+            except BinlogError as error:
+                error.table = schema.full_name
+                raise
+            bad = np.flatnonzero(cells.state == INVALID)
+        else:
+            bad = cells.lost_in(array)
+        arrays.append(array)
         if len(bad):
             invalid.extend(_describe(cells, bad))
     return arrays
@@ -156,13 +159,6 @@ def _unpack(cells: Cells) -> list[InvalidValue]:
     return reported
 
 
-def _integer(cells: Cells, kind: pa.DataType) -> pa.Array:
-    values = cells.integers(signed=not cells.column.unsigned)
-    if pa.types.is_decimal(kind):
-        return _unsigned_decimal(cells, kind, values)
-    return cells.array(kind, [pa.py_buffer(values.astype(kind.to_pandas_dtype(), copy=False))])
-
-
 def _unsigned_decimal(cells: Cells, kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array:
     words = np.zeros((cells.rows, 2), np.uint64)
     words[:, 0] = values.view(np.uint64)
@@ -178,54 +174,29 @@ def _bit(cells: Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(values)])
 
 
-def _real(cells: Cells, kind: pa.DataType) -> pa.Array:
-    bits = cells.integers(signed=False)
-    values = (
-        bits.astype(np.uint32).view(np.float32)
-        if pa.types.is_float32(kind)
-        else bits.view(np.float64)
-    )
-    finite = np.isfinite(values)
-    if not finite.all():  # no server stores infinities and NaN, and JSON has no text for them
-        cells.state[~finite & (cells.state == VALID)] = INVALID
-    return cells.array(kind, [pa.py_buffer(values)])
-
-
 def _year(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=False).astype(np.int16)
     values[values > 0] += 1900
     return cells.array(kind, [pa.py_buffer(values)])
 
 
-def _date(cells: Cells, kind: pa.DataType) -> pa.Array:
-    days = np.empty(cells.rows, np.int32)
-    temporal.dates(cells.integers(signed=False), days, cells.state)
-    return cells.array(kind, [pa.py_buffer(days)])
-
-
-def _datetime(cells: Cells, kind: pa.DataType) -> pa.Array:
+def _old_datetime(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if cells.column.wire_type not in OLD_TEMPORAL:
-        temporal.datetimes(
-            cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state
-        )
-    elif digits:
+    if digits:
         old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
     else:
         temporal.old_datetimes(cells.integers(signed=True), out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
 
 
-def _timestamp(cells: Cells, kind: pa.DataType) -> pa.Array:
+def _old_timestamp(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if digits and cells.column.wire_type in OLD_TEMPORAL:
+    if digits:
         old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
     else:
-        temporal.timestamps(
-            cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state
-        )
+        temporal.old_timestamps(cells.integers(signed=False), out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
 
 
@@ -244,24 +215,34 @@ def _time(cells: Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _decimal(cells: Cells, kind: pa.DataType) -> pa.Array:
-    precision, scale = cells.column.precision, cells.column.scale
-    if precision > DECIMAL_DIGITS_MAX:
-        out = np.empty(_fits(cells, cells.rows * (precision + 3)), np.uint8)
-        offsets = np.zeros(cells.rows + 1, np.int32)
-        end = 0
-        for block, relative, rows in cells.parts():
-            end = numbers.gather_decimal_text(
-                block.data, block.base, relative, precision, scale, out, end,
-                offsets[rows.start : rows.stop + 1], cells.state[rows],
-            )  # fmt: skip
-        return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
-    words = np.empty((cells.rows, 2), np.uint64)
+def _appended(
+    cells: Cells, room_bytes: int, gather: Callable[..., int], *arguments: object
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Offsets and data of a column of variable width, by a kernel that appends the values of one
+    block; `arguments` are its own."""
+    out = np.empty(_fits(cells, room_bytes), np.uint8)
+    offsets = np.zeros(cells.rows + 1, np.int32)
+    end = 0
     for block, relative, rows in cells.parts():
-        numbers.gather_decimals(
-            block.data, block.base, relative, precision, scale, words[rows], cells.state[rows]
-        )
-    return cells.array(kind, [pa.py_buffer(words)])
+        end = gather(
+            block.data, block.base, relative, *arguments, out, end,
+            offsets[rows.start : rows.stop + 1], cells.state[rows],
+        )  # fmt: skip
+    return offsets, out[:end]
+
+
+def _of_text(
+    cells: Cells, kind: pa.DataType, text_: tuple[NDArray[np.int32], NDArray[np.uint8]]
+) -> pa.Array:
+    return cells.array(kind, [pa.py_buffer(buffer) for buffer in text_])
+
+
+def _long_decimal(cells: Cells, kind: pa.DataType) -> pa.Array:
+    precision, scale = cells.column.precision, cells.column.scale
+    room_bytes = cells.rows * (precision + 3)
+    return _of_text(
+        cells, kind, _appended(cells, room_bytes, numbers.gather_decimal_text, precision, scale)
+    )
 
 
 def _gathered(
@@ -269,69 +250,36 @@ def _gathered(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Copy a variable-width column unchanged; return its offsets and data."""
     pad_to = cells.column.pad_bytes
-    out = np.empty(_fits(cells, cells.value_bytes + cells.rows * pad_to), np.uint8)
-    offsets = np.zeros(cells.rows + 1, np.int32)
-    end = 0
-    for block, relative, rows in cells.parts():
-        end = text.gather_bytes(
-            block.data, block.base, relative, -cells.rule, skip, pad_to, mode, out, end,
-            offsets[rows.start : rows.stop + 1], cells.state[rows],
-        )  # fmt: skip
-    return offsets, out[:end]
+    room_bytes = cells.value_bytes + cells.rows * pad_to
+    return _appended(cells, room_bytes, text.gather_bytes, -cells.rule, skip, pad_to, mode)
 
 
 def _binary(cells: Cells, kind: pa.DataType) -> pa.Array:
-    offsets, data = _gathered(cells, mode=text.BYTES)
-    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
+    return _of_text(cells, kind, _gathered(cells, mode=text.BYTES))
 
 
 def _address(cells: Cells, kind: pa.DataType, *, form: int) -> pa.Array:
-    out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
-    offsets = np.zeros(cells.rows + 1, np.int32)
-    end = 0
-    for block, relative, rows in cells.parts():
-        end = addresses.gather_addresses(
-            block.data, block.base, relative, -cells.rule, form, out, end,
-            offsets[rows.start : rows.stop + 1], cells.state[rows],
-        )  # fmt: skip
-    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+    room_bytes = cells.rows * addresses.TEXT_BYTES_MAX
+    return _of_text(
+        cells, kind, _appended(cells, room_bytes, addresses.gather_addresses, -cells.rule, form)
+    )
 
 
 def _text(cells: Cells, kind: pa.DataType) -> pa.Array:
     charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
-    if charset.is_utf8 or charset.mode == text.BYTES:
-        # Text without a charset is accepted only if it is ASCII.
-        mode = text.ASCII if charset.mode == text.BYTES else charset.mode
-        offsets, data = _gathered(cells, mode=mode)
-        return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
-    out = np.empty(_fits(cells, cells.value_bytes * _TRANSCODE_FACTOR), np.uint8)
-    offsets = np.zeros(cells.rows + 1, np.int32)
-    end = 0
-    for block, relative, rows in cells.parts():
-        end = text.transcode(
-            block.data,
-            block.base,
-            relative,
-            -cells.rule,
-            charset.mode,
-            charset.one,
-            charset.two,
-            charset.three,
-            out,
-            end,
-            offsets[rows.start : rows.stop + 1],
-            cells.state[rows],
-        )
-    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
-
-
-def _enum(cells: Cells, kind: pa.DataType) -> pa.Array:
-    numbers_ = cells.integers(signed=False)
-    labels = label_array(cells.column.labels)
-    cells.state[numbers_ >= len(labels)] = INVALID
-    missing = cells.state != VALID
-    indexes = np.where(missing, 0, numbers_).astype(np.int32)
-    return labels.take(pa.array(indexes, mask=missing)).cast(kind)
+    if charset.copied_as is not None:
+        return _of_text(cells, kind, _gathered(cells, mode=charset.copied_as))
+    transcoded = _appended(
+        cells,
+        cells.value_bytes * _TRANSCODE_FACTOR,
+        text.transcode,
+        -cells.rule,
+        charset.mode,
+        charset.one,
+        charset.two,
+        charset.three,
+    )
+    return _of_text(cells, kind, transcoded)
 
 
 def _set(cells: Cells, kind: pa.DataType) -> pa.Array:
@@ -386,20 +334,16 @@ def _vector(cells: Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
 
 
-# By `TypeSpec.decoder`.
+# By `TypeSpec.decoder`, for all that is not in `columns_tiled.TILED`.
 DECODERS: Final[dict[str, Callable[[Cells, pa.DataType], pa.Array]]] = {
-    "integer": _integer,
     "bit": _bit,
-    "decimal": _decimal,
-    "real": _real,
+    "decimal": _long_decimal,
     "year": _year,
-    "date": _date,
-    "datetime": _datetime,
-    "timestamp": _timestamp,
+    "datetime": _old_datetime,
+    "timestamp": _old_timestamp,
     "time": _time,
     "text": _text,
     "binary": _binary,
-    "enum": _enum,
     "set": _set,
     "json": json_column,
     "geometry": _geometry,
@@ -415,8 +359,8 @@ def _describe(cells: Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)
     if column.type.not_held_text == "moment":
-        assert cells.packed is not None
-        values, inverse = np.unique(cells.packed[bad], return_inverse=True)
+        packed = cells.integers(signed=False) if cells.packed is None else cells.packed
+        values, inverse = np.unique(packed[bad], return_inverse=True)
         known = [_temporal_text(column, int(value)) for value in values]
         return [
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])

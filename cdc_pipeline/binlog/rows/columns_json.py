@@ -36,6 +36,7 @@ from cdc_pipeline.binlog.kernels.json import json_changes, json_diff, jsonb
 from cdc_pipeline.binlog.kernels.numbers import VALID
 from cdc_pipeline.binlog.rows.cells import Block, Cells
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT, NOT_FITTING
+from cdc_pipeline.binlog.tables.table_map_metadata import Reader
 
 _OPERATIONS: Final = ("replace", "insert", "remove")
 
@@ -158,28 +159,17 @@ def json_invalid(cells: Cells, bad: NDArray[np.int64], reason: str) -> list[Inva
 def _diffs_text(raw: bytes) -> str:
     """Differences as JSON: a list of objects with op, path and usually value; "" if malformed."""
     found: list[dict[str, Any]] = []
-    at = 0
+    reader = Reader(raw)
     try:
-        while at < len(raw):
-            operation = raw[at]
-            path, at = _packed_bytes(raw, at + 1)
-            one = {"op": _OPERATIONS[operation], "path": path.decode()}
+        while not reader.at_end:
+            operation = reader.take(1)[0]
+            difference = {"op": _OPERATIONS[operation], "path": reader.text().decode()}
             if operation != json_diff.REMOVE:
-                value, at = _packed_bytes(raw, at)
-                one["value"] = json.loads(_text_of(value))
-            found.append(one)
+                difference["value"] = json.loads(_text_of(reader.text()))
+            found.append(difference)
     except (IndexError, ValueError):
         return ""
     return json.dumps(found, ensure_ascii=False)
-
-
-def _packed_bytes(raw: bytes, at: int) -> tuple[bytes, int]:
-    width = {252: 2, 253: 3, 254: 8}.get(raw[at], 0)
-    length = int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
-    first = at + 1 + width
-    if first + length > len(raw):
-        raise ValueError("cut")
-    return raw[first : first + length], first + length
 
 
 def _text_of(document: bytes) -> bytes:

@@ -5,8 +5,7 @@ decode in two thirds of the time.
 
 Rules:
 - The plan of a table depends only on its schema (`_plan`) and is cached.
-- A column is returned only if Arrow can hold every value of it. All others, and other kinds, are
-  left to `columns`, which lists invalid values.
+- `columns` builds all others, and lists the values that Arrow cannot hold.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
 from cdc_pipeline.binlog.wire_types import WIRE_TYPES
 
+# By `TypeSpec.decoder`, what is always gathered here; others only in the form of today's servers.
+TILED: Final = frozenset({"integer", "real", "date", "enum"})
 _ALIGN: Final = 64
-_DATE_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
     code, spec = column.wire_type, column.type
-    # older codes have another form
-    decoder = spec.decoder if not spec.wire or code == spec.wire[0] else ""
+    is_todays = not spec.wire or code == spec.wire[0]
+    decoder = spec.decoder if spec.decoder in TILED or is_todays else ""
     if decoder == "integer":
         size = arrow.bit_width // 8
         return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
     if decoder == "real":
         return _Line(index, tiles.REAL, rule, 0, 0, rule, arrow)
-    if spec.decoder == "date" and rule == _DATE_BYTES:
+    if decoder == "date":
         return _Line(index, tiles.DATE, rule, 0, 0, 4, arrow)
     if decoder == "datetime":
         return _Line(index, tiles.DATETIME, rule, digits, 0, 8, arrow)
@@ -96,7 +96,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
         return _Line(index, tiles.TIMESTAMP, rule, digits, 0, 8, arrow)
     if decoder == "decimal" and column.precision <= DECIMAL_DIGITS_MAX:
         return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
-    if decoder == "enum" and rule <= 2:
+    if decoder == "enum":
         labels = label_array(column.labels)
         return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
     if not WIRE_TYPES[code].is_text or WIRE_TYPES[code].is_compressed:
@@ -105,9 +105,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
         return _Line(index, tiles.TEXT, -rule, text.BYTES, column.pad_bytes, 4, arrow)
     if decoder == "text":
         charset = find_charset(column.charset, is_mariadb=is_mariadb)
-        if charset.is_utf8 or charset.mode == text.BYTES:
-            # Text without a charset is accepted only if it is ASCII.
-            mode = text.ASCII if charset.mode == text.BYTES else charset.mode
+        if (mode := charset.copied_as) is not None:
             return _Line(index, tiles.TEXT, -rule, mode, column.pad_bytes, 4, arrow)
     return None
 
@@ -121,8 +119,9 @@ def gather_tiled(
     value_bytes: NDArray[np.int64],
     nulls: NDArray[np.int64],
     is_mariadb: bool,
-) -> dict[int, pa.Array]:
-    """Arrow arrays by index, for the columns handled here; arguments as for `build_columns`."""
+) -> tuple[dict[int, pa.Array], set[int]]:
+    """Arrow arrays by index, for the columns handled here, and which of them have values that are
+    null because Arrow cannot hold them; arguments as for `build_columns`."""
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]
     data_bytes = np.where(
@@ -130,7 +129,7 @@ def gather_tiled(
     )
     chosen = np.flatnonzero((nulls[columns] < rows) & (data_bytes <= COLUMN_BYTES_MAX))
     if not len(chosen):
-        return {}
+        return {}, set()
     program = plan.program[chosen]
     sizes = plan.value_bytes[chosen]
     is_text = plan.is_text[chosen]
@@ -162,18 +161,19 @@ def gather_tiled(
             words32,
             arena.view(np.int64),
         )
-    arrays = {}
+    arrays, inexact = {}, set()
     bitmaps_at, values_at, data_at = starts[:-1].reshape(3, count).tolist()
     value_lengths = lengths[count : 2 * count].tolist()
     ends, null_counts, invalids = program[:, [tiles.END, tiles.NULLS, tiles.INVALIDS]].T.tolist()
     for index, chosen_line in enumerate(chosen.tolist()):
-        if invalids[index]:
-            continue
         line = plan.lines[chosen_line]
-        validity = buffer.slice(bitmaps_at[index], (rows + 7) // 8) if null_counts[index] else None
+        if invalids[index]:
+            inexact.add(line.column)
+        nulls_here = null_counts[index] + invalids[index]
+        validity = buffer.slice(bitmaps_at[index], (rows + 7) // 8) if nulls_here else None
         buffers = [validity, buffer.slice(values_at[index], value_lengths[index])]
         if line.op == tiles.TEXT:
             buffers.append(buffer.slice(data_at[index], ends[index] - data_at[index]))
-        array = pa.Array.from_buffers(line.kind, rows, buffers, null_counts[index])
+        array = pa.Array.from_buffers(line.kind, rows, buffers, nulls_here)
         arrays[line.column] = array if line.labels is None else line.labels.take(array)
-    return arrays
+    return arrays, inexact

@@ -27,6 +27,7 @@ from cdc_pipeline.binlog.kernels import result_rows as rows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.tables.columns_wire import fraction_bytes, width_rule, width_rules
+from cdc_pipeline.binlog.tables.table_map_metadata import Reader
 from cdc_pipeline.binlog.wire_types import WireType, type_name
 from cdc_pipeline.errors import BinlogError, TableChangedError
 
@@ -238,24 +239,22 @@ def _changed(schema: TableSchema, where: str, expected: object, got: object) -> 
 
 
 def column_count(payload: bytes) -> int:
-    """The count of columns in the first packet of a result; 0 for an empty one."""
-    return _length_at(payload, 0)[0] if payload else 0
+    """The count of columns in the first packet of a result; 0 if it has none."""
+    try:
+        return Reader(payload).number()
+    except ValueError:
+        return 0
 
 
 def column_definition(payload: bytes) -> ColumnDefinition:
     """Parse a "Column Definition" packet. Raises BinlogError: the packet is truncated."""
+    reader = Reader(payload)
     try:
-        at = 0
-        texts = []
-        for _ in range(6):  # catalog, schema, table, original table, name, original name
-            length, at = _length_at(payload, at)
-            texts.append(payload[at : at + length])
-            at += length
-        at += 1  # length of what follows
-        fixed = payload[at : at + 10]
-        if len(fixed) < 10:
-            raise IndexError
-    except IndexError:
+        # catalog, schema, table, original table, name, original name
+        texts = [reader.text() for _ in range(6)]
+        reader.take(1)  # length of what follows
+        fixed = reader.take(10)
+    except ValueError:
         raise BinlogError(
             "a packet from the server is not a column definition",
             expected="six names and ten bytes",
@@ -270,10 +269,3 @@ def column_definition(payload: bytes) -> ColumnDefinition:
         unsigned=bool(flags & _UNSIGNED_FLAG),
         decimals=fixed[9],
     )
-
-
-def _length_at(payload: bytes, at: int) -> tuple[int, int]:
-    width = {252: 2, 253: 3, 254: 8}.get(payload[at], 0)
-    if not width:
-        return payload[at], at + 1
-    return int.from_bytes(payload[at + 1 : at + 1 + width], "little"), at + 1 + width

@@ -52,9 +52,12 @@ class Charset:
     three: NDArray[np.uint16]
 
     @property
-    def is_utf8(self) -> bool:
-        """Whether valid bytes are copied unchanged."""
-        return self.mode in (text.ASCII, text.UTF8_3, text.UTF8_4)
+    def copied_as(self) -> int | None:
+        """The mode in which valid bytes are copied unchanged; None if they must be transcoded. Text
+        without a charset is accepted only if it is ASCII."""
+        if self.mode == text.BYTES:
+            return text.ASCII
+        return self.mode if self.mode in (text.ASCII, text.UTF8_3, text.UTF8_4) else None
 
 
 @cache

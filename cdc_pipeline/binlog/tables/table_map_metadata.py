@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 SIGNEDNESS: Final = 1
@@ -106,11 +107,11 @@ def parse(data: bytes, counts: ColumnCounts) -> TableMapMetadata:
     metadata = TableMapMetadata()
     reader = Reader(data)
     while not reader.at_end:
-        kind = reader.take(1)[0]
+        field_type = reader.take(1)[0]
         value = Reader(reader.text())
-        handler = _HANDLERS.get(kind)
-        if handler is not None:
-            handler(metadata, value, counts)
+        if field_type in _FIELDS:
+            attribute, read, listed = _FIELDS[field_type]
+            setattr(metadata, attribute, read(value, getattr(counts, listed)))
     return metadata
 
 
@@ -142,84 +143,41 @@ def _each(reader: Reader, count: int) -> list[int]:
     return [reader.number() for _ in range(count)]
 
 
+def _texts(reader: Reader, count: int) -> list[bytes]:
+    return [reader.text() for _ in range(count)]
+
+
 def _labels(reader: Reader, count: int) -> list[list[bytes]]:
     columns: list[list[bytes]] = []
     while not reader.at_end:
         labels = reader.number()
         if len(columns) == count or labels > _LABELS_MAX:
             raise ValueError(f"{labels} labels of column {len(columns) + 1} of {count}")
-        columns.append([reader.text() for _ in range(labels)])
+        columns.append(_texts(reader, labels))
     return columns
 
 
-def _signedness(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.unsigned = _bits(value, counts.numeric)
-
-
-def _default_charset(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.charsets = _default_and_exceptions(value, counts.text)
-
-
-def _column_charset(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.charsets = _each(value, counts.text)
-
-
-def _label_default_charset(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.label_charsets = _default_and_exceptions(value, counts.labelled)
-
-
-def _label_column_charset(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.label_charsets = _each(value, counts.labelled)
-
-
-def _names(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.names = [value.text() for _ in range(counts.all)]
-
-
-def _set_labels(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.set_labels = _labels(value, counts.labelled)
-
-
-def _enum_labels(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.enum_labels = _labels(value, counts.labelled)
-
-
-def _primary_key(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.primary_key = _key(_numbers(value, counts.all), counts)
-
-
-def _primary_key_with_prefix(
-    metadata: TableMapMetadata, value: Reader, counts: ColumnCounts
-) -> None:
-    # Whole values are unique if their prefixes are.
-    metadata.primary_key = _key(_numbers(value, 2 * counts.all)[::2], counts)
-
-
-def _key(indexes: list[int], counts: ColumnCounts) -> list[int]:
-    if any(index >= counts.all for index in indexes):
-        raise ValueError(f"key columns {indexes} of {counts.all}")
+def _key(reader: Reader, count: int, *, step: int = 1) -> list[int]:
+    """The columns of a key. With `step` 2 each is followed by the length of its prefix: whole
+    values are unique if their prefixes are."""
+    indexes = _numbers(reader, step * count)[::step]
+    if any(index >= count for index in indexes):
+        raise ValueError(f"key columns {indexes} of {count}")
     return indexes
 
 
-def _visibility(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.visible = _bits(value, counts.all)
-
-
-def _vector(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.vector_dimensions = _numbers(value, counts.all)
-
-
-_HANDLERS: Final[dict[int, Callable[[TableMapMetadata, Reader, ColumnCounts], None]]] = {
-    SIGNEDNESS: _signedness,
-    DEFAULT_CHARSET: _default_charset,
-    COLUMN_CHARSET: _column_charset,
-    COLUMN_NAME: _names,
-    SET_LABELS: _set_labels,
-    ENUM_LABELS: _enum_labels,
-    SIMPLE_PRIMARY_KEY: _primary_key,
-    PRIMARY_KEY_WITH_PREFIX: _primary_key_with_prefix,
-    LABEL_DEFAULT_CHARSET: _label_default_charset,
-    LABEL_COLUMN_CHARSET: _label_column_charset,
-    COLUMN_VISIBILITY: _visibility,
-    VECTOR_DIMENSIONALITY: _vector,
+# By type: the attribute, what reads it, and which columns it lists.
+_FIELDS: Final[dict[int, tuple[str, Callable[[Reader, int], object], str]]] = {
+    SIGNEDNESS: ("unsigned", _bits, "numeric"),
+    DEFAULT_CHARSET: ("charsets", _default_and_exceptions, "text"),
+    COLUMN_CHARSET: ("charsets", _each, "text"),
+    COLUMN_NAME: ("names", _texts, "all"),
+    SET_LABELS: ("set_labels", _labels, "labelled"),
+    ENUM_LABELS: ("enum_labels", _labels, "labelled"),
+    SIMPLE_PRIMARY_KEY: ("primary_key", _key, "all"),
+    PRIMARY_KEY_WITH_PREFIX: ("primary_key", partial(_key, step=2), "all"),
+    LABEL_DEFAULT_CHARSET: ("label_charsets", _default_and_exceptions, "labelled"),
+    LABEL_COLUMN_CHARSET: ("label_charsets", _each, "labelled"),
+    COLUMN_VISIBILITY: ("visible", _bits, "all"),
+    VECTOR_DIMENSIONALITY: ("vector_dimensions", _numbers, "all"),
 }

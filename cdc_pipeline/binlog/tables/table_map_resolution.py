@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch
+from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.checksum import crc32_of
 from cdc_pipeline.binlog.native.compiling import kernel, routine
 
@@ -42,25 +42,25 @@ def _slot(key: Any, bits: int) -> Any:
 
 
 @routine
-def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
+def _is_end_marker(data: Bytes, event: Any, id_bytes: int, stop: int) -> bool:
     if event["table_id"] != _DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2
     if _FIRST_V2 <= event["event_type"] <= _LAST_V2 or event["event_type"] == _PARTIAL:
         if at + 2 > stop:
             return True
-        at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
+        at += unsigned_at(data, at, 2)
     return bool(at >= stop or data[at] == 0)
 
 
 def resolve_maps(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
     checksum_bytes: int,
     id_bytes: int,
-    carried_ids: NDArray[np.int64],
+    carried_ids: Int64s,
     carried_tx_offset: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+) -> tuple[Int64s, Int64s, int]:
     """Resolve the maps of all rows events in `events`, after the transaction pass.
 
     Args:
@@ -105,16 +105,16 @@ def resolve_maps(
 
 @kernel
 def _resolve(
-    data: NDArray[np.uint8],
+    data: Bytes,
     events: Any,
     checksum_bytes: int,
     id_bytes: int,
-    carried_ids: NDArray[np.int64],
+    carried_ids: Int64s,
     carried_tx_offset: int,
     bits: int,
-    slots: NDArray[np.int64],
-    map_of: NDArray[np.int64],
-    same_as: NDArray[np.int64],
+    slots: Int64s,
+    map_of: Int64s,
+    same_as: Int64s,
 ) -> int:
     """Do `resolve_maps` with hash tables of 2**bits slots, all -1; _TOO_SMALL if there are too many
     entries."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.event_types import event_name
 from cdc_pipeline.binlog.transactions import content_hash_kernel as kernel
 from cdc_pipeline.errors import DamagedJournalError, TransactionError
 
@@ -68,8 +68,6 @@ class ContentHasher:
         marks[ends - first] = 1
         hashes = np.empty((count, 2), dtype=np.uint64)
         rows = np.empty(count, dtype=np.int64)
-        lengths = chunk.journal_format.post_header_lengths
-        post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
         done = found = 0
         while done < count:
             done, code, more = kernel.hash_events(
@@ -77,7 +75,7 @@ class ContentHasher:
                 events,
                 marks,
                 chunk.journal_format.checksum_bytes,
-                post_header,
+                chunk.journal_format.query_post_header_bytes,
                 done,
                 self._state,
                 self._map_ids,

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from cdc_pipeline.binlog.kernels.memory import length_encoded_at, unsigned_at
 from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 # Indexes of the state, a uint64 array of STATE_SIZE.
@@ -98,23 +99,6 @@ def _kind_of(event_type):  # type: ignore[no-untyped-def]
 
 
 @routine
-def _packed(data, at, stop):  # type: ignore[no-untyped-def]
-    """(value, index after it) of a length-encoded number; value -1 if it is truncated."""
-    if at >= stop:
-        return np.int64(-1), at
-    first = np.int64(data[at])
-    if first < 0xFB:
-        return first, at + 1
-    size = 2 if first == 0xFC else 3 if first == 0xFD else 8
-    if at + 1 + size > stop:
-        return np.int64(-1), at
-    value = np.int64(0)
-    for k in range(size):
-        value |= np.int64(data[at + 1 + k]) << (8 * k)
-    return value, at + 1 + size
-
-
-@routine
 def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
     """The index of a table's map among those of the transaction; their count if it has none."""
     count = np.int64(state[MAPS])
@@ -178,9 +162,9 @@ def hash_events(  # type: ignore[no-untyped-def]
             if kind >= 30:
                 if at + 2 > stop:
                     return row, SHORT, found
-                at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
+                at += unsigned_at(data, at, 2)
             head = at
-            width, at = _packed(data, at, stop)
+            width, at = length_encoded_at(data, at, stop)
             # Check before adding: it may have up to 63 bits.
             if width < 0 or width > 8 * (stop - at):
                 return row, SHORT, found
@@ -203,7 +187,7 @@ def hash_events(  # type: ignore[no-untyped-def]
         elif kind == 2 and event["role"] == _ROLE_STATEMENT:
             if body + query_post_header > stop or query_post_header < 13:
                 return row, SHORT, found
-            status = np.int64(data[body + 11]) | np.int64(data[body + 12]) << 8
+            status = unsigned_at(data, body + 11, 2)
             text = body + query_post_header + status
             if text > stop:
                 return row, SHORT, found

@@ -193,13 +193,11 @@ class TransactionPass:
                     0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error
                 )
         self._journal = chunk.journal
-        lengths = chunk.journal_format.post_header_lengths
-        query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
         rows, code = kernel.group_events(
             chunk.data,
             chunk.events,
             chunk.journal_format.checksum_bytes,
-            query_post_header,
+            chunk.journal_format.query_post_header_bytes,
             self._state,
             marks,
             inside,

@@ -20,6 +20,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTER
 from cdc_pipeline.binlog.events.gtid_kernel import NO_TIME, gtid_commit_us
+from cdc_pipeline.binlog.kernels.memory import unsigned_at
 from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 # Indexes of the state, an int64 array of STATE_SIZE.
@@ -162,7 +163,7 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
     if body + post_header > stop or post_header < 11:
         return -1
     database = np.int64(data[body + 8])
-    status = np.int64(data[body + 11]) | np.int64(data[body + 12]) << 8 if post_header >= 13 else 0
+    status = unsigned_at(data, body + 11, 2) if post_header >= 13 else 0
     text = body + post_header + status + database + 1
     if text > stop:
         return -1

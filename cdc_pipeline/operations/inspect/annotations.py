@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType
-from cdc_pipeline.binlog.events.format_description import table_id_bytes
 
 _ROWS: Final = np.zeros(256, dtype=bool)
 _ROWS[[*ROWS_TYPES]] = True
@@ -52,7 +51,7 @@ class StatementReader:
             (types == EventType.ROWS_QUERY) | (types == EventType.MARIADB_ANNOTATE_ROWS)
         )
         rows = np.flatnonzero(_ROWS[types])
-        flags_at = events["start"][rows] + HEADER_BYTES + table_id_bytes(chunk.journal_format)
+        flags_at = events["start"][rows] + HEADER_BYTES + chunk.journal_format.table_id_bytes
         ends = np.zeros(len(events) + 1, np.int64)  # of statements, before each event
         ends[rows + 1] = chunk.data[flags_at] & _STATEMENT_END
         ends = np.cumsum(ends)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json.json_diff import (
     AT,
@@ -31,8 +30,9 @@ from cdc_pipeline.binlog.kernels.json.jsonb_scalars import (
     NO_ROOM,
     put_quoted,
 )
+from cdc_pipeline.binlog.kernels.memory import unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
-from cdc_pipeline.binlog.kernels.walk import unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s, Words
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 WALK_SHAPE: Final = (DEPTH_MAX, 2)
@@ -51,14 +51,14 @@ SCRATCH_FULL: Final = 2  # nodes, children or names are too small
 
 @routine
 def _put_tree(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    walk: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    data: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    powers: Words,
+    stack: Int64s,
+    walk: Int64s,
+    out: Bytes,
     position: Integer,
     limit: Integer,
 ) -> Integer:
@@ -141,19 +141,19 @@ def _put_tree(
 
 @helper
 def _put_changed(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: Integer,
     stop: Integer,
     diffs: Integer,
     diffs_end: Integer,
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    walk: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
+    powers: Words,
+    stack: Int64s,
+    walk: Int64s,
+    out: Bytes,
     position: Integer,
 ) -> Integer:
     """Write data[first:stop] after its differences.
@@ -174,23 +174,23 @@ def _put_changed(
 
 @kernel
 def gather_changed_json(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    before: NDArray[np.int32],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    before: Int32s,
+    relative: Int32s,
     prefix: Integer,
-    what: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    walk: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    what: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
+    powers: Words,
+    stack: Int64s,
+    walk: Int64s,
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> tuple[Integer, Integer, Integer]:
     """Append documents, and documents after their differences, as text to `out` from `position`.
     Returns (rows done, end, DONE, FULL or SCRATCH_FULL).

@@ -20,13 +20,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json.json_path import CELL, MEMBER, NAMES, NO_SCRATCH, next_leg
 from cdc_pipeline.binlog.kernels.json.jsonb import entry_value, open_container, word_at
 from cdc_pipeline.binlog.kernels.json.jsonb_scalars import BAD
-from cdc_pipeline.binlog.kernels.partial_rows import packed_at
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.kernels.memory import byte_at, length_encoded_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, routine
 
 OK: Final = 0
@@ -47,8 +46,8 @@ _SPARE: Final = 8
 
 @helper
 def _new_node(
-    nodes: NDArray[np.int64],
-    tops: NDArray[np.int64],
+    nodes: Int64s,
+    tops: Int64s,
     kind: Integer,
     at: Integer,
     end: Integer,
@@ -70,7 +69,7 @@ def _new_node(
 
 
 @helper
-def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: Integer) -> Integer:
+def _take_children(children: Int64s, tops: Int64s, count: Integer) -> Integer:
     """Index of `count` free children, NO_SCRATCH, or BAD if the document cannot have so many."""
     first = tops[CHILDREN]
     if first + count > tops[_CHILDREN_MAX]:
@@ -82,13 +81,7 @@ def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: 
 
 
 @routine
-def _unfold(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    tops: NDArray[np.int64],
-    node: Integer,
-) -> Integer:
+def _unfold(data: Bytes, nodes: Int64s, children: Int64s, tops: Int64s, node: Integer) -> Integer:
     """List the children of a container. Returns OK, BAD or NO_SCRATCH."""
     if nodes[node, FIRST] != FOLDED:
         return np.int64(OK)
@@ -109,9 +102,7 @@ def _unfold(
 
 
 @routine
-def child_key(
-    data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
-) -> tuple[Integer, Integer]:
+def child_key(data: Bytes, nodes: Int64s, node: Integer, child: Integer) -> tuple[Integer, Integer]:
     """(key, its bytes) of a child of an object; bytes -1 if the key is outside."""
     if child >= 0:
         return nodes[child, _KEY], nodes[child, _KEY_BYTES]
@@ -127,7 +118,7 @@ def child_key(
 
 @routine
 def child_value(
-    data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
+    data: Bytes, nodes: Int64s, node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
     """(type, index) of a child that is still an entry of its container; -1 if it is outside."""
     kind = nodes[node, KIND]
@@ -141,19 +132,17 @@ def child_value(
 
 
 @helper
-def _key_byte(
-    data: NDArray[np.uint8], names: NDArray[np.uint8], key: Integer, index: Integer
-) -> Integer:
+def _key_byte(data: Bytes, names: Bytes, key: Integer, index: Integer) -> Integer:
     return byte_at(data, key + index) if key >= 0 else byte_at(names, ~key + index)
 
 
 @routine
 def _find_member(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
     node: Integer,
     key: Integer,
     key_bytes: Integer,
@@ -185,11 +174,11 @@ def _find_member(
 
 @routine
 def _descend(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
     node: Integer,
     kind: Integer,
     one: Integer,
@@ -230,12 +219,7 @@ def _descend(
 
 @routine
 def _insert(
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    tops: NDArray[np.int64],
-    node: Integer,
-    place: Integer,
-    child: Integer,
+    nodes: Int64s, children: Int64s, tops: Int64s, node: Integer, place: Integer, child: Integer
 ) -> Integer:
     """Insert a child before `place`. Returns OK, BAD or NO_SCRATCH."""
     count = nodes[node, COUNT]
@@ -260,11 +244,11 @@ def _insert(
 
 @routine
 def _change(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
     operation: Integer,
     node: Integer,
     kind: Integer,
@@ -310,11 +294,11 @@ def _change(
 
 @routine
 def _apply_one(
-    data: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes,
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
     operation: Integer,
     path: Integer,
     path_end: Integer,
@@ -359,15 +343,15 @@ def _apply_one(
 
 @routine
 def apply_diffs(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: Integer,
     stop: Integer,
     diffs: Integer,
     diffs_end: Integer,
-    nodes: NDArray[np.int64],
-    children: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    nodes: Int64s,
+    children: Int64s,
+    names: Bytes,
+    tops: Int64s,
 ) -> Integer:
     """Turn node 0 into the document data[first:stop] after the differences data[diffs:diffs_end].
 
@@ -382,12 +366,12 @@ def apply_diffs(
     _new_node(nodes, tops, byte_at(data, first), first + 1, stop, np.int64(0), np.int64(0))
     while diffs < diffs_end:
         operation = byte_at(data, diffs)
-        length, path = packed_at(data, diffs + 1, diffs_end)
+        length, path = length_encoded_at(data, diffs + 1, diffs_end)
         if operation > REMOVE or length < 0 or length > diffs_end - path:
             return np.int64(BAD)
         path_end = value = value_end = diffs = path + length
         if operation != REMOVE:
-            length, value = packed_at(data, diffs, diffs_end)
+            length, value = length_encoded_at(data, diffs, diffs_end)
             if length < 1 or length > diffs_end - value:
                 return np.int64(BAD)
             diffs = value_end = value + length

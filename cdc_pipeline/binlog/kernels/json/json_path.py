@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json.jsonb_scalars import BAD
+from cdc_pipeline.binlog.kernels.memory import byte_at
 from cdc_pipeline.binlog.kernels.text.text import put_character
-from cdc_pipeline.binlog.kernels.walk import byte_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, routine
 
 NO_SCRATCH: Final = -3  # scratch arrays are too small
@@ -29,14 +29,14 @@ _INDEX_MAX: Final = 0xFFFFFFFF
 
 
 @helper
-def _skip_spaces(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
+def _skip_spaces(data: Bytes, position: Integer, end: Integer) -> Integer:
     while position < end and byte_at(data, position) == _SPACE:
         position += 1
     return position
 
 
 @routine
-def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
+def _hex4(data: Bytes, position: Integer, end: Integer) -> Integer:
     """The number of four hex digits, or -1."""
     if position + 4 > end:
         return np.int64(-1)
@@ -55,11 +55,7 @@ def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
 
 @routine
 def _unescape(
-    data: NDArray[np.uint8],
-    first: Integer,
-    stop: Integer,
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes, first: Integer, stop: Integer, names: Bytes, tops: Int64s
 ) -> tuple[Integer, Integer]:
     """Append an unescaped key to the names. Returns (~index, bytes) or (0, BAD or NO_SCRATCH)."""
     start = tops[NAMES]
@@ -108,9 +104,7 @@ def _unescape(
 
 
 @routine
-def _cell(
-    data: NDArray[np.uint8], position: Integer, end: Integer
-) -> tuple[Integer, Integer, Integer]:
+def _cell(data: Bytes, position: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
     """Parse the rest after ``[``: (position after the bracket, index, 1 if counted from the end);
     position BAD.
     """
@@ -142,11 +136,7 @@ def _cell(
 
 @routine
 def next_leg(
-    data: NDArray[np.uint8],
-    position: Integer,
-    end: Integer,
-    names: NDArray[np.uint8],
-    tops: NDArray[np.int64],
+    data: Bytes, position: Integer, end: Integer, names: Bytes, tops: Int64s
 ) -> tuple[Integer, Integer, Integer, Integer]:
     """Parse the leg at `position`. Returns (position after it, MEMBER, index of the key in `data`
     or ~index in `names`, bytes of the key), or (position after it, CELL, index, 1 if it counts

@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json.jsonb_scalars import (
     BAD,
@@ -34,10 +33,10 @@ from cdc_pipeline.binlog.kernels.json.jsonb_scalars import (
     put_quoted,
     put_scalar,
 )
-from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.kernels.memory import byte_at, prefetch, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
 from cdc_pipeline.binlog.kernels.text.shortest import powers_of_ten
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s, Words
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 __all__ = ["gather_json", "powers_of_ten"]
@@ -59,14 +58,14 @@ def text_bytes_max(document_bytes: Integer) -> Integer:
 
 
 @helper
-def word_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integer:
+def word_at(data: Bytes, position: Integer, width: Integer) -> Integer:
     """Read a count, size or offset of a container: two or four bytes."""
     return unsigned_at(data, position, 2) if width == 2 else unsigned_at(data, position, 4)
 
 
 @helper
 def open_container(
-    kind: Integer, data: NDArray[np.uint8], at: Integer, end: Integer
+    kind: Integer, data: Bytes, at: Integer, end: Integer
 ) -> tuple[Integer, Integer, Integer, Integer]:
     """Read a container of type 0 to 3: (bytes of an offset, count, size, bytes of its header);
     count -1: none.
@@ -86,7 +85,7 @@ def open_container(
 
 @helper
 def entry_value(
-    data: NDArray[np.uint8], origin: Integer, size: Integer, width: Integer, entry: Integer
+    data: Bytes, origin: Integer, size: Integer, width: Integer, entry: Integer
 ) -> tuple[Integer, Integer]:
     """Type and index of the value of an entry; index -1 if it is outside the container."""
     kind = byte_at(data, entry)
@@ -101,12 +100,12 @@ def entry_value(
 @routine
 def put_value(
     kind: Integer,
-    data: NDArray[np.uint8],
+    data: Bytes,
     at: Integer,
     end: Integer,
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    powers: Words,
+    stack: Int64s,
+    out: Bytes,
     position: Integer,
     limit: Integer,
 ) -> Integer:
@@ -195,12 +194,12 @@ def put_value(
 
 @helper
 def put_document(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: Integer,
     stop: Integer,
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    powers: Words,
+    stack: Int64s,
+    out: Bytes,
     position: Integer,
 ) -> Integer:
     """Write one document data[first:stop]. Returns the position after its text, BAD or NO_ROOM."""
@@ -220,16 +219,16 @@ def put_document(
 
 @kernel
 def gather_json(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     prefix: Integer,
-    powers: NDArray[np.uint64],
-    stack: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    powers: Words,
+    stack: Int64s,
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> tuple[Integer, Integer]:
     """Append documents as text to `out` from `position`. Returns (rows done, end): not all rows if
     `out` is too small for the next one.

@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.memory import copy_plain
+from cdc_pipeline.binlog.kernels.memory import byte_at, copy_plain, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS, put_decimal, put_digits
 from cdc_pipeline.binlog.kernels.temporal import put_time
 from cdc_pipeline.binlog.kernels.text.shortest import put_double, put_unsigned
 from cdc_pipeline.binlog.kernels.text.text import valid_utf8
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Words
 from cdc_pipeline.binlog.native.compiling import Integer, helper, routine
 
 BAD: Final = -1
@@ -53,7 +52,7 @@ _FOUR_DIGITS = 117  # u
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
-def _escapes() -> NDArray[np.uint8]:
+def _escapes() -> Bytes:
     """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
     table = np.zeros(256, np.uint8)
     table[:32] = _FOUR_DIGITS
@@ -71,11 +70,7 @@ _ESCAPES = _escapes()
 
 @routine
 def _put_escaped_bytes(
-    data: NDArray[np.uint8],
-    first: Integer,
-    stop: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    data: Bytes, first: Integer, stop: Integer, out: Bytes, position: Integer
 ) -> Integer:
     """Write the bytes [first, stop) escaped, at most six bytes for each.
     Returns the position after them.
@@ -101,11 +96,7 @@ def _put_escaped_bytes(
 
 @helper
 def _put_bytes(
-    source: NDArray[np.uint8],
-    first: Integer,
-    stop: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
+    source: Bytes, first: Integer, stop: Integer, out: Bytes, position: Integer
 ) -> Integer:
     for index in range(first, stop):
         out[position] = source[index]
@@ -114,7 +105,7 @@ def _put_bytes(
 
 
 @routine
-def _put_integer(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def _put_integer(value: Integer, out: Bytes, position: Integer) -> Integer:
     if value < 0:
         out[position] = 45
         return put_unsigned(~np.uint64(value) + np.uint64(1), out, position + 1)
@@ -122,15 +113,13 @@ def _put_integer(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
 
 
 @helper
-def _word_at(data: NDArray[np.uint8], position: Integer) -> Integer:
+def _word_at(data: Bytes, position: Integer) -> Integer:
     """Read eight little-endian bytes as an int64 bit pattern."""
     return unsigned_at(data, position, 4) | unsigned_at(data, position + 4, 4) << np.int64(32)
 
 
 @routine
-def _length_at(
-    data: NDArray[np.uint8], position: Integer, stop: Integer
-) -> tuple[Integer, Integer]:
+def _length_at(data: Bytes, position: Integer, stop: Integer) -> tuple[Integer, Integer]:
     """Read a length of seven bits a byte: the length and the position after it;
     -1 if it does not end.
     """
@@ -148,12 +137,7 @@ def _length_at(
 
 @routine
 def _put_escaped(
-    data: NDArray[np.uint8],
-    first: Integer,
-    stop: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
-    limit: Integer,
+    data: Bytes, first: Integer, stop: Integer, out: Bytes, position: Integer, limit: Integer
 ) -> Integer:
     """Write a string that is UTF-8 in quotes, escaped."""
     need = np.int64(MARGIN_BYTES)
@@ -170,12 +154,7 @@ def _put_escaped(
 
 @routine
 def put_quoted(
-    data: NDArray[np.uint8],
-    first: Integer,
-    stop: Integer,
-    out: NDArray[np.uint8],
-    position: Integer,
-    limit: Integer,
+    data: Bytes, first: Integer, stop: Integer, out: Bytes, position: Integer, limit: Integer
 ) -> Integer:
     """Write a string in quotes, escaped; BAD if it is not UTF-8."""
     length = stop - first
@@ -192,9 +171,7 @@ def put_quoted(
 
 
 @routine
-def _put_temporal(
-    kind: Integer, packed: Integer, out: NDArray[np.uint8], position: Integer
-) -> Integer:
+def _put_temporal(kind: Integer, packed: Integer, out: Bytes, position: Integer) -> Integer:
     """Write a temporal value from its packed number in a document, in quotes,
     with six fraction digits.
     """
@@ -237,10 +214,10 @@ def _put_temporal(
 @routine
 def _put_opaque(
     kind: Integer,
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: Integer,
     stop: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
     limit: Integer,
 ) -> Integer:
@@ -294,11 +271,11 @@ def _put_opaque(
 @helper
 def put_scalar(
     kind: Integer,
-    data: NDArray[np.uint8],
+    data: Bytes,
     at: Integer,
     stop: Integer,
-    powers: NDArray[np.uint64],
-    out: NDArray[np.uint8],
+    powers: Words,
+    out: Bytes,
     position: Integer,
     limit: Integer,
 ) -> Integer:

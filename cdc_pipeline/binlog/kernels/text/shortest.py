@@ -15,8 +15,8 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.native.arrays import Bytes, Words
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 _POWER_MIN: Final = -292
@@ -40,7 +40,7 @@ DOUBLE_TEXT_BYTES_MAX: Final = 40
 
 
 @cache
-def powers_of_ten() -> NDArray[np.uint64]:
+def powers_of_ten() -> Words:
     """10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up. Returns
     uint64 (617, 2), high word first.
     """
@@ -85,7 +85,7 @@ def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
 
 
 @kernel
-def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
+def _shortest_decimal(bits: Integer, powers: Words) -> tuple[Integer, Integer]:
     """Digits and decimal exponent of a finite, non-zero double, from its bits (sign ignored).
     Returns (uint64 digits, int64 exponent): the value is digits * 10**exponent.
     """
@@ -107,7 +107,7 @@ def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Intege
 
 @routine
 def _shortest_between(
-    significand: Integer, exponent: Integer, closer: bool, powers: NDArray[np.uint64]
+    significand: Integer, exponent: Integer, closer: bool, powers: Words
 ) -> tuple[Integer, Integer]:
     """Return the shortest decimal closer to significand * 2**exponent than to its neighbours;
     of those the closest.
@@ -138,9 +138,7 @@ def _shortest_between(
 
 
 @routine
-def _put_pairs(
-    value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer
-) -> Integer:
+def _put_pairs(value: Integer, digits: Integer, out: Bytes, position: Integer) -> Integer:
     at = position + digits
     while at - position >= 2:
         rest = value // _HUNDRED
@@ -163,7 +161,7 @@ def _digit_count(value: Integer) -> Integer:
 
 
 @routine
-def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def put_unsigned(value: Integer, out: Bytes, position: Integer) -> Integer:
     if value < _TEN:
         out[position] = np.uint8(np.uint64(48) + value)
         return position + 1
@@ -198,9 +196,7 @@ def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
 
 
 @kernel
-def put_double(
-    bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
-) -> Integer:
+def put_double(bits: Integer, powers: Words, out: Bytes, position: Integer) -> Integer:
     """Write a finite double. Returns the position after it.
     Writes at most DOUBLE_TEXT_BYTES_MAX bytes.
     """
@@ -221,9 +217,7 @@ def put_double(
 
 
 @routine
-def _put_number(
-    digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer
-) -> Integer:
+def _put_number(digits: Integer, exponent: Integer, out: Bytes, position: Integer) -> Integer:
     """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout.
     Returns the position after it."""
     count = _digit_count(digits)

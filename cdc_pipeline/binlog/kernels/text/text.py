@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.kernels.memory import byte_at, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
-from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 # How the bytes of a charset are read.
@@ -37,9 +38,7 @@ _GB_LINEAR_SUPPLEMENTARY = 189_000  # linear number of 90 30 81 30, which is U+1
 
 
 @routine
-def valid_utf8(
-    data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer
-) -> Integer:
+def valid_utf8(data: Bytes, position: Integer, end: Integer, longest: Integer) -> Integer:
     """Whether data[position:end] is UTF-8 of at most `longest` (3 or 4) bytes a character."""
     while position < end:
         lead = byte_at(data, position)
@@ -78,17 +77,17 @@ def valid_utf8(
 
 @kernel
 def gather_bytes(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     prefix: Integer,
     skip: Integer,
     pad_to: Integer,
     mode: Integer,
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Copy values, checked as BYTES, ASCII, UTF8_3 or UTF8_4, to `out` from `position`. Returns the
     end.
@@ -135,7 +134,7 @@ def gather_bytes(
 
 
 @helper
-def put_character(out: NDArray[np.uint8], position: Integer, code: Integer) -> Integer:
+def put_character(out: Bytes, position: Integer, code: Integer) -> Integer:
     """Write one code point as UTF-8. Returns the position after it."""
     if code < 0x80:
         out[position] = code
@@ -158,7 +157,7 @@ def put_character(out: NDArray[np.uint8], position: Integer, code: Integer) -> I
 
 @helper
 def _next_character(
-    data: NDArray[np.uint8],
+    data: Bytes,
     position: Integer,
     end: Integer,
     mode: Integer,
@@ -220,18 +219,18 @@ def _next_character(
 
 @kernel
 def transcode(
-    data: NDArray[np.uint8],
-    base: NDArray[np.int64],
-    relative: NDArray[np.int32],
+    data: Bytes,
+    base: Int64s,
+    relative: Int32s,
     prefix: Integer,
     mode: Integer,
     one: NDArray[np.uint16],
     two: NDArray[np.uint16],
     three: NDArray[np.uint16],
-    out: NDArray[np.uint8],
+    out: Bytes,
     position: Integer,
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Append text of any charset except UTF-8 and ASCII to `out` as UTF-8. Returns the end.
 
@@ -263,9 +262,7 @@ def transcode(
 
 
 @kernel
-def set_bytes(
-    values: NDArray[np.int64], label_offsets: NDArray[np.int64], state: NDArray[np.uint8]
-) -> Integer:
+def set_bytes(values: Int64s, label_offsets: Int64s, state: Bytes) -> Integer:
     """The size of the labels of SET values, joined by commas. A bit above the labels is INVALID.
 
     values: int64 (rows,) bit patterns; label_offsets: int64 (labels + 1,).
@@ -288,12 +285,12 @@ def set_bytes(
 
 @kernel
 def set_labels(
-    values: NDArray[np.int64],
-    label_data: NDArray[np.uint8],
-    label_offsets: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    offsets: NDArray[np.int32],
-    state: NDArray[np.uint8],
+    values: Int64s,
+    label_data: Bytes,
+    label_offsets: Int64s,
+    out: Bytes,
+    offsets: Int32s,
+    state: Bytes,
 ) -> Integer:
     """Write labels of SET values in definition order, joined by commas.
     Returns the count of bytes written.
