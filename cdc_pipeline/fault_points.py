@@ -26,9 +26,10 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "put": "Nothing new: a list of events is in the store, in memory or in its files.",
         "spill": "Nothing that counts: the store has written a list of events to its files.",
         # Kept journals.
-        "journal_part": "One more part of a kept journal.",
-        "journal_sealing": "A kept journal's parts, and all of them in one file with another name.",
-        "journal_sealed": "A sealed journal; its parts are still there.",
+        "journal_written": "More bytes in the file of a kept journal; its name tells of none yet.",
+        "journal_part": "More of a kept journal, and its file's name tells of it.",
+        "journal_sealing": "All of a kept journal in one file, whose name is still another.",
+        "journal_sealed": "A sealed journal; in an object store its parts are still there.",
         "journal_pruned": "One kept journal less.",
         # A batch, in order (K2).
         "staging": "Some of the batch's staged rows, which no record names yet.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SinkError
 from cdc_pipeline.lake.long_operations import consumers_beside, unfinished
@@ -40,9 +39,8 @@ def prune_journals(
         return None  # it reads a range of its own
     consumers = [*consumers_of(cursor), *consumers_beside(config, cut)]
     if all(consumer.epoch == cursor.epoch for consumer in consumers):
-        needed = min(consumers, key=lambda consumer: journal_number(consumer.position.journal))
         try:
-            prune(keep, cursor.identity, needed=needed.position.journal)
+            prune(keep, cursor.identity, needed=[consumer.position for consumer in consumers])
         except SinkError as error:
             return error
     return None

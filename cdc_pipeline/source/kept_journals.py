@@ -1,18 +1,21 @@
 """Journals that runs keep (`source.keep_journals`), as files in a folder or an object store.
 
 Rules:
-- A folder holds one log: that of one server, between two resets. `newest_log` finds the last.
-- A journal is *sealed*, whole under its own name (compressed: ``<name>.<bytes>.zst``), or *open*:
-  parts, whose names say which bytes of it they hold. A part appears whole or not at all, and is
-  durable then. Of an open journal only the parts count that join from its first byte on.
-- Parts hold whole events, and the one from 0 also the magic number: one after the other they are
-  the server's file, and compressed they are one zstd file.
-- Sealing joins the parts under a temporary name, renames that, and then removes the parts. Parts
-  of a sealed journal are left over from a kill; the next run removes them.
+- A folder holds one log: that of one server, between two resets. `KeptJournals.newest` finds the
+  last, and `is_of` says whether it is still the server's.
+- A journal is *sealed*, as ``<name>``, or compressed as ``<name>.<bytes>.zst``; or *open*, in
+  files ``<name>.<created>.<start>-<stop>.part`` (compressed: ``.part.<file's bytes>.zst``) with
+  those bytes of the journal. The ones that join from 0 on count. One after the other they are the
+  sealed file, because frames of zstd join too. All are compressed if the first is.
+- A name promises no byte that is not durable. On a disk an open journal is one file that grows:
+  bytes are written and synced, then its name is changed. What a killed run has left behind the
+  bytes of the name is written over. In an object store each write adds a file.
+- Sealing changes the name of the only file; several are joined under a temporary name first, and
+  removed last. What does not count is left over from a kill, and the next run removes it.
 - A pipeline's runs remove what is older than `retention`, but nothing that a consumer of the log
   (the cursor, a suspended table, an unfinished operation) still needs.
-- What is read again is compared with the parts: bytes that differ are another history (K24).
-- The files hold every table's rows: folders are readable by their owner alone.
+- What is read again is compared with what is kept: bytes that differ are another history (K24).
+- The files hold every table's rows: only their owner may read them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import stat
 import struct
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,15 +39,15 @@ from cdc_pipeline.errors import SinkError, SourceIdentityError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened, refused, storage_of
-from cdc_pipeline.position.position import FIRST_OFFSET, ServerIdentity
+from cdc_pipeline.position.position import FIRST_OFFSET, Position, ServerIdentity
 
 _SEALED: Final = re.compile(r"(?P<name>[^/.][^/]*\.\d{6,})(\.(?P<size>\d+)\.zst)?")
 _PART: Final = re.compile(
-    r"(?P<name>[^/.][^/]*\.\d{6,})\.(?P<created>\d+)\.(?P<start>\d+)-(?P<stop>\d+)\.part(\.zst)?"
+    r"(?P<name>[^/.][^/]*\.\d{6,})\.(?P<created>\d+)\.(?P<start>\d+)-(?P<stop>\d+)\.part"
+    r"(\.(?P<bytes>\d+)\.zst)?"
 )
 _SEALING: Final = ".sealing"
 _COPY_BYTES: Final = 256 << 10
-_SEAL_BYTES: Final = 4 << 20  # larger blocks compress better
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +68,64 @@ class KeptJournal:
 
 
 class KeptJournals:
+    """Those of one log."""
+
     def __init__(self, folder: Path, *, compress: bool = False) -> None:
         self.folder = folder
         self._compress = compress
         self._storage = storage_of(folder)
+
+    # -- which log ---------------------------------------------------------------------------------
+
+    @classmethod
+    def newest(cls, keep: KeepJournalsConfig, identity: ServerIdentity) -> KeptJournals:
+        """Of a server's log since its last known reset."""
+        name = str(identity).replace(":", "-")
+        numbers = [
+            int(match[1] or 1)
+            for folder in logs_of(keep.path)
+            if (match := re.fullmatch(re.escape(name) + r"(?:\.(\d+))?", folder.name))
+        ]
+        number = max(numbers, default=1)
+        folder = opened(keep.path) / (name if number == 1 else f"{name}.{number}")
+        return cls(folder, compress=keep.compress)
+
+    def after_reset(self) -> KeptJournals:
+        name, _, number = self.folder.name.partition(".")
+        folder = self.folder.parent / f"{name}.{int(number or 1) + 1}"
+        return KeptJournals(folder, compress=self._compress)
+
+    def is_of(
+        self, on_server: Sequence[str], read_from: str, *, created_s: Callable[[str], int]
+    ) -> bool:
+        """Whether the log is still the server's, which has the journals `on_server` and a run
+        begins to read at `read_from`. After a reset, some of what is kept is not on the server,
+        which has older journals, or was created at another time, or after a later one, or has
+        another name. What the server has purged since the reset cannot be compared.
+        """
+        kept = self.journals()
+        oldest, base = journal_number(on_server[0]), read_from.rpartition(".")[0]
+        if any(
+            journal.name.rpartition(".")[0] != base
+            or (journal.number > oldest and journal.name not in on_server)
+            for journal in kept
+        ):
+            return False
+        if common := [journal for journal in kept if journal.name in on_server]:
+            # A journal has the time at which the statement that filled the one before began: of one
+            # log, too, it may be before the creation of an older journal.
+            return self.created_s_of(common[-1]) == created_s(common[-1].name)
+        before = [journal for journal in kept if journal.number < journal_number(read_from)]
+        return not before or self.created_s_of(before[-1]) <= created_s(read_from)
+
+    # -- what is there -----------------------------------------------------------------------------
 
     def is_readable_in_place(self) -> bool:
         """Whether sealed journals are local files under their own names, and will be."""
         return (
             not self._compress
             and not is_object(self.folder)
-            and all(one.files == (one.name,) for one in self.journals() if one.is_sealed)
+            and not any(name.endswith(".zst") for name in self._sizes())
         )
 
     def journals(self) -> list[KeptJournal]:
@@ -84,16 +134,17 @@ class KeptJournals:
 
     @staticmethod
     def _listed(sizes: dict[str, int]) -> list[KeptJournal]:
-        sealed = {}
+        sealed: dict[str, KeptJournal] = {}
         parts: dict[tuple[str, int], dict[int, tuple[int, str]]] = {}
         for name in sorted(sizes):
             if match := _SEALED.fullmatch(name):
                 size = int(match["size"] or sizes[name])
-                sealed[match["name"]] = KeptJournal(match["name"], size, True, (name,))
+                sealed.setdefault(match["name"], KeptJournal(match["name"], size, True, (name,)))
             elif match := _PART.fullmatch(name):
                 of_journal = parts.setdefault((match["name"], int(match["created"])), {})
                 start, stop = int(match["start"]), int(match["stop"])
-                of_journal[start] = max(of_journal.get(start, (0, "")), (stop, name))
+                if stop > start:
+                    of_journal[start] = max(of_journal.get(start, (0, "")), (stop, name))
         listed = list(sealed.values())
         for (name, created_s), by_start in parts.items():
             if name not in sealed:
@@ -104,34 +155,118 @@ class KeptJournals:
                 listed.append(KeptJournal(name, stop, False, tuple(files), created_s))
         return sorted(listed, key=lambda journal: (journal.number, journal.created_s))
 
-    def append(self, journal: KeptJournal, content: bytes | memoryview) -> KeptJournal:
-        """Add a part behind what is kept; returns the journal with it."""
-        plain, start, stop = content, journal.size_bytes, journal.size_bytes + len(content)
-        name = f"{journal.name}.{journal.created_s}.{start}-{stop}.part"
-        if self._compress:
-            name += ".zst"
-            content = _compressed(content)
+    def _sizes(self) -> dict[str, int]:
         if is_object(self.folder):
-            content = bytes(content)
+            key = self.folder.key
+            return {
+                name.removeprefix(f"{key}/"): size
+                for name, size in self.folder.store.sizes(key).items()
+            }
+        try:
+            with os.scandir(self.folder) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries}
+        except FileNotFoundError:
+            return {}
+
+    def created_s_of(self, journal: KeptJournal) -> int:
+        """The header timestamp of its format description."""
+        if not journal.is_sealed:
+            return journal.created_s
+        head = self.beginning(journal, FIRST_OFFSET + HEADER_BYTES)
+        return int(struct.unpack_from("<I", head, FIRST_OFFSET)[0])
+
+    def beginning(self, journal: KeptJournal, bytes_max: int) -> bytes:
+        return next(self._blocks(journal, bytes_max), b"")
+
+    def copy(self, journal: KeptJournal, folder: Path) -> Path:
+        """What is kept of a journal, as a file of its own under its own name."""
+        file = folder / journal.name
+        try:
+            with file.open("wb") as target:
+                for block in self._blocks(journal, _COPY_BYTES):
+                    target.write(block)
+        except FileNotFoundError:  # a run goes on: the file has another name
+            named = next((one for one in self.journals() if one.name == journal.name), journal)
+            if named.files == journal.files:
+                raise
+            self.copy(named, folder)
+            os.truncate(file, journal.size_bytes)
+        return file
+
+    def _blocks(self, journal: KeptJournal, block_bytes: int) -> Iterator[bytes]:
+        for file in journal.files:
+            part = _part_of(file)
+            left_bytes = journal.size_bytes if part is None else part.stop - part.start
+            with (self.folder / file).open("rb") as stream:
+                plain = _plain(file, stream)
+                while block := plain.read(min(block_bytes, left_bytes)):
+                    left_bytes -= len(block)
+                    yield block
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def append(self, journal: KeptJournal, content: bytes | memoryview) -> KeptJournal:
+        """Keep what follows; returns the journal with it."""
+        stop = journal.size_bytes + len(content)
+        last = _part_of(journal.files[-1]) if journal.files else None
+        is_packed = self._compress if last is None else last.is_packed
+        stored = _compressed(content) if is_packed else content
+        if last is None or is_object(self.folder):
+            last = _Part(journal.size_bytes, journal.size_bytes, is_packed, 0)
+        part = _Part(last.start, stop, is_packed, last.file_bytes + len(stored))
+        before, name = last.name(journal), part.name(journal)
+        kept = tuple(file for file in journal.files if file != before)
+        added, file = replace(journal, size_bytes=stop, files=(*kept, name)), self.folder / name
+        if is_object(self.folder):
+            if not self._storage.put_if_absent(file, bytes(stored)):
+                self.compare(added, journal.size_bytes, content)
         else:
-            self._make_private()
-        with_part = replace(journal, size_bytes=stop, files=(*journal.files, name))
-        if not self._storage.put_if_absent(self.folder / name, content):  # type: ignore[arg-type]
-            self.compare(with_part, start, plain)
+            self._write(journal, before, last.file_bytes, stored)
+            reach("journal_written")
+            self._storage.move(self.folder / before, file)
+            self._storage.make_durable(self.folder)
         reach("journal_part")
-        return with_part
+        return added
+
+    def _write(
+        self, journal: KeptJournal, file: str, offset: int, content: bytes | memoryview
+    ) -> None:
+        """Durably, on a disk; what was behind `offset` is gone."""
+        self._make_private()
+        flags = os.O_WRONLY | os.O_CLOEXEC | (0 if offset else os.O_CREAT)
+        descriptor = os.open(self.folder / file, flags, 0o600)
+        with os.fdopen(descriptor, "wb", buffering=0) as stream:
+            size_bytes = os.fstat(descriptor).st_size
+            if size_bytes < offset:
+                raise self._shorter(journal, file, size_bytes)
+            os.fchmod(descriptor, 0o600)
+            stream.truncate(offset)
+            stream.seek(offset)
+            left = memoryview(content)
+            while left:
+                left = left[stream.write(left) :]
+            os.fsync(descriptor)
 
     def compare(self, journal: KeptJournal, offset: int, content: bytes | memoryview) -> None:
-        """Raises SourceIdentityError: an open journal has other bytes from `offset` on."""
-        stop = offset + len(content)
+        """Raises SourceIdentityError: an open journal has other bytes from `offset` on, or is
+        shorter than its files' names say.
+        """
         for file in journal.files:
-            match = _PART.fullmatch(file)
-            assert match is not None
-            first, last = max(int(match["start"]), offset), min(int(match["stop"]), stop)
+            part = _part_of(file)
+            assert part is not None
+            first, last = max(part.start, offset), min(part.stop, offset + len(content))
             if first >= last:
                 continue
-            kept = self._content(file)[first - int(match["start"]) : last - int(match["start"])]
+            with (self.folder / file).open("rb") as stream:
+                plain = _plain(file, stream)
+                if part.is_packed:
+                    plain.read(first - part.start)
+                else:
+                    stream.seek(first - part.start)
+                kept = bytes(plain.read(last - first))
             sent = content[first - offset : last - offset]
+            if len(kept) < len(sent):
+                raise self._shorter(journal, file, first - part.start + len(kept))
             if kept != sent:
                 differs = next(i for i, (a, b) in enumerate(zip(kept, sent, strict=True)) if a != b)
                 raise SourceIdentityError(
@@ -147,34 +282,48 @@ class KeptJournals:
                 )
 
     def seal(self, journal: KeptJournal) -> None:
-        """Make an open journal, whose parts are its whole, one file."""
-        name = f"{journal.name}.{journal.size_bytes}.zst" if self._compress else journal.name
-        temporary = self.folder / f"{name}.{uuid.uuid4().hex}{_SEALING}"
-        stream, size_bytes = self._storage.create(temporary), 0
-        # The parts may be of runs with another `compress`.
-        for block in self._blocks(journal, _SEAL_BYTES):
-            size_bytes += len(block)
-            stream.write(_compressed(block) if self._compress else block)
-        self._storage.finish(stream)
-        if size_bytes != journal.size_bytes:
-            self._storage.remove(temporary)
-            raise SourceIdentityError(
-                "the parts of a kept journal are not as long as their names say",
-                journal=journal.name,
-                setting="source.keep_journals",
-                expected=f"{journal.size_bytes} bytes",
-                got=f"{size_bytes} bytes",
-                next_step=f"remove {journal.name}.*.part* from {self.folder}: the next run fetches "
-                "them from the server",
-            )
+        """Make an open journal, whose files are its whole, one file."""
+        first = _part_of(journal.files[0])
+        assert first is not None
+        name = f"{journal.name}.{journal.size_bytes}.zst" if first.is_packed else journal.name
+        if len(journal.files) > 1:
+            whole = self._joined(journal, name)
+        else:
+            whole = journal.files[0]
+            if not is_object(self.folder):
+                self._write(journal, whole, first.file_bytes, b"")
         reach("journal_sealing")
-        self._storage.move(temporary, self.folder / name)
+        self._storage.move(self.folder / whole, self.folder / name)
         self._storage.make_durable(self.folder)
         reach("journal_sealed")
         self.tidy()
 
+    def _joined(self, journal: KeptJournal, name: str) -> str:
+        whole = f"{name}.{uuid.uuid4().hex}{_SEALING}"
+        stream = self._storage.create(self.folder / whole)
+        for file in journal.files:
+            part = _part_of(file)
+            assert part is not None
+            stored = self._storage.read(self.folder / file)
+            if len(stored) < part.file_bytes:
+                raise self._shorter(journal, file, len(stored))
+            stream.write(stored[: part.file_bytes])
+        self._storage.finish(stream)
+        return whole
+
+    def _shorter(self, journal: KeptJournal, file: str, got_bytes: int) -> SourceIdentityError:
+        return SourceIdentityError(
+            "a kept journal is shorter than its file's name says",
+            journal=journal.name,
+            setting="source.keep_journals",
+            expected=f"all bytes of {file}",
+            got=f"{got_bytes} bytes",
+            next_step=f"remove {journal.name}.*.part* from {self.folder}: the next run fetches "
+            "them from the server",
+        )
+
     def tidy(self) -> None:
-        """Remove what a killed run has left of sealed journals, and parts that do not join."""
+        """Remove what a killed run has left of sealed journals, and what does not join."""
         sizes = self._sizes()
         kept = {file for journal in self._listed(sizes) for file in journal.files}
         for name in sizes.keys() - kept:
@@ -185,61 +334,6 @@ class KeptJournals:
         for file in journal.files:
             self._storage.remove(self.folder / file)
 
-    def sealed_s(self) -> dict[str, float]:
-        """When each file was written, by its name, in seconds since 1970."""
-        return self._storage.written_s(self.folder) if self._storage.exists(self.folder) else {}
-
-    def created_s_of(self, journal: KeptJournal) -> int:
-        """The header timestamp of its format description."""
-        return self.origin_of(journal)[0] if journal.is_sealed else journal.created_s
-
-    def origin_of(self, journal: KeptJournal) -> tuple[int, int]:
-        """When it was created, and the server id, as its first event says."""
-        with (self.folder / journal.files[0]).open("rb") as stream:
-            head = self._plain(journal.files[0], stream).read(FIRST_OFFSET + HEADER_BYTES)
-        created_s, server_id = struct.unpack_from("<IxI", head, FIRST_OFFSET)
-        return created_s, server_id
-
-    def copy(self, journal: KeptJournal, folder: Path) -> Path:
-        """What is kept of a journal, as a file of its own under its own name."""
-        file = folder / journal.name
-        with file.open("wb") as target:
-            for block in self._blocks(journal, _COPY_BYTES):
-                target.write(block)
-        return file
-
-    def _blocks(self, journal: KeptJournal, block_bytes: int) -> Iterator[bytes]:
-        for name in journal.files:
-            with (self.folder / name).open("rb") as stream:
-                plain = self._plain(name, stream)
-                while block := plain.read(block_bytes):
-                    yield block
-
-    def _content(self, file: str) -> bytes:
-        with (self.folder / file).open("rb") as stream:
-            return bytes(self._plain(file, stream).read())
-
-    @staticmethod
-    def _plain(file: str, stream: IO[bytes]) -> Any:
-        if not file.endswith(".zst"):
-            return stream
-        import pyarrow as pa
-
-        return pa.input_stream(stream, compression="zstd")
-
-    def _sizes(self) -> dict[str, int]:
-        if is_object(self.folder):
-            key = self.folder.key
-            return {
-                name.removeprefix(f"{key}/"): size
-                for name, size in self.folder.store.sizes(key).items()
-            }
-        try:
-            with os.scandir(self.folder) as entries:
-                return {entry.name: entry.stat().st_size for entry in entries}
-        except FileNotFoundError:
-            return {}
-
     def _make_private(self) -> None:
         if not self.folder.is_dir():
             self._storage.make_folder(self.folder.parent)
@@ -249,11 +343,42 @@ class KeptJournals:
             self.folder.chmod(0o700)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of an open journal: its bytes [start, stop), which fill `file_bytes` of the file."""
+
+    start: int
+    stop: int
+    is_packed: bool
+    file_bytes: int
+
+    def name(self, journal: KeptJournal) -> str:
+        plain = f"{journal.name}.{journal.created_s}.{self.start}-{self.stop}.part"
+        return f"{plain}.{self.file_bytes}.zst" if self.is_packed else plain
+
+
+def _part_of(file: str) -> _Part | None:
+    """None of a sealed journal."""
+    match = _PART.fullmatch(file)
+    if match is None:
+        return None
+    start, stop, file_bytes = int(match["start"]), int(match["stop"]), match["bytes"]
+    return _Part(start, stop, file_bytes is not None, int(file_bytes or stop - start))
+
+
 def _compressed(content: bytes | memoryview) -> bytes:
     import pyarrow as pa
 
     packed: bytes = pa.Codec("zstd").compress(content, asbytes=True)
     return packed
+
+
+def _plain(file: str, stream: IO[bytes]) -> Any:
+    if not file.endswith(".zst"):
+        return stream
+    import pyarrow as pa
+
+    return pa.input_stream(stream, compression="zstd")
 
 
 @contextmanager
@@ -274,37 +399,35 @@ def logs_of(path: Path) -> list[Path]:
     return [folder / name for name in sorted(storage_of(folder).names(folder))]
 
 
-def newest_log(path: Path, identity: ServerIdentity, *, after: int = 0) -> Path:
-    """The folder of a server's log since its last known reset; with `after` 1 the next one's."""
-    name = str(identity).replace(":", "-")
-    numbers = [
-        int(match[1] or 1)
-        for folder in logs_of(path)
-        if (match := re.fullmatch(re.escape(name) + r"(?:\.(\d+))?", folder.name))
-    ]
-    number = max([*numbers, 1]) + after
-    return opened(path) / (name if number == 1 else f"{name}.{number}")
-
-
-def prune(keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: str) -> None:
+def prune(
+    keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: Sequence[Position]
+) -> None:
     """Remove sealed journals that are older than `retention` and of another log than the server's,
-    or before the journal `needed`.
+    or before all that consumers still need. Nothing goes unless each of these places is in the
+    server's log: another log may hold it.
     """
     if keep.retention is None:
         return
     with place_named(keep.path):
-        _prune(keep, identity, keep.retention.total_seconds(), needed=needed)
+        _prune(keep, identity, time.time() - keep.retention.total_seconds(), needed)
 
 
 def _prune(
-    keep: KeepJournalsConfig, identity: ServerIdentity, retention_s: float, *, needed: str
+    keep: KeepJournalsConfig, identity: ServerIdentity, before_s: float, needed: Sequence[Position]
 ) -> None:
-    newest, before_s = newest_log(keep.path, identity), time.time() - retention_s
+    newest = KeptJournals.newest(keep, identity)
+    created_s = {journal.name: newest.created_s_of(journal) for journal in newest.journals()}
+    if any(
+        place.journal not in created_s
+        or place.journal_created_s not in (0, created_s[place.journal])
+        for place in needed
+    ):
+        return
+    first = min(journal_number(place.journal) for place in needed)
     for folder in logs_of(keep.path):
-        kept = KeptJournals(folder)
-        sealed_s = kept.sealed_s()
+        kept, written_s = KeptJournals(folder), storage_of(folder).written_s(folder)
         for journal in kept.journals():
-            is_over = folder != newest or journal.number < journal_number(needed)
-            if is_over and all(sealed_s.get(file, before_s) < before_s for file in journal.files):
+            is_over = folder != newest.folder or journal.number < first
+            if is_over and all(written_s.get(file, before_s) < before_s for file in journal.files):
                 kept.remove(journal)
                 reach("journal_pruned")

@@ -44,8 +44,8 @@ class Log(Protocol):
     def is_archive(self) -> bool:
         """Whether all is read from files: no server knows the tables or skips transactions."""
 
-    def journals(self) -> list[JournalInfo]:
-        """All that can be read, oldest first."""
+    def journals(self, *, since: Position | None = None) -> list[JournalInfo]:
+        """All that can be read, oldest first; those before `since` may be left out."""
 
     def journal_created_s(self, journal: str) -> int:
         """In seconds since 1970. JournalMissingError: purged, deleted or never there."""
@@ -198,7 +198,7 @@ class StartContext:
     @property
     def is_purged(self) -> bool:
         """Whether the cursor's journal was removed while the numbering continued."""
-        names = [info.journal for info in self.source.journals()]
+        names = [info.journal for info in self.source.journals(since=self.cursor.position)]
         journal = self.cursor.journal
         if (
             not names

@@ -422,7 +422,8 @@ def _check_nothing_is_passed_over(context: StartContext) -> None:
     source, cursor = context.source, context.cursor
     if context.identity.flavor != "mysql" or source.is_archive:
         return  # MariaDB has a GTID for each transaction; files are read by offset
-    names = [info.journal for info in source.journals()]
+    since = cursor.position if context.same_server else None
+    names = [info.journal for info in source.journals(since=since)]
     begin = cursor.position.by_offset
     if not context.same_server or cursor.journal not in names:
         # The journal in which the set became complete: what it had before that is no longer known.

@@ -105,7 +105,7 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> No
     shorter, was created at another time, or has another event there; ServerUnreachableError,
     MissingGrantError.
     """
-    sizes = {info.journal: info.size_bytes for info in source.journals()}
+    sizes = {info.journal: info.size_bytes for info in source.journals(since=position)}
     if position.journal not in sizes:
         return
     another = partial(other_log, source, position, pipeline_name=pipeline_name)

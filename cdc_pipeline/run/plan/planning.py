@@ -101,7 +101,7 @@ def resolve(
     )
     log_end, start = source.end_position(), decision.position
     end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
-    journals = [info for info in source.journals() if is_within(info, start, end)]
+    journals = [info for info in source.journals(since=start) if is_within(info, start, end)]
     plan = CapturePlan(
         source=config.name,
         identity=str(source.identity),

@@ -40,7 +40,7 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         if not source.identity.same_server(cursor.identity):
             return Distance()
         end, at = source.end_position(), cursor.position
-        unread = bytes_between(source.journals(), at, end)
+        unread = bytes_between(source.journals(since=at), at, end)
         if not isinstance(config.source, LiveSourceConfig):
             return Distance(unread_bytes=unread)
         from cdc_pipeline.source.live.live import LiveSource  # late: it brings the live reader

@@ -103,7 +103,7 @@ class ArchiveSource:
         for name in (names[0], names[-1]):
             self._head(self.directory / name)
 
-    def journals(self) -> list[JournalInfo]:
+    def journals(self, *, since: Position | None = None) -> list[JournalInfo]:  # noqa: ARG002
         folder = str(self.directory)
         return [
             JournalInfo(name, os.stat(os.path.join(folder, name)).st_size) for name in self._names()

@@ -8,13 +8,10 @@ Rules:
   offset: the beginning of its first journal, transactions that a dump by GTID set omits, journals
   that were left open or omitted. What the server has purged is a hole: that journal stays open.
 - A journal ends with ROTATE or STOP, or where the server goes on to the next.
-- Parts become durable when they are large enough, and when a dump ends. A run that is killed loses
-  the last one; the next run fetches it.
+- Bytes become durable when there are enough of them, and when a dump ends. A run that is killed
+  loses the last ones; the next run fetches them.
 - In a dump by GTID set format descriptions are not those of the files: the server takes its own
   start out of them. So they are fetched by offset too.
-- After a reset of the server's log, what is kept is another log: some of it is not on the server,
-  which has older journals, or was created at another time, or after a later one, or has another
-  name. What the server has purged since the reset cannot be compared.
 - Where nothing can be written, the run goes on without, and fails at its end; the next run fetches
   what is missing.
 - A format description is kept as it is sent, without the flag of a journal that is in use. A server
@@ -27,7 +24,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +35,12 @@ from cdc_pipeline.binlog.framing.packets_kernel import copy_events
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SinkError, UnsupportedEventError
 from cdc_pipeline.position.position import FIRST_OFFSET, Position
-from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, place_named
 
-PART_BYTES: Final = 16 << 20
+if TYPE_CHECKING:
+    from cdc_pipeline.source.live.live import LiveSource
+
+WRITE_BYTES: Final = 16 << 20
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _log = logging.getLogger(__name__)
 
@@ -58,69 +57,51 @@ class _Writer:
     buffer: NDArray[np.uint8]
     is_left: bool = False
     is_closed: bool = False
-    size_bytes: int = 0  # of what is in `buffer`
+    buffered_bytes: int = 0
 
     @property
     def stop(self) -> int:
-        return max(FIRST_OFFSET, self.journal.size_bytes + self.size_bytes)
+        return max(FIRST_OFFSET, self.journal.size_bytes + self.buffered_bytes)
+
+    def room(self, size_bytes: int) -> NDArray[np.uint8]:
+        """For what follows: whoever has filled it counts it in `buffered_bytes`."""
+        if not self.journal.size_bytes and not self.buffered_bytes:
+            self.buffer[: len(MAGIC)] = np.frombuffer(MAGIC, np.uint8)
+            self.buffered_bytes = len(MAGIC)
+        if self.buffered_bytes + size_bytes > len(self.buffer):
+            self.flush()
+            if size_bytes > len(self.buffer):
+                self.buffer = np.empty(size_bytes, np.uint8)
+        return self.buffer[self.buffered_bytes :][:size_bytes]
 
     def add(self, offset: int, content: NDArray[np.uint8]) -> None:
+        """What is kept of it is compared. Raises SourceIdentityError."""
         again = min(len(content), self.stop - offset)
         if again > 0:
             self.flush()
             self.kept.compare(self.journal, offset, content[:again].tobytes())
             content = content[again:]
-        if not len(content):
-            return
-        if not self.journal.size_bytes and not self.size_bytes:
-            self._put(np.frombuffer(MAGIC, np.uint8))
-        self._put(content)
-        if self.size_bytes >= PART_BYTES:
-            self.flush()
-
-    def _put(self, content: NDArray[np.uint8]) -> None:
-        if self.size_bytes + len(content) > len(self.buffer):
-            self.flush()
-        if len(content) > len(self.buffer):
-            self.journal = self.kept.append(self.journal, memoryview(content))  # type: ignore[arg-type]
-            return
-        self.buffer[self.size_bytes : self.size_bytes + len(content)] = content
-        self.size_bytes += len(content)
+        if len(content):
+            self.room(len(content))[:] = content
+            self.buffered_bytes += len(content)
 
     def flush(self) -> None:
-        if self.size_bytes:
-            content = memoryview(self.buffer)[: self.size_bytes]  # type: ignore[arg-type]
+        if self.buffered_bytes:
+            content = memoryview(self.buffer)[: self.buffered_bytes]  # type: ignore[arg-type]
+            self.buffered_bytes = 0  # first: what fails is not written twice
             self.journal = self.kept.append(self.journal, content)
-            self.size_bytes = 0
 
 
 class JournalKeeper:
-    """Args:
-    fetch: read from one position to another by a dump of its own, into a `Tee`.
-    listed: the journals that the server has.
-    created_s: when the server created a journal.
-    reset: the folder of the server's next log, after a reset.
-    """
+    """Keeps what `source` reads."""
 
-    def __init__(
-        self,
-        kept: KeptJournals,
-        *,
-        fetch: Callable[[Position, Position, Tee], None],
-        listed: Callable[[], Sequence[JournalInfo]],
-        created_s: Callable[[str], int],
-        reset: Callable[[], KeptJournals],
-    ) -> None:
+    def __init__(self, kept: KeptJournals, source: LiveSource) -> None:
         self._kept = kept
-        self._fetch = fetch
-        self._listed = listed
-        self._created_s = created_s
+        self._source = source
         self.failure: SinkError | None = None  # why nothing more of the run is kept
-        self._reset = reset
         self._writer: _Writer | None = None
         # Memory that is used again is in the cache, and needs no new pages.
-        self._buffer = np.empty(PART_BYTES, np.uint8)
-        self._events = np.empty(1 << 20, np.uint8)
+        self._buffer = np.empty(WRITE_BYTES, np.uint8)
 
     def take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
         """Keep the events of a chunk. Raises SourceIdentityError: other bytes are kept;
@@ -161,10 +142,9 @@ class JournalKeeper:
             if self._writer is not None:
                 self._writer.flush()
                 self._writer = None
-                kept = self._kept.journals()
             else:
-                kept = self._kept_of_log(name)
-            self._complete(kept, name)
+                self._begin(name)
+            self._complete(self._kept.journals(), name)
 
     def _add(
         self,
@@ -176,79 +156,64 @@ class JournalKeeper:
     ) -> None:
         if writer.is_left:
             return
-        events = chunk.events[chunk.events["parent"] < 0]
-        size_bytes = int((events["next_offset"] - events["offset"]).sum())
-        # Taken out, because what is missing may be fetched meanwhile.
-        memory, self._events = self._events, np.empty(0, np.uint8)
-        if size_bytes > len(memory):
-            memory = np.empty(size_bytes, np.uint8)
-        data = memory[:size_bytes]
-        copied = copy_events(packets, data)
-        assert copied == len(data), f"{copied} bytes of {len(data)} in {chunk.journal}"
-        at = 0
-        if omit_format and events["offset"][0] == FIRST_OFFSET:
-            at = int(events["next_offset"][0]) - FIRST_OFFSET
-            events = events[1:]
+        is_own = chunk.events["parent"] < 0
+        events = chunk.events if is_own.all() else chunk.events[is_own]
         offsets, ends = events["offset"], events["next_offset"]
-        firsts = [0, *(np.flatnonzero(offsets[1:] != ends[:-1]) + 1).tolist()]
-        if not len(events):
-            return
-        for first, last in zip(firsts, [*firsts[1:], len(events)], strict=True):
-            offset = int(offsets[first])
-            if offset > writer.stop:
-                if not self._fill(writer, Position(chunk.journal, offset)):
+        size_bytes, first = int((ends - offsets).sum()), int(offsets[0])
+        is_first_format = omit_format and first == FIRST_OFFSET
+        if first == writer.stop and first + size_bytes == ends[-1] and not is_first_format:
+            _copy(packets, writer.room(size_bytes), chunk.journal)
+            writer.buffered_bytes += size_bytes
+        else:
+            data = np.empty(size_bytes, np.uint8)
+            _copy(packets, data, chunk.journal)
+            at = 0
+            if is_first_format:
+                at = int(ends[0]) - first
+                offsets, ends = offsets[1:], ends[1:]
+            breaks = (np.flatnonzero(offsets[1:] != ends[:-1]) + 1).tolist()
+            for begin, stop in zip([0, *breaks], [*breaks, len(offsets)], strict=True):
+                if begin == stop:
+                    return
+                offset, size = int(offsets[begin]), int(ends[stop - 1] - offsets[begin])
+                if offset > writer.stop and not self._fill(writer, Position(chunk.journal, offset)):
                     return
                 if offset > writer.stop:
                     raise _encrypted(chunk.journal, writer.stop)
-            size = int(ends[last - 1]) - offset
-            writer.add(offset, data[at : at + size])
-            at += size
-        self._events = memory
+                writer.add(offset, data[at : at + size])
+                at += size
+        if writer.buffered_bytes >= WRITE_BYTES:
+            writer.flush()
         writer.is_closed = int(events["event_type"][-1]) in _CLOSING
 
     def _turn_to(self, chunk: Chunk) -> _Writer:
         created_s, name = chunk.journal_format.created_s, chunk.journal
         if self._writer is None:
-            listed = self._kept_of_log(name, created_s)
+            self._begin(name, created_s)
         else:
             self._finish(self._writer, name)
-            listed = self._kept.journals()
-        self._complete(listed, name)
-        same = [
-            journal
-            for journal in listed
-            if journal.name == name and (journal.is_sealed or journal.created_s == created_s)
-        ]
-        journal = same[0] if same else KeptJournal(name, 0, False, (), created_s)
+        kept = self._kept.journals()
+        self._complete(kept, name)
+        journal = KeptJournal(name, 0, False, (), created_s)
+        for other in kept:
+            if other.name == name and (other.is_sealed or other.created_s == created_s):
+                journal = other
         self._writer = _Writer(self._kept, journal, self._buffer, is_left=journal.is_sealed)
         return self._writer
 
-    def _kept_of_log(self, name: str, created_s: int = 0) -> list[KeptJournal]:
-        """What is kept when a run begins to read journal `name`."""
+    def _begin(self, name: str, created_s: int | None = None) -> None:
+        """Turn to another folder if the log was reset. `created_s` of journal `name`."""
         self._kept.tidy()
-        kept = self._kept.journals()
-        if kept and self._was_reset(kept, name, created_s):
-            self._kept, kept = self._reset(), []
-        return kept
 
-    def _was_reset(self, kept: list[KeptJournal], name: str, created_s: int) -> bool:
-        listed = [info.journal for info in self._listed()]
-        oldest, base = journal_number(listed[0]), name.rpartition(".")[0]
-        if any(
-            journal.name.rpartition(".")[0] != base
-            or (journal.number > oldest and journal.name not in listed)
-            for journal in kept
-        ):
-            return True
-        created_s = created_s or self._created_s(name)
-        if common := [journal for journal in kept if journal.name in listed]:
-            newest = common[-1]
-            theirs_s = created_s if newest.name == name else self._created_s(newest.name)
-            # A journal has the time at which the statement that filled the one before began: of one
-            # log, too, it may be before the creation of an older journal.
-            return self._kept.created_s_of(newest) != theirs_s
-        before = [journal for journal in kept if journal.number < journal_number(name)]
-        return bool(before) and self._kept.created_s_of(before[-1]) > created_s
+        def created_s_of(journal: str) -> int:
+            if journal == name and created_s is not None:
+                return created_s
+            with self._source.second("journals") as second:
+                return second.journal_created_s(journal)
+
+        on_server = [info.journal for info in self._source.server.journals()]
+        if not self._kept.is_of(on_server, name, created_s=created_s_of):
+            self._kept = self._kept.after_reset()
 
     def _complete(self, listed: Sequence[KeptJournal], name: str) -> None:
         """Whatever is missing between the oldest kept journal and this one."""
@@ -261,7 +226,7 @@ class JournalKeeper:
         ]
         if not missing:
             return
-        there = {journal_number(info.journal) for info in self._listed()}
+        there = {info.number for info in self._source.server.journals()}
         if gone := [other for other in missing if other not in there]:
             _log.warning(
                 "kept journals: %s has a hole, what is missing of %s is no longer on the server",
@@ -293,11 +258,19 @@ class JournalKeeper:
         name, created_s = writer.journal.name, writer.journal.created_s
         start = Position(name, writer.stop, journal_created_s=created_s)
         try:
-            self._fetch(start, end, add)
+            with self._source.second("journals") as second:
+                for _ in second.dumped(start, end, add):
+                    pass
         except JournalMissingError:
+            writer.flush()
             writer.is_left = True
             _log.warning("kept journals: %s has a hole at %s", self._kept.folder, start)
         return not writer.is_left
+
+
+def _copy(packets: NDArray[np.uint8], room: NDArray[np.uint8], journal: str) -> None:
+    copied = copy_events(packets, room)
+    assert copied == len(room), f"{copied} bytes of {len(room)} in {journal}"
 
 
 def _encrypted(journal: str, offset: int) -> UnsupportedEventError:

@@ -51,7 +51,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.programs import StoredPrograms
-from cdc_pipeline.source.kept_journals import KeptJournals, newest_log, place_named
+from cdc_pipeline.source.kept_journals import KeptJournals, place_named
 from cdc_pipeline.source.live import log_positions, server_errors
 from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.live.catalog import placed_catalog
@@ -139,7 +139,7 @@ class LiveSource:
         check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
         check_server(self.server, self.captured_tables, replica=self.replica)
 
-    def journals(self) -> list[JournalInfo]:
+    def journals(self, *, since: Position | None = None) -> list[JournalInfo]:  # noqa: ARG002
         return self.server.journals()
 
     def end_position(self) -> Position:
@@ -174,15 +174,16 @@ class LiveSource:
         self, captured: Callable[[str, str], bool], *, since: Position
     ) -> PlacedCatalog | None:
         """Over separate connections: a running dump continues."""
-        with self._second("catalog") as second:
+        with self.second("catalog") as second:
             return placed_catalog(second.server, second, captured, since=since)
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
-        with self._second("programs") as second:
+        with self.second("programs") as second:
             return placed_programs(second.server, second, since=since)
 
     @contextlib.contextmanager
-    def _second(self, purpose: str) -> Iterator[LiveSource]:
+    def second(self, purpose: str) -> Iterator[LiveSource]:
+        """Of the same server, to read beside a running dump."""
         # Another name means another replica server id: with ours the server would end our own dump.
         # A configured id distinguishes two readers of one pipeline, so their second readers must
         # differ too.
@@ -207,53 +208,29 @@ class LiveSource:
         ServerUnreachableError, MissingGrantError, BinlogError: with journal and offset; everything
         before was delivered.
         """
-        yield from self.dumped(start, end, self._keeper)
-        if self._keeper is not None:
-            self._keeper.complete_before(end.journal)
+        if self._keeper is None:
+            yield from self.dumped(start, end)
+            return
+        try:
+            yield from self.dumped(start, end, self._keeper.take)
+        finally:
+            self._keeper.flush()
+        self._keeper.complete_before(end.journal)
 
     def keep_journals(self) -> None:
         """Keep what `chunks` reads from now on, if `source.keep_journals` says so."""
-        keep, identity = self.config.keep_journals, self.identity
-        if keep is None:
-            return
-
-        def folder(after: int = 0) -> KeptJournals:
-            path = newest_log(keep.path, identity, after=after)
-            return KeptJournals(path, compress=keep.compress)
-
-        def created_s(journal: str) -> int:
-            with self._second("journals") as second:
-                return second.journal_created_s(journal)
-
-        with place_named(keep.path):
-            newest = folder()
-        self._keeper = JournalKeeper(
-            newest,
-            fetch=self._fetch,
-            listed=self.server.journals,
-            created_s=created_s,
-            reset=lambda: folder(1),
-        )
+        keep = self.config.keep_journals
+        if keep is not None:
+            with place_named(keep.path):
+                self._keeper = JournalKeeper(KeptJournals.newest(keep, self.identity), self)
 
     @property
     def keep_failure(self) -> SinkError | None:
         """Why what was read could not be kept."""
         return None if self._keeper is None else self._keeper.failure
 
-    def _fetch(self, start: Position, end: Position, tee: Tee) -> None:
-        with self._second("journals") as second:
-            for _ in second.dumped(start, end, tee=tee):
-                pass
-
-    def dumped(
-        self,
-        start: Position,
-        end: Position,
-        keeper: JournalKeeper | None = None,
-        *,
-        tee: Tee | None = None,
-    ) -> Chunks:
-        """As `chunks`, by a dump alone; `tee` receives what comes, or `keeper` keeps it."""
+    def dumped(self, start: Position, end: Position, tee: Tee | None = None) -> Chunks:
+        """As `chunks`, by a dump alone; `tee` receives what comes."""
         by_gtid = self._by_gtid(start)
         if by_gtid:
             if log_positions.contains(self.server.flavor, start.gtid_set, end.gtid_set):
@@ -268,14 +245,12 @@ class LiveSource:
             if self._closed:
                 raise self._closed_error()
             stream = _Stream(self, dump, start=start, end=end, by_gtid=by_gtid)
-            stream.tee = tee if keeper is None else keeper.take
+            stream.tee = tee
             yield from stream.chunks()
         finally:
             with self._lock:
                 self._dump = None
             dump.close()
-            if keeper is not None:
-                keeper.flush()
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:  # noqa: ARG002
         return None

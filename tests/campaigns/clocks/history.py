@@ -291,7 +291,7 @@ class _From:
         self._source = source
         self._journal = journal
 
-    def journals(self) -> list[JournalInfo]:
+    def journals(self, *, since: Position | None = None) -> list[JournalInfo]:
         listed = self._source.journals()
         names = [info.journal for info in listed]
         return listed[names.index(self._journal) :]

@@ -53,7 +53,7 @@ class ListSource:
     def uses_gtids(self) -> bool:
         return bool(self.end_gtid_set) if self.uses_gtids_ is None else self.uses_gtids_
 
-    def journals(self) -> list[JournalInfo]:
+    def journals(self, *, since: Position | None = None) -> list[JournalInfo]:
         sizes = {chunk.journal: chunk.end_offset for chunk in self.log}
         return [JournalInfo(*item) for item in sizes.items()][self.oldest_listed :]
 

@@ -271,7 +271,7 @@ class StateOnly:
     def end_position(self) -> Position:
         return self._end
 
-    def journals(self) -> list[Any]:
+    def journals(self, **_: Any) -> list[Any]:
         return [type("Listed", (), {"journal": "binlog.000001"})]
 
     def mariadb_gtid_position(self, _journal: str, _offset: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -135,7 +136,7 @@ def test_a_run_by_gtid_set_keeps_the_head_of_a_journal_as_the_server_has_it(
 def test_runs_that_are_cut_anywhere_and_killed_join(
     keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_keeper, "PART_BYTES", 3000)
+    monkeypatch.setattr(journal_keeper, "WRITE_BYTES", 3000)
     for _ in range(3):
         keeping.write(4)
         keeping.server.flush_journal()
@@ -162,7 +163,7 @@ def test_runs_that_are_cut_anywhere_and_killed_join(
         with listening(kill), suppress(_Killed):
             keeping.run(start, stop)
         keeping.check(tmp_path / str(step), sealed=0)
-    assert {"journal_part", "journal_sealing", "journal_sealed"} <= set(points)
+    assert {"journal_written", "journal_part", "journal_sealing", "journal_sealed"} <= set(points)
     keeping.run(begin, end)
     keeping.check(tmp_path / "end", sealed=3)
 
@@ -183,18 +184,32 @@ def test_purged_journals_are_read_from_what_was_kept(keeping: Keeping, tmp_path:
             source.validate_position(begin)
             got = events_of(source.chunks(begin, end))
             assert got == archived_events(files, begin, end)
-    first = keeping.kept.folder / keeping.kept.journals()[0].files[0]
+    first, second = (keeping.kept.folder / one.files[0] for one in keeping.kept.journals()[:2])
     if first.suffix != ".zst":
-        content = first.read_bytes()
-        first.write_bytes(content[:4] + b"\xff\xff\xff\xff" + content[8:])
+        content, following = first.read_bytes(), second.read_bytes()
+        # A journal has the time at which the statement that filled the one before began.
+        first.write_bytes(_created_later(content))
+        with closing(keeping.source()) as source:
+            source.validate_position(replace(start, gtid_set="", journal_created_s=0))
+        first.write_bytes(following)
+        second.write_bytes(content)
         with closing(keeping.source()) as source, pytest.raises(SourceIdentityError) as refused:
             source.validate_position(replace(start, gtid_set=""))
         assert refused.value.setting == "source.keep_journals"
         first.write_bytes(content)
+        second.write_bytes(following)
     keeping.kept.remove(keeping.kept.journals()[1])
     with closing(keeping.source()) as source, pytest.raises(JournalMissingError) as caught:
         source.validate_position(replace(start, gtid_set=""))
     assert caught.value.setting == "source.keep_journals"
+
+
+def _created_later(journal: bytes) -> bytes:
+    changed = bytearray(journal)
+    end = 4 + int.from_bytes(journal[13:17], "little")  # of the format description
+    changed[4:8] = (int.from_bytes(journal[4:8], "little") + 1000).to_bytes(4, "little")
+    changed[end - 4 : end] = zlib.crc32(changed[4 : end - 4]).to_bytes(4, "little")
+    return bytes(changed)
 
 
 @pytest.mark.parametrize("keeping", FLAVORS[:1], indirect=True)

@@ -211,7 +211,7 @@ class _Reading:
         section = self._section(stop)
         if before.order < section.end.order:
             state = self._in_sequence(state, section)
-        passed = bytes_between(self._source.journals(), before, self._at)
+        passed = bytes_between(self._source.journals(since=before), before, self._at)
         self._counts["bytes_sequential"] += passed
         return state
 
