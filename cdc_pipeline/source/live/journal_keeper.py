@@ -22,23 +22,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.chunk import Chunk, Chunks
 from cdc_pipeline.binlog.event_types import MAGIC, EventType
 from cdc_pipeline.binlog.framing.packets_kernel import copy_events
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SinkError, UnsupportedEventError
 from cdc_pipeline.position.position import FIRST_OFFSET, Position
+from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, place_named
-
-if TYPE_CHECKING:
-    from cdc_pipeline.source.live.live import LiveSource
 
 WRITE_BYTES: Final = 16 << 20
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
@@ -46,6 +44,14 @@ _log = logging.getLogger(__name__)
 
 # Receives each chunk with the packets that it came in.
 Tee = Callable[[Chunk, NDArray[np.uint8]], None]
+
+
+class Reader(Protocol):
+    """Of the same server, beside the run's own dump."""
+
+    def dumped(self, start: Position, end: Position, tee: Tee) -> Chunks: ...
+
+    def journal_created_s(self, journal: str) -> int: ...
 
 
 @dataclass(slots=True)
@@ -93,11 +99,18 @@ class _Writer:
 
 
 class JournalKeeper:
-    """Keeps what `source` reads."""
+    """`on_server`: the journals that the server has."""
 
-    def __init__(self, kept: KeptJournals, source: LiveSource) -> None:
+    def __init__(
+        self,
+        kept: KeptJournals,
+        *,
+        on_server: Callable[[], Sequence[JournalInfo]],
+        beside: Callable[[], AbstractContextManager[Reader]],
+    ) -> None:
         self._kept = kept
-        self._source = source
+        self._on_server = on_server
+        self._beside = beside
         self.failure: SinkError | None = None  # why nothing more of the run is kept
         self._writer: _Writer | None = None
         # Memory that is used again is in the cache, and needs no new pages.
@@ -208,10 +221,10 @@ class JournalKeeper:
         def created_s_of(journal: str) -> int:
             if journal == name and created_s is not None:
                 return created_s
-            with self._source.second("journals") as second:
-                return second.journal_created_s(journal)
+            with self._beside() as reader:
+                return reader.journal_created_s(journal)
 
-        on_server = [info.journal for info in self._source.server.journals()]
+        on_server = [info.journal for info in self._on_server()]
         if not self._kept.is_of(on_server, name, created_s=created_s_of):
             self._kept = self._kept.after_reset()
 
@@ -226,7 +239,7 @@ class JournalKeeper:
         ]
         if not missing:
             return
-        there = {info.number for info in self._source.server.journals()}
+        there = {info.number for info in self._on_server()}
         if gone := [other for other in missing if other not in there]:
             _log.warning(
                 "kept journals: %s has a hole, what is missing of %s is no longer on the server",
@@ -258,8 +271,8 @@ class JournalKeeper:
         name, created_s = writer.journal.name, writer.journal.created_s
         start = Position(name, writer.stop, journal_created_s=created_s)
         try:
-            with self._source.second("journals") as second:
-                for _ in second.dumped(start, end, add):
+            with self._beside() as reader:
+                for _ in reader.dumped(start, end, add):
                     pass
         except JournalMissingError:
             writer.flush()

@@ -174,16 +174,15 @@ class LiveSource:
         self, captured: Callable[[str, str], bool], *, since: Position
     ) -> PlacedCatalog | None:
         """Over separate connections: a running dump continues."""
-        with self.second("catalog") as second:
+        with self._second("catalog") as second:
             return placed_catalog(second.server, second, captured, since=since)
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
-        with self.second("programs") as second:
+        with self._second("programs") as second:
             return placed_programs(second.server, second, since=since)
 
     @contextlib.contextmanager
-    def second(self, purpose: str) -> Iterator[LiveSource]:
-        """Of the same server, to read beside a running dump."""
+    def _second(self, purpose: str) -> Iterator[LiveSource]:
         # Another name means another replica server id: with ours the server would end our own dump.
         # A configured id distinguishes two readers of one pipeline, so their second readers must
         # differ too.
@@ -222,7 +221,11 @@ class LiveSource:
         keep = self.config.keep_journals
         if keep is not None:
             with place_named(keep.path):
-                self._keeper = JournalKeeper(KeptJournals.newest(keep, self.identity), self)
+                self._keeper = JournalKeeper(
+                    KeptJournals.newest(keep, self.identity),
+                    on_server=self.server.journals,
+                    beside=lambda: self._second("journals"),
+                )
 
     @property
     def keep_failure(self) -> SinkError | None:
