@@ -160,7 +160,7 @@ def test_a_backfill_reads_kept_journals_and_changes_none(
     server = mysql_server
     server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
     shop = _shop(server, tmp_path / "lake", keep={"path": tmp_path / "kept", "retention": "1 min"})
-    monkeypatch.setattr(capture_module, "prune", lambda *_, **__: None)
+    monkeypatch.setattr(capture_module, "prune_journals", lambda *_: None)
     for number in range(3):
         server.execute(f"INSERT INTO shop.t VALUES ({number})")
         shop.run()
