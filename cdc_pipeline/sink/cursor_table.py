@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
+from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError, LakeStateError
 from cdc_pipeline.lake.parquet import read_parquet
+from cdc_pipeline.lake.storage.file_failures import is_of_the_file
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
@@ -38,21 +39,24 @@ from cdc_pipeline.position.cursor import (
     cursor_document,
     parse_cursor,
 )
+from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.failures import VersionTakenError
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, last_checkpoint, read_commit_lines
-from cdc_pipeline.sink.delta.plain_commit import put_commit
-from cdc_pipeline.sink.delta.replay import log_files, read_actions
+from cdc_pipeline.sink.delta.plain_commit import new_metadata, put_commit, removed
+from cdc_pipeline.sink.delta.replay import (
+    TableState,
+    log_files,
+    log_gap,
+    read_actions,
+    table_state,
+)
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.text.server_messages import said_by
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 FORM_VERSION: Final = 1
 _ENTRIES_KEPT: Final = 1000
 REWRITE_EVERY: Final = 64
 
-# The table's own description: the library writes no properties but Delta's.
 _DESCRIPTION = "cdc_pipeline cursors, form {form}"
 _SCHEMA = pa.schema(
     [
@@ -90,7 +94,6 @@ class DeltaCursorStore:
         before: Callable[[], StoredCursor | None] = lambda: None,
     ) -> None:
         self.path = path
-        self._options = delta_options(path) if is_object(path) else None
         self._source = source
         self._note = json.dumps({"cursors_of": source, "form": FORM_VERSION})
         self._entries_kept = max(1, entries_kept)
@@ -116,10 +119,7 @@ class DeltaCursorStore:
         self._guard.check_write(cursor, latest, replace=replace)
         row = _row(1 if newest is None else newest["entry"] + 1, cursor, metadata)
         is_rewrite = row["entry"] % REWRITE_EVERY == 0
-        if before < 0 or is_rewrite:
-            self._write_whole(row, before)
-        else:
-            self._append(row, before + 1)
+        self._commit(row, before, is_rewrite=is_rewrite)
         self._wait_for_disk(after=before)
         self._guard.saw(cursor)
         if is_rewrite:
@@ -138,57 +138,46 @@ class DeltaCursorStore:
                 rows = read_parquet(self.path / files[0]).to_pylist()
                 return version, max(rows, key=lambda row: int(row["entry"]))
         except (LakeStateError, KeyError, ValueError, OSError, pa.ArrowException) as error:
-            raise self._damaged(said_by(error)) from None
-        table = self._open()
-        rows = [] if table is None else self._rows(table, 1)
-        return -1 if table is None else table.version(), rows[0] if rows else None
+            raise self._damaged(error) from None
+        state = self._state()
+        rows = [] if state is None else self._rows(state, 1)
+        return -1 if state is None else state.version, rows[0] if rows else None
 
-    def _append(self, row: dict[str, Any], version: int) -> None:
-        content = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist([row], schema=_SCHEMA), content, store_schema=False)
-        data, name = content.getvalue().to_pybytes(), f"part-00000-{uuid4()}-c000.snappy.parquet"
-        storage_of(self.path).put_if_absent(self.path / name, data)
-        add = {
-            "path": name,
-            "partitionValues": {},
-            "size": len(data),
-            "modificationTime": now_us() // 1000,
-            "dataChange": True,
-            "stats": json.dumps({"numRecords": 1}),
-        }
-        try:
-            put_commit(
-                self.path, version, [{"add": add}], "WRITE", {"mode": "Append"}, note=self._note
-            )
-        except VersionTakenError:
-            raise self._taken(version - 1) from None
-
-    def _write_whole(self, row: dict[str, Any], before: int) -> None:
-        """Create the table, or rewrite it with the newest rows."""
-        from deltalake import CommitProperties, write_deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
-        table = self._open()
-        kept = [] if table is None else self._rows(table, self._entries_kept - 1)
-        try:
-            if (-1 if table is None else table.version()) != before:
+    def _commit(self, row: dict[str, Any], before: int, *, is_rewrite: bool) -> None:
+        """Append a row; create the table with it, or rewrite the table with the newest rows."""
+        rows, actions, mode = [row], list[dict[str, Any]](), "Append"
+        if before < 0:
+            actions = self._new_table()
+        elif is_rewrite:
+            state, mode = self._state(), "Overwrite"
+            if state is None or state.version != before:
                 raise self._taken(before)
-            write_deltalake(
-                str(self.path) if table is None else table,
-                pa.Table.from_pylist([*reversed(kept), row], schema=_SCHEMA),
-                mode="error" if table is None else "overwrite",
-                commit_properties=CommitProperties(
-                    max_commit_retries=0, custom_metadata={"userMetadata": self._note}
-                ),
-                storage_options=self._options,
-                # Both are set once, by the commit that creates the table.
-                name=self._source if table is None else None,
-                description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
-            )
-        except (CommitFailedError, DeltaError) as error:
-            if log_files(self.path / LOG_FOLDER)[0] == before:
-                raise self._damaged(said_by(error)) from None
+            rows = [*reversed(self._rows(state, self._entries_kept - 1)), row]
+            actions = [removed(add) for add in state.adds.values()]
+        storage_of(self.path).make_folder(self.path)
+        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        types = {field.name: field.type for field in _SCHEMA}
+        for add in write_data_files(self.path, [table], types, properties={}):
+            actions.append({"add": add})
+        try:
+            put_commit(self.path, before + 1, actions, "WRITE", {"mode": mode}, note=self._note)
+        except VersionTakenError:
             raise self._taken(before) from None
+
+    def _new_table(self) -> list[dict[str, Any]]:
+        fields = [
+            {
+                "name": field.name,
+                "type": "string" if pa.types.is_string(field.type) else "long",
+                "nullable": False,
+                "metadata": {},
+            }
+            for field in _SCHEMA
+        ]
+        description = _DESCRIPTION.format(form=FORM_VERSION)
+        metadata = new_metadata(fields, {}) | {"name": self._source, "description": description}
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        return [{"protocol": protocol}, {"metaData": metadata}]
 
     def _taken(self, before: int) -> CursorError:
         return CursorError(
@@ -200,8 +189,8 @@ class DeltaCursorStore:
         )
 
     def history(self, limit: int) -> list[CursorEntry]:
-        table = self._open()
-        return [] if table is None else [self._entry(row) for row in self._rows(table, limit)]
+        state = self._state()
+        return [] if state is None else [self._entry(row) for row in self._rows(state, limit)]
 
     def _wait_for_disk(self, *, after: int) -> None:
         """Raise CursorError if the disk fails."""
@@ -215,43 +204,37 @@ class DeltaCursorStore:
                 next_step="check the lake's disk, then start the run again",
             )
 
-    def _open(self) -> DeltaTable | None:
-        if not (self.path / "_delta_log").is_dir():
-            return None
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
+    def _state(self) -> TableState | None:
         try:
-            # In an object store the library asks itself.
-            if not is_object(self.path) and log_files(self.path / LOG_FOLDER)[0] < 0:
-                return None
-            table = DeltaTable(str(self.path), storage_options=self._options)
-            metadata = table.metadata()
-        except TableNotFoundError:
+            state = table_state(self.path)
+            if state is None and log_files(self.path / LOG_FOLDER)[0] >= 0:
+                raise log_gap(self.path, None)
+        except (LakeStateError, OSError) as error:
+            raise self._damaged(error) from None
+        if state is None:
             return None
-        except (DeltaError, OSError) as error:
-            raise self._damaged(said_by(error)) from None
-        if metadata.description != _DESCRIPTION.format(form=FORM_VERSION):
+        description = state.metadata.get("description")
+        if description != _DESCRIPTION.format(form=FORM_VERSION):
             raise CursorError(
                 f"the cursors in {self.path} were written by another version of this program",
                 expected=_DESCRIPTION.format(form=FORM_VERSION),
-                got=metadata.description or "no description",
+                got=description or "no description",
                 next_step="use the version of the program that wrote them",
             )
-        if metadata.name != self._source:
+        if state.metadata.get("name") != self._source:
             raise CursorError(
-                "the cursor belongs to another source", expected=self._source, got=metadata.name
+                "the cursor belongs to another source",
+                expected=self._source,
+                got=state.metadata.get("name"),
             )
-        return table
+        return state
 
-    def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-        from deltalake.exceptions import DeltaError
-
+    def _rows(self, state: TableState, limit: int) -> list[dict[str, Any]]:
         if limit < 1:
             return []
         try:
             # Only the newest rows' texts are needed: the numbers are read first, without the texts.
-            files = [self.path / Path(uri).name for uri in table.file_uris()]
+            files = [self.path / unquote(add["path"]) for add in state.adds.values()]
             numbers = {file: _numbers(file) for file in files}
             newest = sorted(number for file_numbers in numbers.values() for number in file_numbers)[
                 -limit:
@@ -261,9 +244,9 @@ class DeltaCursorStore:
             tables = [
                 read_parquet(file) for file in files if max(numbers[file], default=0) >= newest[0]
             ]
-            rows = pa.concat_tables(tables).to_pylist()
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise self._damaged(said_by(error)) from None
+            rows = pa.concat_tables(tables, promote_options="permissive").to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from None
         return sorted(rows, key=lambda row: -row["entry"])[:limit]
 
     def _entry(self, row: dict[str, Any]) -> CursorEntry:
@@ -272,33 +255,34 @@ class DeltaCursorStore:
         try:
             metadata = json.loads(row["metadata"])
         except ValueError as error:
-            raise self._damaged(f"entry {row['entry']}: {said_by(error)}") from None
+            raise self._damaged(ValueError(f"entry {row['entry']}: {error}")) from None
         return CursorEntry(
             cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata
         )
 
-    def _damaged(self, got: str) -> CursorError:
+    def _damaged(self, error: Exception) -> Exception:
+        """The error itself, if it is the machine's."""
+        if not is_of_the_file(error):
+            return error
         return CursorError(
             f"the table of cursors in {self.path} is damaged",
             expected="a Delta table with the columns of a cursor",
-            got=got[:500],
+            got=said_by(error)[:500],
             next_step=_NEXT_STEP,
         )
 
     def _clean_up(self) -> None:
         """Write a checkpoint, and remove files replaced longer ago than the retention. A failure
-        only costs requests and disk space.
+        only costs requests and disk space: the next rewrite tries again.
         """
+        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        table = self._open()
-        if table is None:
-            return
-        try:
+        options = delta_options(self.path) if is_object(self.path) else None
+        with suppress(DeltaError, OSError):
+            table = DeltaTable(str(self.path), storage_options=options)
             table.create_checkpoint()
             table.vacuum(dry_run=False)
-        except (DeltaError, OSError):
-            return  # the next rewrite tries again
 
 
 def _numbers(file: Path) -> list[int]:

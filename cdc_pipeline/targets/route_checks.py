@@ -254,8 +254,14 @@ def check_places(
         ours
     )
     errors: list[CdcError] = []
+    next_step = "move that table away, or give the target another `name`"
     for name in sorted(targets):
-        log = read_table_log(paths.table(name))
+        try:
+            log = read_table_log(paths.table(name))
+        except LakeStateError as error:  # there is nothing of ours to restore, or to read again
+            error.table, error.next_step = name, next_step
+            errors.append(error)
+            continue
         if log is not None:
             owner = log.properties.get(SOURCE_PROPERTY)
             errors.append(
@@ -266,7 +272,7 @@ def check_places(
                     got=f"a table of source {owner}, version {log.version}"
                     if owner
                     else "a table without _cdc properties",
-                    next_step="move that table away, or give the target another `name`",
+                    next_step=next_step,
                 )
             )
     _raise_all(errors)

@@ -162,7 +162,7 @@ def test_k10_rows_found_by_values_come_and_go_whole() -> None:
     names = SCHEMA.column_names
     old, new = dict.fromkeys(names, None) | {"story": 1}, dict.fromkeys(names, None) | {"story": 2}
     rows = decoded(schema, [update(old, new), delete(**new)], first_place=5)
-    staged = expand(rows, columns=names, key=(), by_values=True).table
+    staged = expand(rows, columns=names, key=()).table
     assert sorted(zip(staged["_op"].to_pylist(), staged["c0"].to_pylist(), strict=True)) == [
         (0, 2),
         (3, 1),

@@ -201,13 +201,19 @@ def test_k16_the_place_of_a_new_target_is_free(tmp_path: Path) -> None:
     from deltalake import write_deltalake
 
     paths = LakePaths(tmp_path, "bank")
-    for name in ("crm.people", "shop.other"):
+    for name in ("crm.people", "shop.other", "shop.torn"):
         write_deltalake(str(paths.table(name)), pa.table({"id": [1]}))
+    torn = paths.table("shop.torn") / "_delta_log" / f"{0:020d}.json"
+    torn.write_text("{")
     config = config_of({"tables": ["shop.person"], "name": "crm.people"}, lake=str(tmp_path))
-    tables = ["shop.person", "shop.other", "shop.free"]
+    tables = ["shop.person", "shop.other", "shop.free", "shop.torn"]
     with pytest.raises(CdcError) as found:
         check_places(config, tables, paths=paths, ours=[])
     assert "crm.people" in str(found.value)
     assert "shop.other" in str(found.value)
-    check_places(config, tables, paths=paths, ours=["crm.people", "shop.other"])
+    with pytest.raises(LakeStateError, match=str(torn)) as damage:
+        check_places(config, ["shop.torn"], paths=paths, ours=[])
+    assert damage.value.table == "shop.torn"
+    assert damage.value.next_step == "move that table away, or give the target another `name`"
+    check_places(config, tables, paths=paths, ours=["crm.people", "shop.other", "shop.torn"])
     assert Routes(config).of_table("shop.person")[0].setting == "targets.0"

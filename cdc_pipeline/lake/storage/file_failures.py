@@ -56,6 +56,13 @@ def kind_of(error: OSError) -> type[SinkError]:
     return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
 
 
+def is_of_the_file(error: Exception) -> bool:
+    """Whether a refusal to read says something of the file, and not of the machine."""
+    if not isinstance(error, OSError) or error.errno in (None, errno.ENOENT):
+        return True  # Arrow's errors of a file's content have no number
+    return kind_of(error) is SinkError
+
+
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:
     number = error.errno
     again = "then start the same command again: it continues where this one stopped"

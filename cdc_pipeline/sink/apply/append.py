@@ -17,9 +17,6 @@ Rules:
 - Small work stays here: a Spark job costs as much as some megabytes of staged rows.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 import json
@@ -27,7 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget, StagedFile
@@ -41,17 +38,7 @@ from cdc_pipeline.sink.apply.mirror_rows import (
 )
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.delta.table_log import TableLog
-from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
-from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
-from cdc_pipeline.sink.modes.reduce import Layout, operation, reduced_sql
-from cdc_pipeline.sink.modes.shape import shaped_view
-from cdc_pipeline.sink.modes.tables import OP_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.spark.merge_settings import MergeSettings
-from cdc_pipeline.sink.spark.sql import quoted, table_at
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from cdc_pipeline.sink.modes.reduce import Layout
 
 _CREATED_VERSION: Final = 0  # of a table that only its CREATE has committed to
 
@@ -67,30 +54,6 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
 def inserts_only(target: RecordedTarget) -> bool:
     """No key occurs twice then: a primary key is not inserted twice without a delete."""
     return not target.rows_updated and not target.rows_deleted
-
-
-def append_sql(
-    session: SparkSession,
-    path: Path,
-    target: RecordedTarget,
-    files: list[Path],
-    *,
-    settings: MergeSettings,
-) -> str:
-    """The statement that appends the staged rows, reduced; makes views."""
-    settings.large_batch(sum(file.size_bytes for file in target.files))
-    frame = session.read.schema(Layout(target).read_schema()).parquet(
-        *[str(file) for file in files]
-    )
-    shaped_view(session, target, frame, "staged")
-    session.sql(reduced_sql(session, target, path)).createOrReplaceTempView("reduced")
-    own = (OP_COLUMN, SEQ_COLUMN, TS_COLUMN)
-    names = ", ".join(quoted(name) for name in (*(c.name for c in target.spec.columns), *own))
-    values = ", ".join(f"c{at}" for at in range(len(target.spec.columns)))
-    return (
-        f"INSERT INTO {table_at(path)} ({names}) SELECT {values}, {operation('_op')}, _seq, _ts "
-        f"FROM reduced WHERE _op NOT IN ({DELETE}, {LEAVE})"
-    )
 
 
 def add_appended(

@@ -24,7 +24,7 @@ from cdc_pipeline.errors import LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.sink.delta import table_checks
-from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, newest_change, read_commit
+from cdc_pipeline.sink.delta.log import commits_after, newest_change
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import old_commits_readable
@@ -70,12 +70,11 @@ def find_external_write(
         or there.version <= table.table_version
     ):
         return ExternalWrite(name, lake_error, newest=-1 if there is None else there.version)
-    versions: dict[int, str] = {}
-    for version in range(table.table_version + 1, there.version + 1):
-        commit = read_commit(path, version)
-        own = commit is not None and commit.user_metadata.get("cdc_app_id") == app_id
-        if commit is not None and not own and not is_maintenance(commit, app_id=app_id):
-            versions[version] = commit.operation
+    versions = {
+        commit.version: commit.operation
+        for commit in commits_after(path, table.table_version, there.version)
+        if commit.user_metadata.get("cdc_app_id") != app_id and not commit.is_maintenance(app_id)
+    }
     try:
         check_readable(paths, cut, name)
         restorable = bool(versions)
@@ -94,7 +93,7 @@ def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: 
     return (
         commit is not None
         and commit.restored == target.restores
-        and is_of_batch(commit, app_id=target.app_id, batch_number=record.batch_number)
+        and commit.batch_of(target.app_id) == record.batch_number
     )
 
 

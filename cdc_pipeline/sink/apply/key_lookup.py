@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ def rows_with_keys(
     files = data_files(path, version, files_max=LISTED_FILES_MAX, is_new=False)
     if files is None:
         return None
-    files = [file for file in files if _can_have(file.statistics, keys)]
+    files = [file for file in files if _can_have(file, keys)]
     if len(files) > _LOOKED_FILES_MAX or any(
         file.rows is None or _is_elsewhere(file.name) for file in files
     ):
@@ -57,8 +57,7 @@ def rows_with_keys(
             return None
         if not len(rows):
             continue
-        highest = file.statistics.get("maxValues", {}).get(seq_column)
-        if not isinstance(highest, int) or highest >= lowest_seq:
+        if not file.is_below(seq_column, lowest_seq):
             return None
         rows_by_file.append((file, rows))
     return rows_by_file
@@ -78,12 +77,10 @@ def _is_elsewhere(name: str) -> bool:
     return name.startswith("/") or "://" in name or ":/" in name
 
 
-def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
+def _can_have(file: DataFile, keys: pa.Table) -> bool:
     name = keys.column_names[0]
-    low, high = (statistics.get(part, {}).get(name) for part in ("minValues", "maxValues"))
-    if not (
-        pa.types.is_integer(keys.column(name).type) or pa.types.is_string(keys.column(name).type)
-    ):
+    kind, (low, high) = keys.column(name).type, file.bounds(name)
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
         return True
     key_range = pc.min_max(keys.column(name)).as_py()
     if type(low) is not type(key_range["min"]) or type(high) is not type(key_range["max"]):

@@ -24,7 +24,7 @@ from cdc_pipeline.errors import ConcurrentWriterError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.state import read_cut
-from cdc_pipeline.sink.delta.log import is_of_batch, read_commit
+from cdc_pipeline.sink.delta.log import commits_after
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.power_cut import set_back
 
@@ -77,11 +77,6 @@ def _has_left_behind(path: Path, there: TableLog, cut: Cut, name: str) -> bool:
     state, table = cut.cursor.targets[name], cut.tables.get(name)
     if state.suspended is None:
         return False
-    for version in range(-1 if table is None else table.table_version, there.version):
-        commit = read_commit(path, version + 1)
-        if commit is not None and any(
-            is_of_batch(commit, app_id=state.app_id, batch_number=number)
-            for number in range(state.suspended.batch_number, cut.batch_number + 1)
-        ):
-            return True
-    return False
+    numbers = range(state.suspended.batch_number, cut.batch_number + 1)
+    commits = commits_after(path, -1 if table is None else table.table_version, there.version)
+    return any(commit.batch_of(state.app_id) in numbers for commit in commits)

@@ -19,7 +19,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
-from cdc_pipeline.sink.apply.append import add_appended, append_sql, inserts_only, may_append
+from cdc_pipeline.sink.apply.append import add_appended, inserts_only, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.upsert import add_located, add_upserted
 from cdc_pipeline.sink.delta.commit import MERGE_STEP, run_once, transaction_version
@@ -87,12 +87,10 @@ def apply_rows(
     mode = MODES[target.spec.mode]
     facts = KeyFacts(target, files) if target.spec.key and mode.has_key else None
     is_by_key = facts is not None and not facts.has_null and not mode.keeps_past
-    if is_by_key and may_append(record, target, there):
-        statement = append_sql(session, path, target, files, settings=settings)
-        run_once(session, statement, there, record, step=MERGE_STEP)
-        return SPARK
+    appends = is_by_key and may_append(record, target, there)
     if (
         is_by_key
+        and not appends
         and not engine_of(target.spec, there, work.config).changes
         and can_commit(path, there)
     ):
@@ -109,7 +107,7 @@ def apply_rows(
             _committed(work, commit, there)
             return PLAIN
     settings.large_batch(sum(file.size_bytes for file in target.files))
-    staged = StagedFiles(session, path, target, files, facts)
+    staged = StagedFiles(session, path, target, files, facts, appends)
     statement = SINK_MODES[target.spec.mode].apply_sql(staged)
     run_once(session, statement, there, record, step=MERGE_STEP)
     return SPARK

@@ -113,7 +113,7 @@ def add_located(
             )
         stale = np.zeros(len(rows), np.bool_)
         lowest, seq_column = int(pc.min(rows.column("_seq")).as_py()), there.physical(SEQ_COLUMN)
-        if not all(_is_older(file, lowest, seq_column) for file in by_name.values()):
+        if not all(file.is_below(seq_column, lowest) for file in by_name.values()):
             locations = _row_locations(session, frame, rows, target, with_seq=True)
             row_seqs = rows.column("_seq").take(locations.column("_row"))
             newer = pc.greater(row_seqs, locations.column("seq"))
@@ -150,12 +150,6 @@ def _row_locations(
     names = ["_row", "file", "index", *(["seq"] if with_seq else [])]
     locations: pa.Table = joined.select(*names).toArrow()
     return locations
-
-
-def _is_older(file: DataFile, seq: int, seq_column: str) -> bool:
-    """Whether statistics prove that all rows of a file have a seq below `seq`."""
-    highest = file.statistics.get("maxValues", {}).get(seq_column)
-    return isinstance(highest, int) and highest < seq
 
 
 def _by_file(

@@ -12,18 +12,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.storage.file_failures import is_of_the_file
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.sink.delta.log_copy import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.text.server_messages import said_by
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"
+COMMIT_NAME: Final = re.compile(r"(\d{20})\.json")
+VERSION_NAME: Final = re.compile(r"\.?(\d{20})\..*")  # of any file of one version
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
@@ -40,6 +43,18 @@ class Commit:
     operation: str
     user_metadata: dict[str, Any]
     restored: int = -1
+
+    def batch_of(self, app_id: str) -> int | None:
+        """The batch by which a table's own pipeline made the commit."""
+        number = self.user_metadata.get("cdc_batch")
+        is_own = self.user_metadata == {"cdc_app_id": app_id, "cdc_batch": number}
+        return number if is_own else None
+
+    def is_maintenance(self, app_id: str) -> bool:
+        """Whether it changed no row: Delta's own maintenance, or our change of settings."""
+        if self.operation in (PROPERTIES_OPERATION, FEATURE_OPERATION):
+            return self.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
+        return self.operation in MAINTENANCE
 
 
 def read_commit(path: Path, version: int) -> Commit | None:
@@ -67,6 +82,13 @@ def read_commit(path: Path, version: int) -> Commit | None:
         metadata if isinstance(metadata, dict) else {},
         int(restored) if operation == RESTORE and restored.isdecimal() else -1,
     )
+
+
+def commits_after(path: Path, version: int, newest: int) -> Iterator[Commit]:
+    """Without those that the log's retention has removed. Raises as `read_commit`."""
+    for number in range(version + 1, newest + 1):
+        if (commit := read_commit(path, number)) is not None:
+            yield commit
 
 
 def newest_change(path: Path, version: int) -> Commit | None:
@@ -106,11 +128,15 @@ def json_lines(text: str) -> list[str]:
     return [line for line in text.split("\n") if line]
 
 
-def damaged_log(file: Path, error: Exception) -> LakeStateError:
+def damaged_log(file: Path, error: Exception) -> Exception:
+    """The error itself, if it is the machine's (too many open files, a failing disk)."""
+    if not is_of_the_file(error):
+        return error
+    table = next(folder.parent for folder in file.parents if folder.name == LOG_FOLDER)
     return LakeStateError(
         f"a file of a Delta table's log cannot be read: {file}",
         got=said_by(error),
-        next_step="restore this file from a backup of the lake",
+        next_step=f"restore this file from a backup of the lake, {new_in_place_of(table)}",
     )
 
 
@@ -135,17 +161,6 @@ def commit_note(app_id: str, batch_number: int) -> str:
 def maintenance_note(app_id: str) -> str:
     """Of our commits that change a table's properties or features alone."""
     return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
-
-
-def is_maintenance(commit: Commit, *, app_id: str) -> bool:
-    """Whether a commit changed no row: Delta's own maintenance, or our change of settings."""
-    if commit.operation in (PROPERTIES_OPERATION, FEATURE_OPERATION):
-        return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
-    return commit.operation in MAINTENANCE
-
-
-def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
-    return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}
 
 
 # Files on their way to another name (a leading dot), checksums, and folders that Delta makes before

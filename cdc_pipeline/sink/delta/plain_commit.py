@@ -305,15 +305,7 @@ def create_plain(
         "readerFeatures": features,
         "writerFeatures": [*features, "invariants", "appendOnly"],
     }
-    schema = {"type": "struct", "fields": fields}
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(schema, ensure_ascii=False, separators=(",", ":")),
-        "partitionColumns": [],
-        "configuration": dict(properties),
-        "createdTime": int(time.time() * 1000),
-    }
+    metadata = new_metadata(fields, properties)
     if "" in comments:
         metadata["description"] = comments[""]
     parameters = {
@@ -325,3 +317,18 @@ def create_plain(
     }
     actions = [{"metaData": metadata}, {"protocol": protocol}]
     put_commit(path, 0, actions, "CREATE TABLE", parameters, note=note, is_blind=True)
+
+
+def new_metadata(
+    fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
+) -> dict[str, Any]:
+    """The ``metaData`` of a new table; `fields` of its schema."""
+    schema = {"type": "struct", "fields": fields}
+    return {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema, ensure_ascii=False, separators=(",", ":")),
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": int(time.time() * 1000),
+    }

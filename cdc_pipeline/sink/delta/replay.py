@@ -115,10 +115,20 @@ class DataFile:
         row_count = self.statistics.get("numRecords")
         return None if row_count is None else int(row_count)
 
+    def bounds(self, column: str) -> tuple[Any, Any]:
+        """The lowest and the highest value, as far as statistics know them."""
+        low, high = (self.statistics.get(of, {}).get(column) for of in ("minValues", "maxValues"))
+        return low, high
+
     def is_outside(self, column: str, *, low: int, high: int) -> bool:
         """Whether statistics prove that no row has a value of `low` to `high`."""
-        least, most = (self.statistics.get(of, {}).get(column) for of in ("minValues", "maxValues"))
+        least, most = self.bounds(column)
         return (isinstance(least, int) and least > high) or (isinstance(most, int) and most < low)
+
+    def is_below(self, column: str, value: int) -> bool:
+        """Whether statistics prove that all rows have a lower one."""
+        highest = self.bounds(column)[1]
+        return isinstance(highest, int) and highest < value
 
 
 @dataclass
@@ -231,7 +241,7 @@ def table_state(
             return _replay(folder, version, names=names, files_max=files_max)
         except LakeStateError as error:
             error.what = error.what.replace(str(folder), str(path))  # of a copy
-            error.next_step = f"{error.next_step}, {new_in_place_of(path)}"
+            error.next_step = str(error.next_step).replace(str(folder), str(path))
             raise
         except OSError as error:
             if kind_of(error) is not SinkError:
@@ -251,14 +261,18 @@ def readable_state(
     """As `table_state`. Raises LakeStateError, too, if its log does not reach back."""
     state = table_state(path, version, names=names, is_new=is_new)
     if state is None:
-        missing = _missing_commit(path, version)
-        raise LakeStateError(
-            f"the log of the Delta table in {path} does not reach back to a checkpoint",
-            expected="" if missing is None else f"the commit {missing}",
-            next_step=f"restore {missing or 'its log'} from a backup of the lake, "
-            + new_in_place_of(path),
-        )
+        raise log_gap(path, version)
     return state
+
+
+def log_gap(path: Path, version: int | None) -> LakeStateError:
+    missing = _missing_commit(path, version)
+    return LakeStateError(
+        f"the log of the Delta table in {path} does not reach back to a checkpoint",
+        expected="" if missing is None else f"the commit {missing}",
+        next_step=f"restore {missing or 'its log'} from a backup of the lake, "
+        + new_in_place_of(path),
+    )
 
 
 def _missing_commit(path: Path, version: int | None) -> Path | None:

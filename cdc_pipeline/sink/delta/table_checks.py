@@ -37,10 +37,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -52,13 +52,7 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH
-from cdc_pipeline.sink.delta.log import (
-    LOG_FOLDER,
-    commit_file,
-    is_maintenance,
-    is_of_batch,
-    read_commit,
-)
+from cdc_pipeline.sink.delta.log import COMMIT_NAME, LOG_FOLDER, commit_file, commits_after
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 
 _REQUESTS_AT_A_TIME: Final = 16
@@ -161,6 +155,16 @@ def _way_out(source: str, table: str) -> str:
     )
 
 
+@contextmanager
+def _naming_snapshot(paths: LakePaths, table: str) -> Iterator[None]:
+    """What is told of a log that cannot be read ends with the command of a new snapshot."""
+    try:
+        yield
+    except LakeStateError as error:
+        error.next_step = f"{error.next_step}: {new_snapshot(paths.source, table)}"
+        raise
+
+
 def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
     """Raises LakeStateError: the table is gone, another one, set back, or its log is damaged."""
     return _log_of_cut(paths, name, cut.cursor.targets[name].app_id, cut.tables[name])
@@ -168,11 +172,8 @@ def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
 
 def _log_of_cut(paths: LakePaths, name: str, app_id: str, table: CutTable) -> TableLog:
     path, way_out = paths.table(name), _way_out(paths.source, name)
-    try:
+    with _naming_snapshot(paths, name):
         there = read_table_log(path)
-    except LakeStateError as error:
-        error.next_step = f"{error.next_step}: {new_snapshot(paths.source, name)}"
-        raise
     if there is None:
         raise LakeStateError(
             "a table of the last cut is gone",
@@ -197,16 +198,15 @@ def _check_commits(
 ) -> None:
     there = _log_of_cut(paths, name, app_id, table)
     path, way_out = paths.table(name), _way_out(paths.source, name)
-    for version in range(table.table_version + 1, there.version + 1):
-        commit = read_commit(path, version)
-        if commit is None or is_maintenance(commit, app_id=app_id):
-            continue
-        if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
+    with _naming_snapshot(paths, name):
+        commits = list(commits_after(path, table.table_version, there.version))
+    for commit in commits:
+        if not commit.is_maintenance(app_id) and commit.batch_of(app_id) not in own:
             raise LakeStateError(
                 "a table was changed by something other than this pipeline",
                 table=name,
                 expected=f"only maintenance after the last cut's version {table.table_version}",
-                got=f"version {version}: {commit.operation}",
+                got=f"version {commit.version}: {commit.operation}",
                 next_step=way_out,
             )
     same = there.transaction_version == table.transaction_version
@@ -221,9 +221,6 @@ def _check_commits(
 
 
 _SETTLED_NS: Final = 2_000_000_000
-
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
 
 
 class TableCheckCache:
@@ -289,7 +286,7 @@ def _commits_from(table: Path, version: int) -> str:
     listed = log.store.listed_after(
         log.key, commit_file(table, version - 1).name if version else ""
     )
-    commits = [name for name in listed if _COMMIT.fullmatch(name)]
+    commits = [name for name in listed if COMMIT_NAME.fullmatch(name)]
     return listed[file.name].tag if commits == [file.name] else ""
 
 

@@ -75,15 +75,18 @@ def read_table_log(
     the rest cannot be read; LakeUnreachableError: its object store does not answer.
     """
     # late: Arrow, which a list of cuts does not need
-    from cdc_pipeline.sink.delta.replay import log_files, readable_state
+    from cdc_pipeline.sink.delta.replay import log_files, log_gap, table_state
 
+    state, damage = None, None
     try:
-        state = readable_state(path, version, names=(), is_new=is_new)
-    except LakeStateError:
+        state = table_state(path, version, names=(), is_new=is_new)
+    except LakeStateError as error:
+        damage = error
+    if state is None:
         with suppress(OSError):
             if log_files(path / LOG_FOLDER)[0] < 0 or is_interrupted_create(path):
                 return None
-        raise
+        raise damage or log_gap(path, version)
     try:
         return _table_log(path, state)
     except (KeyError, AttributeError, TypeError, ValueError) as error:

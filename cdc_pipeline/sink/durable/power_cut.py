@@ -38,12 +38,13 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.log import (
+    COMMIT_NAME,
     LAST_CHECKPOINT,
     LOG_FOLDER,
     MAINTENANCE,
+    VERSION_NAME,
     Commit,
     commit_file,
-    is_of_batch,
     last_checkpoint,
     read_commit,
     read_commit_lines,
@@ -56,8 +57,6 @@ from cdc_pipeline.sink.durable.durability import (
 )
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_LOG_VERSION: Final = re.compile(r"\.?(\d{20})\..*")
 _WRITTEN: Final = re.compile(r"\.?(part-\d{5}-.*\.parquet|deletion_vector_.*\.bin)(\.crc)?")
 _PARQUET: Final = b"PAR1"
 
@@ -159,7 +158,7 @@ def _set_back_cursors(table: Path) -> None:
     """Back to the last whole commit: a lost cursor is restored from the cut."""
     log = table / LOG_FOLDER
     versions = [
-        int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match
+        int(match[1]) for match in map(COMMIT_NAME.fullmatch, storage_of(log).names(log)) if match
     ]
     if versions:
         with suppress(CdcError):  # reported when it is read
@@ -183,9 +182,7 @@ def _first_torn(
             commit = _readable(table, version + 1)
         except LakeStateError:
             return version + 1
-        if any(
-            is_of_batch(commit, app_id=app_id, batch_number=number) for app_id, number in unsure
-        ):
+        if any(commit.batch_of(app_id) == number for app_id, number in unsure):
             return version + 1
         if (
             not is_ours
@@ -284,7 +281,7 @@ def _remove_log(table: Path, version: int, *, only_checkpoints: bool = False) ->
     log = table / LOG_FOLDER
     later_files = [
         (match[1], match[0])
-        for match in map(_LOG_VERSION.fullmatch, storage_of(log).names(log))
+        for match in map(VERSION_NAME.fullmatch, storage_of(log).names(log))
         if match
     ]
     for at, name in sorted(later_files, reverse=True):

@@ -32,7 +32,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, is_maintenance, read_commit
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, VERSION_NAME, commit_file, read_commit
 from cdc_pipeline.sink.delta.replay import complete_checkpoints
 from cdc_pipeline.sink.delta.table_checks import TableCheckCache
 from cdc_pipeline.sink.delta.table_log import TableLog
@@ -98,14 +98,11 @@ def over_maintenance(paths: LakePaths, cut: Cut, compared: TableCheckCache | Non
 
 
 def _after_maintenance(path: Path, app_id: str, version: int) -> int:
-    while (commit := read_commit(path, version + 1)) is not None and is_maintenance(
-        commit, app_id=app_id
-    ):
+    while (commit := read_commit(path, version + 1)) and commit.is_maintenance(app_id):
         version += 1
     return version
 
 
-_LOG_NAME: Final = re.compile(r"\.?(\d{20})\..*")
 _INTERVAL: Final = re.compile(r"interval (\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
@@ -130,7 +127,7 @@ def remove_old_log_files(table: Path, log: TableLog, *, read: int | None = None)
         ]
         kept = max(covering, default=0)
         for name in sorted(written_s):
-            name_match = _LOG_NAME.fullmatch(name)
+            name_match = VERSION_NAME.fullmatch(name)
             is_covered = name_match is not None and int(name_match[1]) < kept
             # one whose writer was killed
             is_left = name.startswith(TEMPORARY_PREFIX) and name in old

@@ -6,7 +6,7 @@ Rules:
 - The sync is not blocked: only a change of properties takes the writer's lock. OPTIMIZE and a batch
   may rewrite the same files; Delta refuses the second commit, and its writer repeats the work.
 - VACUUM keeps to the table's own retention, and runs only if that is ``sink.cut_retention``: no
-  readable cut loses a file (K15).
+  readable cut loses a file (K15). The newest cut is readable however old it is.
 - Each commit that a vacuum relies on is made durable first (K21), those of a batch under way
   included.
 - A full vacuum also takes files that no commit names, and a merge under way has such files: it
@@ -33,7 +33,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,7 +55,7 @@ from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.durable.retention import differing_properties, over_maintenance
-from cdc_pipeline.sink.maintain.publish import is_read, publish
+from cdc_pipeline.sink.maintain.publish import is_read, publish, replaces_files
 from cdc_pipeline.sink.spark.catalog import register_all
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
 from cdc_pipeline.sink.spark.sql import set_properties_sql, table_at
@@ -113,7 +112,7 @@ class MaintenanceReport(BaseModel):
 class _Due:
     table: str
     app_id: str
-    shape: TableShape
+    version: int  # Delta's, before this maintenance
     durable: int  # Delta version that the last cut names
     properties: dict[str, str] = field(default_factory=dict)
     optimize: bool = False
@@ -208,10 +207,8 @@ def _maintain_table(this: _Round, name: str) -> TableMaintenance:
         done.skipped = "suspended: its table is left alone until it is caught up"
         return done
     try:
-        due = _due(this, name)
-        done.files, done.small_files = due.shape.files, due.shape.small_files
-        done.size_bytes = due.shape.size_bytes
-        done.deleted_share = round(due.shape.deleted_share, 4)
+        due = _due(this, name, done)
+        _spare_what_is_read(this, due, done)
         if due.properties or due.optimize or due.vacuum:
             _work(this, new_session(this.spark.session()), due, done)
     except CdcError as error:
@@ -220,17 +217,25 @@ def _maintain_table(this: _Round, name: str) -> TableMaintenance:
     return done
 
 
-def _due(this: _Round, name: str) -> _Due:
+def _due(this: _Round, name: str, done: TableMaintenance) -> _Due:
+    """Raises LakeStateError: the table's log cannot be read, or is not that of the cut's table."""
+    import pyarrow.compute as pc
+
     thresholds, config = this.thresholds, this.config
     target = this.cut.cursor.targets[name]
     log = log_of_cut(this.paths, this.cut, name)
-    shape = _table_shape(this.paths.table(name), small_file_bytes=thresholds.small_file_bytes)
-    durable = this.cut.tables[name].table_version
-    due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
+    state = readable_state(this.paths.table(name))
+    is_small = pc.less(state.sizes, thresholds.small_file_bytes)
+    done.files, done.size_bytes = state.files, state.size_bytes
+    done.small_files = int(pc.sum(is_small, min_count=0).as_py())
+    if state.rows is not None and (rows := state.rows + state.deleted_rows):
+        done.deleted_share = state.deleted_rows / rows
+    due = _Due(name, target.app_id, state.version, this.cut.tables[name].table_version)
+    due.properties = differing_properties(config, log.properties)
     due.optimize = (
-        shape.small_files >= thresholds.small_files
-        or shape.deleted_share >= thresholds.deleted_rows
+        done.small_files >= thresholds.small_files or done.deleted_share >= thresholds.deleted_rows
     )
+    done.deleted_share = round(done.deleted_share, 4)
     at_us = now_us()
     known = this.memory.tables.get(name)
     if known is None or known.app_id != target.app_id:
@@ -272,21 +277,36 @@ def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance
         if done.optimized:
             _wait_for_disk(paths, due)
             known[due.table] = known[due.table].changed(now_us())
-    is_shown = bool(due.vacuum and this.config.publish) and is_read(
-        paths, due.table, retention_us=due.retention_us
-    )
-    if is_shown:
-        done.skipped = (
-            "not vacuumed, because published views read files that it would remove; the next "
-            "maintenance after a publication does it"
-        )
-    elif due.vacuum and done.properties == due.properties:
+            _spare_what_is_read(this, due, done)
+    if due.vacuum and done.properties == due.properties:
         _wait_for_disk(paths, due)
         _vacuum(paths, session, table, due, done)
         if done.vacuum:
             known[due.table] = known[due.table].vacuumed(
                 now_us(), retention_us=due.retention_us, is_full=done.vacuum == "full"
             )
+
+
+def _spare_what_is_read(this: _Round, due: _Due, done: TableMaintenance) -> None:
+    """No vacuum takes files that published views read, or the newest cut: of a source at rest that
+    is older than the retention, and names a version from before a compaction.
+    """
+    if not due.vacuum:
+        return
+    path, cut_us = this.paths.table(due.table), _past(this.cut.published_at_us, now_us())
+    if replaces_files(path, due.durable, cut_us, retention_us=due.retention_us):
+        reader, following = "the newest cut reads", "the next cut"
+    elif this.config.publish is not None and is_read(
+        this.paths, due.table, retention_us=due.retention_us
+    ):
+        reader, following = "published views read", "a publication"
+    else:
+        return
+    due.vacuum = ""
+    done.skipped = (
+        f"not vacuumed, because {reader} files that it would remove; the next maintenance after "
+        f"{following} does it"
+    )
 
 
 @contextmanager
@@ -356,7 +376,7 @@ def _files_deleted(paths: LakePaths, due: _Due) -> int:
     """As the newest VACUUM END commit says."""
     path = paths.table(due.table)
     log = read_table_log(path)
-    for version in range(log.version if log is not None else -1, due.shape.version, -1):
+    for version in range(log.version if log is not None else -1, due.version, -1):
         for line in read_commit_lines(path, version) or []:
             info: dict[str, Any] = json.loads(line).get("commitInfo", {})
             if info.get("operation") == "VACUUM END":
@@ -379,40 +399,6 @@ def _remembered(paths: LakePaths) -> _Memory:
     except (OSError, LakeStateError):
         # A convenience: without it every table is checked as if for the first time.
         return _Memory()
-
-
-@dataclass(frozen=True, slots=True)
-class TableShape:
-    """The newest version of a table, by its active files. `rows` include deleted ones, -1 if a
-    file has no statistics; `deleted_rows` are those that deletion vectors mark, 0 if not known.
-    """
-
-    version: int
-    files: int
-    small_files: int
-    size_bytes: int
-    rows: int
-    deleted_rows: int
-
-    @property
-    def deleted_share(self) -> float:
-        return self.deleted_rows / self.rows if self.rows > 0 else 0.0
-
-
-def _table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
-    """Raises LakeStateError: its log cannot be read."""
-    import pyarrow.compute as pc
-
-    state = readable_state(path)
-    deleted_rows = 0 if state.rows is None else state.deleted_rows
-    return TableShape(
-        version=state.version,
-        files=state.files,
-        small_files=int(pc.sum(pc.less(state.sizes, small_file_bytes), min_count=0).as_py()),
-        size_bytes=state.size_bytes,
-        rows=-1 if state.rows is None else state.rows + deleted_rows,
-        deleted_rows=deleted_rows,
-    )
 
 
 class VacuumState(BaseModel):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field
@@ -136,11 +137,19 @@ def is_read(paths: LakePaths, table: str, *, retention_us: int) -> bool:
         return True
     version = versions.get(table)
     oldest_us = min((shown.at_us for shown in memory.kinds.values()), default=0)
-    if version is None or oldest_us + retention_us > now_us():
+    return version is not None and replaces_files(
+        paths.table(table), version, oldest_us, retention_us=retention_us
+    )
+
+
+def replaces_files(path: Path, version: int, at_us: int, *, retention_us: int) -> bool:
+    """Whether a table has replaced files of a version that was its newest at `at_us`, before the
+    retention began: a vacuum might remove them.
+    """
+    if at_us + retention_us > now_us():
         return False
-    path = paths.table(table)
-    shown, present = table_state(path, version), table_state(path)
-    return shown is not None and present is not None and not set(shown.names) <= set(present.names)
+    read, present = table_state(path, version), table_state(path)
+    return read is not None and present is not None and not set(read.names) <= set(present.names)
 
 
 def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:

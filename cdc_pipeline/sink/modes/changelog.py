@@ -62,7 +62,6 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TS_COLUMN,
 )
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.shape import changes_sql
 from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles, filled_columns
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_literal
 
@@ -104,9 +103,6 @@ class Changelog(SinkMode):
                 for position, column in enumerate(target.spec.columns)
             ]
         return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
-
-    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-        return changes_sql(target, view, staged_columns)
 
     def batch_sql(self, staged: StagedFiles) -> str:
         return _append_sql(staged.path, staged.target)

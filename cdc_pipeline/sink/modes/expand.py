@@ -14,8 +14,8 @@ Rules:
   an ARRIVE at the new key (after's seq); any other is an UPDATE row with the after image.
 - A column that an update's after image lacks keeps its value; if the before image has that value,
   it is staged.
-- A target that finds rows by all of their values gets every update as LEAVE and ARRIVE
-  (`by_values`).
+- A target without a key finds rows by all of their values, and gets every update as LEAVE and
+  ARRIVE.
 - Nothing loops over rows.
 """
 
@@ -83,15 +83,11 @@ def expand(
     columns: tuple[str, ...],
     key: tuple[str, ...],
     before_values: bool = False,
-    by_values: bool = False,
 ) -> StagedRows:
-    """The staged rows of n changes; `columns` are the target's, `key` is () only with `by_values`.
-    Raises StagingError: as `check_fit`; an image lacks key columns, or any if rows are found by all
-    values.
+    """The staged rows of n changes; `columns` and `key` are the target's. Raises StagingError: as
+    `check_fit`; an image lacks key columns, or any if there is no key.
     """
     check_fit(rows, columns, key)
-    assert key or by_values
-    table = rows.schema.full_name
     names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]
     inserted, updated, deleted = (
@@ -101,18 +97,13 @@ def expand(
     before, after = rows.before, rows.after
     present = before_present = np.ones((len(rows), len(names)), dtype=np.bool_)
     if not rows.all_present:
-        present = bits(rows.after_present, len(names))
-        before_present = bits(rows.before_present, len(names))
-        from_before = before_present & ~present & updated[:, np.newaxis]
+        present, before_present, from_before = _presence(rows)
         after = filled(after, before, from_before)
-        present = present | from_before
-        _check_key(
-            rows, key if not by_values else names, present=present, before_present=before_present
-        )
+        check_images(rows, key)
 
     moved = (
         updated
-        if by_values or not updated.any()
+        if not key or not updated.any()
         else updated & _key_differs(before, after, [names.index(name) for name in key])
     )
     arriving = inserted | updated
@@ -121,7 +112,7 @@ def expand(
     leave_op = np.where(deleted, DELETE, LEAVE).astype(np.int8)
 
     key_set = set(key)
-    parts = []
+    parts: list[pa.Table] = []
     for image, chosen, ops, seq in (
         (after, arriving, op, with_after_bit(rows.seq)),
         (before, leaving, leave_op, rows.seq),
@@ -141,7 +132,7 @@ def expand(
                 # set.
                 continue
             column = image.column(index)
-            wanted = image is after or before_values or by_values or columns[position] in key_set
+            wanted = image is after or before_values or not key or columns[position] in key_set
             arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)
         if not full:
             for position, index in enumerate(source):
@@ -151,9 +142,9 @@ def expand(
                 arrays[f"p{position}"] = pa.array(there)
         if count:
             parts.append(pa.table(arrays))
-    staged = pa.concat_tables(parts) if parts else None
-    if staged is None:
-        raise StagingError("there are no changes to stage", table=table)
+    if not parts:
+        raise StagingError("there are no changes to stage", table=rows.schema.full_name)
+    staged = pa.concat_tables(parts)
     lacking = moved & ~present.all(axis=1) if None not in source else moved
     whole = present[arriving].all() and (not before_values or before_present[leaving].all())
     partial = not full and not (whole and None not in source)
@@ -197,43 +188,14 @@ def filled(
 
 
 def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
-    """Images identify rows by `key`; () for all columns. Raises StagingError."""
+    """An insert or update holds its key, an update or delete that by which it finds its row; the
+    key () is all columns. Raises StagingError.
+    """
     if rows.all_present:
         return
-    names = rows.schema.column_names
-    present = bits(rows.after_present, len(names))
-    before_present = bits(rows.before_present, len(names))
-    updated = (rows.op == changes.UPDATE)[:, np.newaxis]
-    _check_key(
-        rows,
-        key or names,
-        present=present | before_present & updated,
-        before_present=before_present,
-    )
-
-
-def _key_differs(
-    before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]
-) -> NDArray[np.bool_]:
-    differs = np.zeros(before.num_rows, dtype=np.bool_)
-    for index in key:
-        old, new = before.column(index), after.column(index)
-        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(
-            False
-        )
-        differs |= ~same.to_numpy(zero_copy_only=False)
-    return differs
-
-
-def _check_key(
-    rows: DecodedRows,
-    key: tuple[str, ...],
-    *,
-    present: NDArray[np.bool_],
-    before_present: NDArray[np.bool_],
-) -> None:
-    """An insert or update holds its key, an update or delete that by which it finds its row."""
-    indexes = [rows.schema.column_names.index(name) for name in key]
+    names, (present, before_present, _) = rows.schema.column_names, _presence(rows)
+    key = key or names
+    indexes = [names.index(name) for name in key]
     new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
     old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]
     missing = new_missing | old_missing
@@ -248,3 +210,28 @@ def _check_key(
             "sessions, and start after them; or give the target's rule another "
             "name, and the primary key as its key",
         )
+
+
+def _presence(
+    rows: DecodedRows,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """(n, columns): values known after the change; in the image before it; known only from there,
+    since an update keeps what it lacks.
+    """
+    count = len(rows.schema.columns)
+    after, before = bits(rows.after_present, count), bits(rows.before_present, count)
+    from_before = before & ~after & (rows.op == changes.UPDATE)[:, np.newaxis]
+    return after | from_before, before, from_before
+
+
+def _key_differs(
+    before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]
+) -> NDArray[np.bool_]:
+    differs = np.zeros(before.num_rows, dtype=np.bool_)
+    for index in key:
+        old, new = before.column(index), after.column(index)
+        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(
+            False
+        )
+        differs |= ~same.to_numpy(zero_copy_only=False)
+    return differs

@@ -115,7 +115,7 @@ class History(SinkMode):
             END_TS_COLUMN: moment(rows.content.ts_us),
         }
         ends = [f"{ended.get(name, f't.{quoted(name)}')} AS {quoted(name)}" for name in rows.names]
-        same = rows.same_key("t")
+        same = rows.same_key()
         return f"""
             SELECT {rows.all_columns("t")} FROM there AS t WHERE {START_COLUMN} < {place} AND
                 {END_COLUMN} < {place}

@@ -28,14 +28,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import (
     CDC_COLUMNS,
     OP_COLUMN,
@@ -49,9 +46,6 @@ from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
 
 
@@ -66,22 +60,10 @@ class Mirror(SinkMode):
     ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + (() if key else _KEYLESS)
 
-    def stage(
-        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
-    ) -> StagedRows:
-        return expand(
-            rows,
-            columns=tuple(column.name for column in spec.columns),
-            key=spec.key,
-            by_values=not spec.key,
-        )
-
     def batch_sql(self, staged: StagedFiles) -> str:
-        session, path, target, files, key_facts = staged
-        if key_facts is None:
-            return _merge_by_values_sql(session, path, target, files)
-        own = {OP_COLUMN: operation("s._op")}
-        return merge_last_sql(session, target, path, key_facts, own, removes=True)
+        if staged.key_facts is None:
+            return _merge_by_values_sql(staged)
+        return merge_last_sql(staged, {OP_COLUMN: operation("s._op")}, removes=True)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
@@ -92,18 +74,16 @@ class Mirror(SinkMode):
         return rows.loaded_sql()
 
 
-def _merge_by_values_sql(
-    session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]
-) -> str:
-    """The MERGE of the view ``staged``; makes further views in `session`."""
-    staged = {
-        name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names
-    }
+def _merge_by_values_sql(staged: StagedFiles) -> str:
+    """The MERGE of the view ``staged``; makes further views."""
+    session, path, target = staged.session, staged.path, staged.target
+    schemas = (pq.read_schema(storage_of(file).arrow_source(file)) for file in staged.files)
+    there = {name for schema in schemas for name in schema.names}
     if target.spec.shape is not None:
         names = [column.name for column in target.spec.columns]
-        staged |= {f"c{names.index(column.name)}" for column in target.spec.shape.computed}
+        there |= {f"c{names.index(column.name)}" for column in target.spec.shape.computed}
     # Columns that the source has dropped and the target keeps do not help to identify a row.
-    at = [position for position in range(len(target.spec.columns)) if f"c{position}" in staged]
+    at = [position for position in range(len(target.spec.columns)) if f"c{position}" in there]
     columns = [target.spec.columns[position] for position in at]
     exacts = [exact(f"c{position}", target.spec.columns[position].delta_type) for position in at]
     listed = ", ".join(

@@ -38,7 +38,7 @@ from cdc_pipeline.sink.spark.sql import quoted, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
+    from cdc_pipeline.sink.modes.sink_mode import StagedFiles
 
 THERE: Final = 5
 UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE}, {THERE})"
@@ -93,29 +93,28 @@ def reduced_sql(
     return _last_per_key("staged", layout)
 
 
-def merge_last_sql(
-    session: SparkSession,
-    target: RecordedTarget,
-    path: Path,
-    facts: KeyFacts,
-    own_values: Mapping[str, str],
-    *,
-    removes: bool,
-) -> str:
-    """The MERGE of the last row of each key; makes views. `own_values` are SQL over the reduced
-    row ``s``, by our own columns; `removes`: what ends goes. NULL in a key equals NULL if the batch
-    has one. The condition holds the range of the keys, so that Delta skips files by their
-    statistics.
+def merge_last_sql(staged: StagedFiles, own_values: Mapping[str, str], *, removes: bool) -> str:
+    """The MERGE of the last row of each key, or the INSERT, if no row has one of the keys; makes
+    views. `own_values` are SQL over the reduced row ``s``, by our own columns; `removes`: what ends
+    goes. NULL in a key equals NULL if the batch has one. The condition holds the range of the keys,
+    so that Delta skips files by their statistics.
     """
+    session, path, target, facts = staged.session, staged.path, staged.target, staged.key_facts
+    assert facts is not None
     reduced = reduced_sql(session, target, path, within=facts.within)
     session.sql(reduced).createOrReplaceTempView("reduced")
     values = {quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)}
     values |= {SEQ_COLUMN: "s._seq", TS_COLUMN: "s._ts", **own_values}
+    newer, ends = f"s._seq > t.{SEQ_COLUMN}", f"s._op IN {ENDS}"
+    if staged.appends:
+        return (
+            f"INSERT INTO {table_at(path)} ({', '.join(values)}) SELECT "
+            f"{', '.join(values.values())} FROM reduced AS s WHERE NOT {ends}"
+        )
     same = [
         f"t.{quoted(name)} {facts.equals} s.{key}"
         for name, key in zip(target.spec.key, Layout(target).keys, strict=True)
     ]
-    newer, ends = f"s._seq > t.{SEQ_COLUMN}", f"s._op IN {ENDS}"
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s
         ON {" AND ".join([*same, facts.within])}

@@ -56,7 +56,9 @@ class ReplacedRows:
         self._view("there", there, carried=set())
 
     def loaded_sql(self) -> str:
-        return f"SELECT {self._loaded_columns()} FROM loaded AS s{self._with_carried('there')}"
+        columns = ", ".join(self.loaded_column(name) for name in self.names)
+        joined = f" LEFT JOIN there AS t ON {self.same_key()}" if self.content.carried else ""
+        return f"SELECT {columns} FROM loaded AS s{joined}"
 
     # -- the two tables with the target's columns --------------------------------------------------
 
@@ -114,21 +116,16 @@ class ReplacedRows:
             images.append(f"{text_literal(column.name)}, {inner}")
         return f"IF({value} IS NULL, NULL, named_struct({', '.join(images)}))"
 
-    def _loaded_columns(self) -> str:
-        return ", ".join(self.loaded_column(name) for name in self.names)
-
     def loaded_column(self, name: str) -> str:
         return f"{'t' if name in self.content.carried else 's'}.{quoted(name)}"
-
-    def _with_carried(self, view: str) -> str:
-        return f" LEFT JOIN {view} AS t ON {self.same_key('t')}" if self.content.carried else ""
 
     def all_columns(self, alias: str) -> str:
         return ", ".join(f"{alias}.{quoted(name)}" for name in self.names)
 
-    def same_key(self, alias: str) -> str:
+    def same_key(self) -> str:
+        """Of the rows ``t`` and ``s``."""
         return " AND ".join(
-            f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key
+            f"t.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key
         )
 
     @property

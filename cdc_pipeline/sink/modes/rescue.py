@@ -32,6 +32,7 @@ from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.expand import bits
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
@@ -113,8 +114,8 @@ def with_rescued(
     before_has: NDArray[np.bool_] | None = None
     after_has: NDArray[np.bool_] | None = None
     if not rows.all_present and known and not MODES[mode].rows_are_changes:
-        bits = _bits(rows.before_present, rows, known)
-        before_has, after_has = np.all(bits, axis=1), np.all(_present(rows, known), axis=1)
+        before_has = np.all(_bits(rows.before_present, rows, known), axis=1)
+        after_has = np.all(_present(rows, known), axis=1)
     return replace(
         rows,
         schema=schema,
@@ -132,8 +133,8 @@ def with_rescued(
 
 def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
     """Whether the after image has the before image's value: the update lacks the column."""
-    bits = rows.after_present[value.row]
-    return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
+    held = rows.after_present[value.row]
+    return rows.op[value.row] == UPDATE and not held[value.column // 8] >> value.column % 8 & 1
 
 
 def _bits(
@@ -141,19 +142,18 @@ def _bits(
 ) -> NDArray[np.bool_]:
     """Which of the columns an image holds, (n, known); none that the rows lack."""
     names = rows.schema.column_names
-    there = np.unpackbits(bitmap, axis=1, bitorder="little", count=len(names)).astype(np.bool_)
+    there = bits(bitmap, len(names))
     none = np.zeros(len(rows), np.bool_)
-    bits: NDArray[np.bool_] = np.stack(
+    return np.stack(
         [there[:, names.index(name)] if name in names else none for name in sorted(known)], axis=1
     )
-    return bits
 
 
 def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
     """(n, known): columns whose value after the change is known; what an update lacks stays."""
     before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
-    present_bits: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
-    return present_bits
+    present: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
+    return present
 
 
 def _with_bit(

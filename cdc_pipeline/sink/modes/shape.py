@@ -20,9 +20,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE
@@ -44,14 +44,10 @@ def needs_shaping(target: RecordedTarget) -> bool:
     return shape is not None and bool(shape.computed or shape.filter)
 
 
-def shaped_sql(
-    target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False
-) -> str:
+def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
     """The rows of a view, with ``_op`` and ``c0 ... cN`` for the target's columns, after computed
-    columns and filter; the same columns. `whole_deletes`: deleted rows have all values too.
+    columns and filter; the same columns.
     """
-    if not needs_shaping(target):
-        return f"SELECT * FROM {view}"
     shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
@@ -68,7 +64,7 @@ def shaped_sql(
         for at, column in enumerate(target.spec.columns)
         if column.name not in computed
     ]
-    says = "true" if whole_deletes else f"{row}._op IN {_UPSERTS}"
+    says = "true" if MODES[target.spec.mode].marks_deleted_rows else f"{row}._op IN {_UPSERTS}"
     selected = []
     for name in staged_columns:
         value = f"{row}.{name}"
@@ -88,19 +84,13 @@ def shaped_sql(
     return f"SELECT {', '.join(selected)} FROM (SELECT {inner} FROM {view})"
 
 
-def shaped_view(
-    session: SparkSession,
-    target: RecordedTarget,
-    frame: Any,
-    view: str,
-    *,
-    shape: Callable[[RecordedTarget, str, list[str]], str] = shaped_sql,
-) -> None:
-    """Make the view of staged rows, shaped by its mode's query."""
+def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view: str) -> None:
+    """Make the view of staged rows."""
     if not needs_shaping(target):
         frame.createOrReplaceTempView(view)
         return
     frame.createOrReplaceTempView(f"{view}_unshaped")
+    shape = changes_sql if MODES[target.spec.mode].rows_are_changes else shaped_sql
     session.sql(shape(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
 
 

@@ -23,7 +23,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
-from cdc_pipeline.sink.modes.shape import shaped_sql, shaped_view
+from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.spark.sql import quoted, table_at
 
 if TYPE_CHECKING:
@@ -35,13 +35,16 @@ if TYPE_CHECKING:
 
 
 class StagedFiles(NamedTuple):
-    """The files of a batch for a target; without a key there are no facts of it."""
+    """The files of a batch for a target; without a key there are no facts of it. `appends`: no row
+    of the target has one of their keys.
+    """
 
     session: SparkSession
     path: Path
     target: RecordedTarget
     files: list[Path]
     key_facts: KeyFacts | None
+    appends: bool = False
 
 
 class SinkMode(ABC):
@@ -52,11 +55,13 @@ class SinkMode(ABC):
             of them, None if rows are changes.
         seq_columns: the columns that hold places in the order of all changes (K1).
         staged_images: first letters of the staged columns that hold images, one for each image.
+        stages_deleted_values: of a deleted row all values are staged, not its key alone.
     """
 
     live_rows: str | None
     seq_columns: tuple[str, ...] = (SEQ_COLUMN,)
     staged_images: str = "c"
+    stages_deleted_values: bool = False
 
     @abstractmethod
     def own_columns(
@@ -70,20 +75,18 @@ class SinkMode(ABC):
         """Of n changes of one table; `transactions` are strings (n,), None if the mode does not
         name them. Raises StagingError: the rows do not fit the target.
         """
-        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key)
+        names = tuple(column.name for column in spec.columns)
+        return expand(rows, columns=names, key=spec.key, before_values=self.stages_deleted_values)
 
     def staged_schema(self, target: RecordedTarget) -> str:
         return Layout(target).read_schema()
-
-    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-        return shaped_sql(target, view, staged_columns)
 
     def apply_sql(self, staged: StagedFiles) -> str:
         """The statement that applies staged files; makes views."""
         frame = staged.session.read.schema(self.staged_schema(staged.target)).parquet(
             *[str(file) for file in staged.files]
         )
-        shaped_view(staged.session, staged.target, frame, "staged", shape=self.shaped_sql)
+        shaped_view(staged.session, staged.target, frame, "staged")
         return self.batch_sql(staged)
 
     @abstractmethod

@@ -16,14 +16,10 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import pyarrow as pa
-
-from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import (
     CDC_COLUMNS,
     DELETED_COLUMN,
@@ -33,36 +29,20 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.modes.reduce import ENDS, merge_last_sql, operation
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.shape import shaped_sql
 from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
-
-if TYPE_CHECKING:
-    from cdc_pipeline.schema.target_spec import TargetSpec
 
 _DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
 
 
 class SoftDelete(SinkMode):
     live_rows = f"NOT {DELETED_COLUMN}"
+    stages_deleted_values = True
 
     def own_columns(
         self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
     ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + _DELETED
-
-    def stage(
-        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
-    ) -> StagedRows:
-        return expand(
-            rows,
-            columns=tuple(column.name for column in spec.columns),
-            key=spec.key,
-            before_values=True,
-        )
-
-    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-        return shaped_sql(target, view, staged_columns, whole_deletes=True)
 
     def batch_sql(self, staged: StagedFiles) -> str:
         gone = f"s._op IN {ENDS}"
@@ -70,9 +50,7 @@ class SoftDelete(SinkMode):
             OP_COLUMN: f"CASE WHEN {gone} THEN 'delete' ELSE {operation('s._op')} END",
             DELETED_COLUMN: gone,
         }
-        session, path, target, _, facts = staged
-        assert facts is not None
-        return merge_last_sql(session, target, path, facts, own, removes=False)
+        return merge_last_sql(staged, own, removes=False)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
@@ -101,4 +79,4 @@ class SoftDelete(SinkMode):
         return f"""
             {rows.loaded_sql()}
             UNION ALL SELECT {", ".join(gone)} FROM there AS t
-                LEFT ANTI JOIN loaded AS s ON {rows.same_key("t")}"""
+                LEFT ANTI JOIN loaded AS s ON {rows.same_key()}"""

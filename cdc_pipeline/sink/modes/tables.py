@@ -27,21 +27,12 @@ from cdc_pipeline.sink.delta.table_log import (
     check_owner,
     read_table_log,
 )
-from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "CDC_COLUMNS",
-    "OP_COLUMN",
-    "SEQ_COLUMN",
-    "TS_COLUMN",
-    "create_table",
-]
 
 
 def create_without_spark(

@@ -15,19 +15,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.schema.types import TargetColumn, delta_type
 from cdc_pipeline.text.server_messages import said_by
 
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+# Types that a DDL may widen a column to.
+_WIDE: Final = re.compile(r"smallint|int|bigint|double|timestamp_ntz|decimal\(.*\)")
 
 
 def fitted(
@@ -65,12 +60,7 @@ def _image(
 ) -> pa.RecordBatch:
     arrays = list(image.columns)
     for at, wanted in casts.items():
-        decimal = _DECIMAL.fullmatch(wanted)
-        kind = (
-            pa.decimal128(int(decimal[1]), int(decimal[2]))
-            if decimal is not None
-            else _ARROW.get(wanted)
-        )
+        kind = arrow_of_delta(wanted) if _WIDE.fullmatch(wanted) else None
         try:
             if kind is None:
                 raise pa.ArrowInvalid(f"{arrays[at].type} to {wanted}")

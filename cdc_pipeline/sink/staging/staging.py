@@ -293,8 +293,8 @@ class StagedBatch:
             if target.open is None or not len(undone):
                 continue
             self._close(target.open)
-            for at, file in reversed(list(enumerate(target.open.closed))):
-                self._undo(target, target.open, at, self._paths.lake / file.path, undone)
+            for at in reversed(range(len(target.open.closed))):
+                self._undo(target, target.open, at, undone)
 
     def close_open(self) -> None:
         """It was committed at the source."""
@@ -388,12 +388,18 @@ class StagedBatch:
                 part.writer = self._writer(staged, rows.table.schema)
             part.writer.write(rows.table)
         except OSError as error:
-            raise self._cannot_stage(staged.target, error) from error
+            raise SinkError(
+                f"batch {self.number} cannot be staged in {self._folder}",
+                table=staged.target.name,
+                got=f"{type(error).__name__}: {error.strerror or error}",
+                next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
+            ) from error
 
     def _undo(
-        self, staged: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]
+        self, staged: StagedTarget, part: StagedPart, at: int, undone: NDArray[np.int64]
     ) -> None:
         """Rewrite the file at `part.closed[at]` without undone rows, row group by row group."""
+        path = self._paths.lake / part.closed[at].path
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
         with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
@@ -416,20 +422,10 @@ class StagedBatch:
     def _writer(self, staged: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
         spec = staged.target.spec
         names = [column.name for column in spec.columns]
-        return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in spec.key])
-
-    def _new_file(self, schema: pa.Schema, *, key_columns: list[str]) -> StagedFileWriter:
         self._files += 1
         path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
+        key_columns = [f"c{names.index(name)}" for name in spec.key]
         return StagedFileWriter(path, schema, key_columns=key_columns)
-
-    def _cannot_stage(self, target: Target, error: OSError) -> SinkError:
-        return SinkError(
-            f"batch {self.number} cannot be staged in {self._folder}",
-            table=target.name,
-            got=f"{type(error).__name__}: {error.strerror or error}",
-            next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
-        )
 
     def _close(self, part: StagedPart) -> None:
         if part.writer is not None:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
@@ -106,6 +107,24 @@ def test_k3_a_commit_of_others_is_noticed(paths: LakePaths) -> None:
     check_target(paths, cut_at(1), NAME, None)
     with pytest.raises(LakeStateError, match="something other than this pipeline"):
         check_target(paths, cut_at(0), NAME, None)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_k22_a_commit_that_cannot_be_read_names_a_way_out(paths: LakePaths, version: int) -> None:
+    """Also where a checkpoint covers it, so that the table itself can be read."""
+    for _ in range(3):
+        write(paths, note={"cdc_app_id": APP_ID, "cdc_maintenance": True})
+    table = paths.table(NAME)
+    if version == 1:
+        DeltaTable(str(table)).create_checkpoint()
+    file = table / "_delta_log" / f"{version:020d}.json"
+    file.write_text('{"commitInfo": 7')
+    with pytest.raises(LakeStateError, match=str(file)) as caught:
+        check_target(paths, cut_at(0), NAME, None)
+    assert caught.value.next_step == (
+        f"restore this file from a backup of the lake, or move {table} away and take a new "
+        "snapshot of the table: `cdc-pipeline snapshot shop --table shop.orders`"
+    )
 
 
 def test_k16_a_table_of_somebody_else_is_noticed(paths: LakePaths) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink.delta.log import read_commit
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 
@@ -133,6 +135,48 @@ def test_k22_a_log_that_cannot_be_listed_costs_its_table_unless_the_disk_failed(
     number = errno.EMFILE
     with pytest.raises(OSError, match="refused"):
         read_table_log(tmp_path)
+
+
+@pytest.mark.parametrize("name", [f"{1:020d}.json", f"{0:020d}.checkpoint.parquet"])
+@pytest.mark.parametrize(("number", "is_damage"), [(errno.EMFILE, False), (errno.EACCES, True)])
+def test_k22_a_file_that_the_machine_cannot_open_is_not_told_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, is_damage: bool
+) -> None:
+    """Too many open files end with the process: nothing of the table is undone or suspended."""
+    commit(tmp_path, 0, IS, MADE)
+    commit(tmp_path, 1, INFO)
+    file = tmp_path / "_delta_log" / name
+    file.touch()
+    opened = io.open
+
+    def refused(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(path) == str(file):
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(io, "open", refused)
+    monkeypatch.setattr(LocalStorage, "arrow_source", lambda _, path: refused(path, "rb"))
+    if is_damage:
+        assert str(file) in refusal(tmp_path).what
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            read_table_log(tmp_path)
+
+
+def test_a_place_without_a_table_costs_two_listings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a new target: one to look for a table, one to be sure that there is none."""
+    listed: list[Path] = []
+
+    def counted(storage: LocalStorage, folder: Path) -> list[str]:
+        listed.append(folder)
+        return names(storage, folder)
+
+    names = LocalStorage.names
+    monkeypatch.setattr(LocalStorage, "names", counted)
+    assert read_table_log(tmp_path) is None
+    assert listed == [tmp_path / "_delta_log"] * 2
 
 
 @pytest.mark.parametrize(
