@@ -28,8 +28,8 @@ from cdc_pipeline.sink.delta.log import commit_note
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
+from cdc_pipeline.sink.modes.reduce import StagedFiles
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.sink_mode import StagedFiles
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 
 if TYPE_CHECKING:

@@ -61,8 +61,9 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TRANSACTION_COLUMN,
     TS_COLUMN,
 )
+from cdc_pipeline.sink.modes.reduce import StagedFiles
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles, filled_columns
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, filled_columns
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_literal
 
 if TYPE_CHECKING:

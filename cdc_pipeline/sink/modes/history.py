@@ -43,6 +43,7 @@ from cdc_pipeline.sink.modes.reduce import (
     THERE,
     UPSERTS,
     Layout,
+    StagedFiles,
     differs,
     kept_operation,
     make_events,
@@ -50,7 +51,7 @@ from cdc_pipeline.sink.modes.reduce import (
 )
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
+from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ from cdc_pipeline.sink.modes.mode_columns import (
     SEQ_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.reduce import ENDS, merge_last_sql, operation
+from cdc_pipeline.sink.modes.reduce import ENDS, StagedFiles, merge_last_sql, operation
 from cdc_pipeline.sink.modes.rescue import exact
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
+from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:

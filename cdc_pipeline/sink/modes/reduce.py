@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from cdc_pipeline.sink.spark.sql import quoted, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_pipeline.sink.modes.sink_mode import StagedFiles
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
 THERE: Final = 5
 UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE}, {THERE})"
@@ -76,6 +76,19 @@ class Layout:
         if not self.target.all_present:
             fields += [f"p{position} boolean" for position in range(len(self.target.spec.columns))]
         return ", ".join(fields)
+
+
+class StagedFiles(NamedTuple):
+    """The files of a batch for a target; without a key there are no facts of it. `appends`: no row
+    of the target has one of their keys.
+    """
+
+    session: SparkSession
+    path: Path
+    target: RecordedTarget
+    files: list[Path]
+    key_facts: KeyFacts | None
+    appends: bool = False
 
 
 def reduced_sql(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,29 +22,13 @@ from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
-from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.reduce import Layout, StagedFiles
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.spark.sql import quoted, table_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from cdc_pipeline.schema.target_spec import TargetSpec
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
-
-
-class StagedFiles(NamedTuple):
-    """The files of a batch for a target; without a key there are no facts of it. `appends`: no row
-    of the target has one of their keys.
-    """
-
-    session: SparkSession
-    path: Path
-    target: RecordedTarget
-    files: list[Path]
-    key_facts: KeyFacts | None
-    appends: bool = False
 
 
 class SinkMode(ABC):

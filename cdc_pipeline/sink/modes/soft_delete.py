@@ -27,9 +27,9 @@ from cdc_pipeline.sink.modes.mode_columns import (
     SEQ_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.reduce import ENDS, merge_last_sql, operation
+from cdc_pipeline.sink.modes.reduce import ENDS, StagedFiles, merge_last_sql, operation
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.sink_mode import SinkMode, StagedFiles
+from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 _DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
