@@ -269,4 +269,4 @@ def test_k34_f71_there_is_one_way_to_read_a_transaction() -> None:
         public = {
             name for name, method in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"
         }
-        assert public in ({"read", "mark", "rewind"}, {"plan"})
+        assert public in ({"read"}, {"plan"})

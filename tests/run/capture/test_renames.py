@@ -19,7 +19,7 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
-from tests.support.comparison import lake_rows, server_rows
+from tests.support.comparison import assert_equal, lake_rows
 from tests.support.kills import killed_at
 from tests.support.memory_sink import MemoryLake
 
@@ -97,16 +97,13 @@ class Source:
     def check(self) -> None:
         """Each table of the server, and the lake's table of its name."""
         for database in self.databases:
-            for (table,) in self.server.query(f"SHOW TABLES FROM {database}"):
-                columns = [
-                    name
-                    for (name, *_) in self.server.query(f"SHOW COLUMNS FROM {database}.{table}")
+            tables = {
+                table: [
+                    name for name, *_ in self.server.query(f"SHOW COLUMNS FROM {database}.{table}")
                 ]
-                expected = server_rows(self.server, database, table, columns)
-                assert (
-                    lake_rows(self.spark, self.config.sink.lake_path, database, table, columns)
-                    == expected
-                ), table
+                for (table,) in self.server.query(f"SHOW TABLES FROM {database}")
+            }
+            assert_equal(self.spark, self.config, self.server, database, tables)
 
 
 @pytest.mark.whole

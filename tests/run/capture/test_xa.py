@@ -21,7 +21,7 @@ from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.report import CaptureReport
 from tests.servers import Server
 from tests.support.captures import here, live
-from tests.support.comparison import lake_rows, server_rows
+from tests.support.comparison import assert_equal, lake_rows, server_rows
 from tests.support.memory_sink import MemoryLake
 from tests.support.xa_session import XaSession
 
@@ -62,12 +62,7 @@ class Way:
         return report
 
     def assert_equal(self) -> None:
-        for table, columns in COLUMNS.items():
-            expected = server_rows(self.server, self.database, table, columns)
-            found = lake_rows(
-                self.memory, self.config.sink.lake_path, self.database, table, columns
-            )
-            assert found == expected, table
+        assert_equal(self.memory, self.config, self.server, self.database, COLUMNS)
 
     @property
     def cursor(self) -> CursorState:
