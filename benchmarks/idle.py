@@ -24,7 +24,7 @@ RATIO_MAX = 2.0
 TABLES = 1000
 DEFINITIONS_CPU_S_MAX = 3.0
 LOAD = (
-    "import dagster; from cdc_pipeline.orchestration import build_definitions; "
+    "import dagster; from cdc_pipeline.orchestration.definitions import build_definitions; "
     "build_definitions({jobs!r}).get_repository_def().load_all_definitions()"
 )
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import quiet_streams, results, show_result, table
+from cdc_pipeline.cli.common.output import facts, quiet_streams, results, show_result
 from cdc_pipeline.cli.common.ranges import POSITION
 from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
 from cdc_pipeline.cli.common.source_access import operate
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cdc_pipeline.operations.backfill.backfill import BackfillReport
     from cdc_pipeline.operations.backfill.gap import GapReport
     from cdc_pipeline.operations.backfill.rebuild import RebuildReport
@@ -143,19 +142,19 @@ def _show_filled(report: GapReport) -> None:
 
 def _show(report: BackfillReport) -> None:
     out = results()
-    rows = table(f"Backfill of {report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.add_row("reason", report.reason)
-    rows.add_row("lake", report.lake)
-    rows.add_row("tables", ", ".join(report.tables))
-    rows.add_row("range", f"{report.start} - {report.end}")
+    rows = [
+        ("reason", report.reason),
+        ("lake", report.lake),
+        ("tables", ", ".join(report.tables)),
+        ("range", f"{report.start} - {report.end}"),
+    ]
     if report.partial:
-        rows.add_row(
-            "partial", f"{', '.join(report.partial)}: rows from before the range are missing"
-        )
+        names = ", ".join(report.partial)
+        rows.append(("partial", f"{names}: rows from before the range are missing"))
     if report.capture is not None:
-        rows.add_row("batches", f"{report.batches:,}")
-    _add_parallel(rows, report.parallel)
-    out.print(rows)
+        rows.append(("batches", f"{report.batches:,}"))
+    title = f"Backfill of {report.source}: {report.outcome.replace('_', ' ')}"
+    out.print(facts(title, [*rows, *_of_parallel(report.parallel)]))
     if report.tables_changed:
         from cdc_pipeline.cli.common.report import show_tables
 
@@ -165,26 +164,23 @@ def _show(report: BackfillReport) -> None:
 
 def _show_rebuilt(report: RebuildReport) -> None:
     out = results()
-    rows = table(f"Rebuild of {report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.add_row("reason", report.reason)
-    rows.add_row("tables", ", ".join(report.tables))
+    rows = [("reason", report.reason), ("tables", ", ".join(report.tables))]
     for name, target in report.targets.items():
         count = "" if target.rows < 0 else f"{count_of(target.rows, 'row')}, "
-        rows.add_row(
-            "rebuilt", f"{name}: {count}Delta version {target.delta_version}, cut {target.cut}"
-        )
-    _add_parallel(rows, report.parallel)
-    out.print(rows)
+        text = f"{name}: {count}Delta version {target.delta_version}, cut {target.cut}"
+        rows.append(("rebuilt", text))
+    title = f"Rebuild of {report.source}: {report.outcome.replace('_', ' ')}"
+    out.print(facts(title, [*rows, *_of_parallel(report.parallel)]))
     for note in report.notes:
         if note.kind != "loaded":
             out.print(f"{note.table}: {note.text}", soft_wrap=True)
 
 
-def _add_parallel(rows: Table, done: ParallelReport | None) -> None:
+def _of_parallel(done: ParallelReport | None) -> Iterator[tuple[str, str]]:
     if done is None:
         return
     of_all = f"{done.bytes_parallel:,} of {done.bytes_parallel + done.bytes_sequential:,} bytes"
     batches = f"{done.batches:,} batch" + ("" if done.batches == 1 else "es")
-    rows.add_row("in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {batches}")
-    for number, why in enumerate(done.one_after_the_other):
-        rows.add_row("sequential" if number == 0 else "", why)
+    yield "in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {batches}"
+    for why in done.one_after_the_other:
+        yield "sequential", why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -10,6 +10,7 @@ import click
 from cdc_pipeline.cli.common.output import (
     confirm,
     emit_json,
+    facts,
     notes,
     operator,
     results,
@@ -17,6 +18,7 @@ from cdc_pipeline.cli.common.output import (
     table,
 )
 from cdc_pipeline.cli.common.ranges import POSITION
+from cdc_pipeline.cli.common.report import needed_text
 from cdc_pipeline.cli.common.settings import (
     CommandGroup,
     Settings,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.operations.cursor.cursor_change import CursorChange
     from cdc_pipeline.operations.cursor.cursor_view import CursorView
-    from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
+    from cdc_pipeline.position.cursor import CursorEntry, CursorStore
     from cdc_pipeline.run.observer import OperationRun
 
 
@@ -193,50 +195,56 @@ def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
     if settings.as_json:
         emit_json({"changed": bool(run_id), "run_id": run_id, **change.model_dump(mode="json")})
         return
+    from cdc_pipeline.position.cursor import cursor_text
+
     out = results()
     if not run_id:
         out.print(f"nothing to do: {'; '.join(change.reasons)}", soft_wrap=True)
     elif change.new is not None:
         out.print(
-            f"the cursor of {change.source} is now {_described(change.new)} (run {run_id})",
+            f"the cursor of {change.source} is now {cursor_text(change.new)} (run {run_id})",
             soft_wrap=True,
         )
 
 
 def _show_change(change: CursorChange) -> None:
-    rows = table(f"{change.kind} the cursor of {change.source}", "", "")
-    rows.add_row("now", _described(change.old))
-    rows.add_row("then", _described(change.new))
-    for number, reason in enumerate(change.reasons):
-        rows.add_row("because" if number == 0 else "", reason)
-    for number, said in enumerate(change.consequences):
-        rows.add_row("it means" if number == 0 else "", said)
-    notes().print(rows)
+    from cdc_pipeline.position.cursor import cursor_text
+
+    rows = [
+        ("now", cursor_text(change.old)),
+        ("then", cursor_text(change.new)),
+        *(("because", reason) for reason in change.reasons),
+        *(("it means", text) for text in change.consequences),
+    ]
+    notes().print(facts(f"{change.kind} the cursor of {change.source}", rows))
 
 
 def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
-    rows = table(f"Cursor of {view.source}", "", "")
-    rows.add_row("cursor", _described(view.cursor))
+    results().print(facts(f"Cursor of {view.source}", _facts_of(view, skipped)))
+
+
+def _facts_of(view: CursorView, skipped: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    from cdc_pipeline.position.cursor import cursor_text
+
+    yield "cursor", cursor_text(view.cursor)
     if view.cursor is not None:
-        rows.add_row("server", str(view.cursor.identity))
+        yield "server", str(view.cursor.identity)
         if view.cursor.gtid_set:
-            rows.add_row("executed", view.cursor.gtid_set)
-        rows.add_row("from", view.where)
+            yield "executed", view.cursor.gtid_set
+        yield "from", view.where
     cut = view.last_cut
-    if cut is not None:
-        rows.add_row("last cut", f"{cut.batch_number} at {cut.place}, {_when(cut.published_at_us)}")
-        for note in cut.notes:
-            rows.add_row("", f"{note.kind}: {note.text}")
+    if cut is None:
+        yield "last cut", "none"
     else:
-        rows.add_row("last cut", "none")
-    rows.add_row("they agree", "yes" if view.agrees else "no")
-    rows.add_row("next run", f"stops: {view.next_run}" if view.stops else view.next_run)
+        yield "last cut", f"{cut.batch_number} at {cut.place}, {_when(cut.published_at_us)}"
+        for note in cut.notes:
+            yield "last cut", f"{note.kind}: {note.text}"
+    yield "they agree", "yes" if view.agrees else "no"
+    yield "next run", f"stops: {view.next_run}" if view.stops else view.next_run
     if view.oldest_needed is not None:
-        needed = view.oldest_needed
-        rows.add_row("needed", f"the log from {needed.position} on, by {needed.name}")
-    for number, event in enumerate(skipped):
-        rows.add_row("ignored" if number == 0 else "", event)
-    results().print(rows)
+        yield "needed", needed_text(view.oldest_needed)
+    for event in skipped:
+        yield "ignored", event
 
 
 def _show_history(source: str, entries: list[CursorEntry]) -> None:
@@ -267,13 +275,6 @@ def _notes_of(entry: CursorEntry) -> str:
     if reason:
         said.append(f"recovered: {reason}")
     return "\n".join(said)
-
-
-def _described(cursor: CursorPlace | None) -> str:
-    if cursor is None:
-        return "none"
-    gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""
-    return f"batch {cursor.batch_number} at {cursor.position}{gtids}, epoch {cursor.epoch}"
 
 
 def _when(at_us: int) -> str:

@@ -9,6 +9,7 @@ import click
 from cdc_pipeline.cli.common.activity import ended
 from cdc_pipeline.cli.common.output import (
     emit_json,
+    facts,
     notes,
     quiet_streams,
     results,
@@ -249,19 +250,18 @@ def _cut(config: PipelineConfig, as_of: str | None) -> tuple[LakePaths, Cut]:
 
 def _show(cut: Cut) -> None:
 
-    rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
-    rows.add_row("position", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
-    if cut.cursor.gtid_set:
-        rows.add_row("executed", cut.cursor.gtid_set)
-    rows.add_row(
-        "source time", moment_text(None if cut.source_time_us < 0 else time_of(cut.source_time_us))
-    )
-    rows.add_row("published", moment_text(time_of(cut.published_at_us)))
-    rows.add_row("kind", cut.kind)
-    for note in cut.notes:
-        rows.add_row("note", f"{note.kind}: {note.text}")
+    place = f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}"
+    committed = None if cut.source_time_us < 0 else time_of(cut.source_time_us)
+    rows = [
+        ("position", place),
+        *([("executed", cut.cursor.gtid_set)] if cut.cursor.gtid_set else []),
+        ("source time", moment_text(committed)),
+        ("published", moment_text(time_of(cut.published_at_us))),
+        ("kind", cut.kind),
+        *(("note", f"{note.kind}: {note.text}") for note in cut.notes),
+    ]
     out = results()
-    out.print(rows)
+    out.print(facts(f"Cut {cut.batch_number} of {cut.source}", rows))
     numbers = ("version", "inserted", "updated", "deleted")
     listed = table("", "table", *numbers, "", numbers=numbers)
     suspended = cut.cursor.suspended

@@ -11,16 +11,12 @@ import click
 
 from cdc_pipeline.cli.common.output import note, quiet_streams, results, show_result, table
 from cdc_pipeline.cli.common.settings import Settings, with_json
-from cdc_pipeline.cli.common.source_access import LakeAccess, has_dagster, open_source
+from cdc_pipeline.cli.common.source_access import has_dagster, open_source
 from cdc_pipeline.cli.init import complete_demo_project
 from cdc_pipeline.demo import SOURCE
 
 if TYPE_CHECKING:
-    from cdc_pipeline.cli.common.source_access import SourceAccess
-    from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.demo.main import DemoReport
-    from cdc_pipeline.run.observer import RunObserver
-    from cdc_pipeline.run.report import CaptureReport
 
 # Where the demo's project is made if the working directory has none.
 _PROJECT: Final = Path("cdc_demo")
@@ -88,26 +84,12 @@ def _run(settings: Settings, next_step: str) -> DemoReport:
         return run(
             config,
             cursors=access.cursors,
-            capture=lambda bound, observer: _capture(access, bound, observer),
+            capture=lambda bound, observer: access.capture(
+                bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None
+            ),
             next_step=next_step,
             observer_of=observer_of,
         )
-
-
-def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -> CaptureReport:
-    if isinstance(access, LakeAccess):
-        return access.capture(
-            bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None
-        )
-    from cdc_pipeline.orchestration.runs.execute import execute_capture
-    from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
-
-    assert isinstance(access, DagsterAccess)
-    done = execute_capture(access.loaded, instance=access.instance, bound=bound, observer=observer)
-    if done.error is not None:
-        raise done.error
-    assert done.report is not None, "a run that succeeds has a report"
-    return done.report
 
 
 def _show(report: DemoReport) -> None:

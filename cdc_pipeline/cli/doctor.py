@@ -22,13 +22,8 @@ if TYPE_CHECKING:
 
 # Copied from `operations.doctor.diagnosis`, which is not loaded for --help.
 _AREAS: Final[tuple[Area, ...]] = (
-    "server",
-    "grants",
-    "retention",
-    "tables",
-    "state",
-    "lake",
-    "local",
+    *("server", "grants", "retention", "tables"),
+    *("state", "lake", "local"),
 )
 _SIGNS: Final = {
     "ok": ("✓", "green"),

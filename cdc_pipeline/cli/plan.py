@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import results, show_result, table
+from cdc_pipeline.cli.common.output import facts, results, show_result, table
 from cdc_pipeline.cli.common.ranges import with_bound
 from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.common.source_access import open_source
@@ -46,12 +46,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     from cdc_pipeline.operations.plan_text import plan_rows, target_rows
 
     out = results()
-    rows = table(f"Plan of {plan.source}", "", "")
-    for label, text in plan_rows(plan, is_live=is_live):
-        rows.add_row(label, text)
-    for note in skipped:
-        rows.add_row("note", f"ignored the cursor asset's {note}")
-    out.print(rows)
+    ignored = [("note", f"ignored the cursor asset's {note}") for note in skipped]
+    out.print(facts(f"Plan of {plan.source}", [*plan_rows(plan, is_live=is_live), *ignored]))
     if plan.targets:
         out.print()
         targets = table("Targets", "target", "mode", "key", "")

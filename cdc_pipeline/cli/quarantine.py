@@ -10,6 +10,7 @@ import click
 from cdc_pipeline.cli.common.output import (
     confirm,
     emit_json,
+    facts,
     operator,
     results,
     table,
@@ -86,11 +87,11 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
         return
     out = results()
     for entry in entries:
-        rows = table(f"{entry.id}: {entry.table}", "", "")
-        for name, value in _document(entry, whole=True).items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            rows.add_row(name, text)
-        out.print(rows)
+        rows = (
+            (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            for name, value in _document(entry, whole=True).items()
+        )
+        out.print(facts(f"{entry.id}: {entry.table}", rows))
         out.print()
 
 

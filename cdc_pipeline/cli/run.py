@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
@@ -18,12 +18,11 @@ from cdc_pipeline.cli.common.output import (
 from cdc_pipeline.cli.common.ranges import with_bound
 from cdc_pipeline.cli.common.report import show_report
 from cdc_pipeline.cli.common.settings import Settings, source_argument, tables_option, with_json
-from cdc_pipeline.cli.common.source_access import LakeAccess, check_dagster, log_level
+from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.orchestration.runs.execute import CaptureRun
+    from cdc_pipeline.config.pipeline_config import Bound
 
 
 @click.command("run")
@@ -62,58 +61,32 @@ def command(
         )
     settings.cursor = cursor or settings.cursor
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    if settings.cursor == "lake":
-        _capture(settings, config, bound, tables)
-        return
-    check_dagster("the cursor is in Dagster")
-    run = _execute(settings, source, bound, tables)
-    if run.report is not None:
-        show = partial(show_report, run_id=run.run_id)
-        show_result(settings, run.report, show, run_id=run.run_id)
-        return
-    error = run.error or RuntimeError("the run ended without a report")
-    if settings.debug:
-        raise error
+    from cdc_pipeline.cli.common.progress import ProgressObserver
+
+    with open_source(settings, config) as access:
+        try:
+            with (
+                quiet_streams(quiet=not settings.debug) as stream,
+                ProgressObserver(stream) as progress,
+            ):
+                report = access.capture(
+                    bound=bound, tables=tables, observer=progress, on_waiting=progress.waiting
+                )
+        except Exception as error:
+            if settings.debug or settings.cursor == "lake" or not access.run_id:
+                raise
+            _fail(settings, error, access.run_id)
+    of_dagster = "" if settings.cursor == "lake" else access.run_id
+    show = partial(show_report, run_id=of_dagster)
+    show_result(settings, report, show, run_id=access.run_id)
+
+
+def _fail(settings: Settings, error: Exception, run_id: str) -> NoReturn:
+    """As any command, and with the run in Dagster."""
     if settings.as_json:
-        emit_json({"run_id": run.run_id, **error_document(error)})
+        emit_json({"run_id": run_id, **error_document(error)})
     else:
         show_error(error, as_json=False)
         ended()
-        click.echo(f"see Dagster run {run.run_id} for the logs", err=True)
+        click.echo(f"see Dagster run {run_id} for the logs", err=True)
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
-
-
-def _capture(
-    settings: Settings, config: PipelineConfig, bound: Bound | None, tables: tuple[str, ...]
-) -> None:
-    from cdc_pipeline.cli.common.progress import ProgressObserver
-
-    access = LakeAccess(settings, config)
-    with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
-        report = access.capture(
-            bound=bound, tables=tables, observer=progress, on_waiting=progress.waiting
-        )
-    show_result(settings, report, show_report, run_id=access.run_id)
-
-
-def _execute(
-    settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]
-) -> CaptureRun:
-    from cdc_pipeline.cli.common.progress import ProgressObserver
-    from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source, open_instance
-
-    loaded = load_source(settings.jobs_directory, source)
-    with (
-        open_instance() as instance,
-        quiet_streams(quiet=not settings.debug) as stream,
-        ProgressObserver(stream) as progress,
-    ):
-        return execute_capture(
-            loaded,
-            instance=instance,
-            bound=bound,
-            tables=tables,
-            observer=progress,
-            log_level=log_level(settings),
-            on_waiting=progress.waiting,
-        )

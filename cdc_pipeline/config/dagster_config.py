@@ -15,8 +15,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from cdc_pipeline.config.schedules import Cron, Zone, is_accepted
-from cdc_pipeline.config.section import Forms, Section
+from cdc_pipeline.config.schedules import Cron, Scheduled, Zone, is_accepted
+from cdc_pipeline.config.section import Forms, Section, Takes
 from cdc_pipeline.config.target_config import Patterns
 from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.text.table_names import TablePattern, matches_any
@@ -33,7 +33,7 @@ CheckName = Literal[
     "retention",
 ]
 # What Dagster accepts. It refuses anything else with a traceback.
-_OWNER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:.+")
+_OWNER: Final = r"^([A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:.+)$"
 _TAG_NAME: Final = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
 _TAG_VALUE: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
 # Whose tags these are, and how to set what they say.
@@ -42,6 +42,9 @@ _RESERVED_TAGS: Final = {
     "dagster/kind/": "kinds: override CdcTranslator.kinds",
 }
 _WINDOW_MIN: Final = timedelta(minutes=1)
+
+
+Owner = Annotated[str, Field(pattern=_OWNER), Takes("an email address or team:name")]
 
 
 class FreshnessConfig(Section):
@@ -93,7 +96,7 @@ class AssetSettings(Section):
     """What Dagster is told of an asset. None or empty: nothing."""
 
     description: str | None = None
-    owners: tuple[str, ...] | None = None
+    owners: tuple[Owner, ...] | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     freshness: FreshnessConfig | None = None
     automation: (
@@ -103,17 +106,6 @@ class AssetSettings(Section):
         ]
         | None
     ) = None
-
-    @field_validator("owners")
-    @classmethod
-    def _owners(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for owner in value or ():
-            if not _OWNER.fullmatch(owner):
-                raise ValueError(
-                    f"{owner!r} is not an owner: expected an email address, or team: and a name, "
-                    "as in team:sales"
-                )
-        return value
 
     @field_validator("tags")
     @classmethod
@@ -168,13 +160,10 @@ class GrowthSensorConfig(Section):
     enabled: bool = False
 
 
-class ChecksConfig(Section):
+class ChecksConfig(Scheduled):
     """The checks that the job ``<source>_checks`` executes, and its schedule."""
 
     names: tuple[CheckName, ...] = ("intervals_join", "lag", "retention")
-    cron: Cron | None = None
-    timezone: Zone = "UTC"
-    enabled: bool = False
 
 
 class DagsterConfig(AssetSettings):

@@ -83,21 +83,10 @@ _OF_CONSTANTS: Final = frozenset(
 )
 # Functions that Spark calls without parentheses.
 _BARE: Final = frozenset(
-    {
-        "current_catalog",
-        "current_database",
-        "current_date",
-        "current_path",
-        "current_role",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtime",
-        "localtimestamp",
-        "session_user",
-        "user",
-    }
+    """
+        current_catalog current_database current_date current_path current_role current_schema
+        current_time current_timestamp current_user localtime localtimestamp session_user user
+    """.split()
 )
 _TIME_WORD: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\s*", re.IGNORECASE)
 # the only codes in a text that the parser below leaves as they are

@@ -33,7 +33,7 @@ from pydantic import (
 
 from cdc_pipeline.config.dagster_config import DagsterConfig
 from cdc_pipeline.config.references import References
-from cdc_pipeline.config.schedules import Cron, Zone
+from cdc_pipeline.config.schedules import Cron, Scheduled
 from cdc_pipeline.config.schema_policy import (
     SHADOW_TABLES,
     SchemaChangePolicy,
@@ -55,6 +55,7 @@ from cdc_pipeline.config.validation_errors import COMPONENT_FILE, located, valid
 from cdc_pipeline.config.validation_errors import ConfigMistakes as ConfigMistakes
 from cdc_pipeline.config.yaml_text import WHOLE_FILE, YamlText, read_yaml
 from cdc_pipeline.config.yaml_text import Mistake as Mistake
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.text.table_names import NameRule
 
 CONFIG_SUFFIXES: Final = (".yaml", ".yml")
@@ -368,12 +369,10 @@ class OpenLineageConfig(Section):
     transport: dict[str, Any] | None = None
 
 
-class ScheduleConfig(Section):
+class ScheduleConfig(Scheduled):
     """When Dagster starts a capture by itself."""
 
     cron: Cron
-    timezone: Zone = "UTC"
-    enabled: bool = False
 
 
 class PipelineConfig(Section):
@@ -666,7 +665,14 @@ def _no_section(document: object) -> Mistake:
 
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
-    """One for each source, by name."""
+    """One for each source, by name; ConfigError: there is no such folder."""
+    if not jobs_directory.is_dir():
+        raise ConfigError(
+            f"the jobs directory {jobs_directory} does not exist",
+            expected="a directory with one YAML file per source",
+            next_step="start in the project's folder, name the directory with --jobs or "
+            "CDC_PIPELINE_JOBS, or make a project: cdc-pipeline init my_project",
+        )
     files: dict[str, Path] = {}
     for suffix in CONFIG_SUFFIXES:
         for file in sorted(jobs_directory.glob(f"*{suffix}")):

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, ValidationInfo
 
 from cdc_pipeline.config.references import VARIABLE
-from cdc_pipeline.config.section import FileContext
+from cdc_pipeline.config.section import FileContext, Section
 
 _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # minute, hour, day, month, weekday
 _PART: Final = re.compile(r"(\*|[0-9]{1,2}(?:-[0-9]{1,2})?)(?:/([0-9]{1,2}))?")
@@ -92,3 +92,11 @@ def _zone(name: str, info: ValidationInfo) -> str:
 
 Cron = Annotated[str, AfterValidator(_cron)]
 Zone = Annotated[str, AfterValidator(_zone)]
+
+
+class Scheduled(Section):
+    """A section with a schedule of Dagster's, if it has a `cron`."""
+
+    cron: Cron | None = None
+    timezone: Zone = "UTC"
+    enabled: bool = False

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from cdc_pipeline.config.modes import Mode
-from cdc_pipeline.config.schedules import Cron, Zone
+from cdc_pipeline.config.schedules import Scheduled
 from cdc_pipeline.config.section import LocalPath, Section, Takes, absolute_folder
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
@@ -156,12 +156,9 @@ class SinkConfig(RowPolicies):
         return value
 
 
-class MaintenanceConfig(Section):
+class MaintenanceConfig(Scheduled):
     """When tables are compacted and vacuumed, and Dagster's schedule for it."""
 
-    cron: Cron | None = None
-    timezone: Zone = "UTC"
-    enabled: bool = False
     small_files: int = Field(default=20, ge=2)
     small_file_bytes: Bytes = Field(default=64 << 20, ge=1)
     file_bytes: Bytes = Field(default=256 << 20, ge=1 << 20)

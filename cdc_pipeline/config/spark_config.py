@@ -87,9 +87,9 @@ _NO_CHECKS: Final = "spark.hadoop.fs.s3a.performance.flags"
 # As the entry points of Python packages are written.
 _FUNCTION: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
-_MASTER: Final = re.compile(
-    r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[.+\]|yarn|k8s://.+"
-    r"|spark://([^\s:,/]+|\[[\da-fA-F:]+\]):\d+(,([^\s:,/]+|\[[\da-fA-F:]+\]):\d+)*"
+_MASTER: Final = (
+    r"^(local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[.+\]|yarn|k8s://.+"
+    r"|spark://([^\s:,/]+|\[[\da-fA-F:]+\]):\d+(,([^\s:,/]+|\[[\da-fA-F:]+\]):\d+)*)$"
 )
 
 
@@ -107,22 +107,17 @@ def _may_be_named(name: str) -> str:
     return name
 
 
-def _master(value: str) -> str:
-    if not _MASTER.fullmatch(value):
-        raise ValueError(
-            f"{value!r} is not a Spark master such as local[*], local[4], spark://HOST:7077, yarn "
-            "or k8s://https://HOST:443"
-        )
-    return value
-
-
 class SparkConfig(Section):
     """The Spark session that merges. Settings are passed unchanged and override the project's
     own, except for those of `SQL_SETTINGS`. A `session` of the user's has settings of its
     own.
     """
 
-    master: Annotated[str, AfterValidator(_master)] = "local[*]"
+    master: Annotated[
+        str,
+        Field(pattern=_MASTER),
+        Takes("local[4], spark://HOST:7077, yarn or k8s://https://HOST:443"),
+    ] = "local[*]"
     driver_memory: Annotated[
         str,
         BeforeValidator(spark_size, json_schema_input_type=str),

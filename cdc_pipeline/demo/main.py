@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.demo.verify import compare, read_expected
+from cdc_pipeline.demo.verify import differences, read_expected
 from cdc_pipeline.errors import SinkError
+from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.status import SourceStatus, status
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
@@ -33,16 +32,14 @@ Capture = Callable[[Bound | None, RunObserver], CaptureReport]
 """Captures the demo's source once, up to a bound, and tells an observer its progress."""
 
 
-class TableCheck(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class TableCheck(FrozenModel):
     table: str
     rows: int
     delta_version: int
     differences: tuple[str, ...]
 
 
-class DemoReport(BaseModel):
+class DemoReport(FrozenModel):
     """What the demo did.
 
     Attributes:
@@ -50,8 +47,6 @@ class DemoReport(BaseModel):
         checks: every table against the expected rows; () if this cut was compared before.
         verified: whether the tables of the present cut are known to be equal.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     runs: tuple[CaptureReport, ...]
     checks: tuple[TableCheck, ...]
@@ -136,13 +131,12 @@ def _checks(config: PipelineConfig, now: SourceStatus) -> list[TableCheck]:
         path, version = sink.paths.table(table), versions.get(table, -1)
         rows = small_rows(path, version, columns=columns)
         rows = sink.read_rows(table, *columns) if rows is None else rows
-        comparison = compare(table, rows, header, expected)
         checks.append(
             TableCheck(
                 table=table,
-                rows=comparison.rows,
+                rows=rows.num_rows,
                 delta_version=version,
-                differences=comparison.differences,
+                differences=differences(rows, header, expected),
             )
         )
     if not any(check.differences for check in checks):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -164,11 +165,11 @@ def cursors_of(
     instance: dg.DagsterInstance,
     source: str,
     translator: CdcTranslator,
-    *,
-    writer: CursorWriter | None = None,
+    **options: Any,
 ) -> DagsterCursorStore:
+    """`options`: writer and before, as of `DagsterCursorStore`."""
     key = translator.cursor_key(source)
-    return DagsterCursorStore(instance, asset_key=key, source=source, writer=writer)
+    return DagsterCursorStore(instance, asset_key=key, source=source, **options)
 
 
 def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:

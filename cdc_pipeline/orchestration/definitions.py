@@ -33,7 +33,7 @@ from cdc_pipeline.config.pipeline_config import (
     list_config_files,
     read_document,
 )
-from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.assets.backfill_asset import build_backfill
 from cdc_pipeline.orchestration.assets.capture_asset import (
     Capture,
@@ -255,12 +255,6 @@ def _capture_job(
 
 def _config_files(jobs_directory: Path) -> list[Path]:
     """Inside `only_source`, just that source's; raises ConfigError if the directory is missing."""
-    if not jobs_directory.is_dir():
-        raise ConfigError(
-            f"the jobs directory {jobs_directory} does not exist",
-            expected="a directory with one YAML file per source",
-            next_step="create it, or name another one with --jobs or CDC_PIPELINE_JOBS",
-        )
     only = _only_source.get()
     return [
         file

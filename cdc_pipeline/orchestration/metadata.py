@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.lake.records import Cut, Interval
@@ -165,8 +166,6 @@ def shown(name: str, value: object) -> dg.MetadataValue:
 
 
 def _plain_value(value: object) -> dg.MetadataValue:
-    if isinstance(value, BaseModel):
-        return dg.MetadataValue.json(value.model_dump(mode="json"))
     if isinstance(value, bool):
         return dg.MetadataValue.bool(value)
     if isinstance(value, int):
@@ -180,8 +179,8 @@ def _plain_value(value: object) -> dg.MetadataValue:
         return dg.MetadataValue.float(value)
     if isinstance(value, Path):
         return dg.MetadataValue.path(str(value))
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
-        return dg.MetadataValue.json(_jsonable(value))
+    if isinstance(value, BaseModel | Mapping | list | tuple):
+        return dg.MetadataValue.json(to_jsonable_python(value, fallback=str))
     return dg.MetadataValue.text(str(value))
 
 
@@ -230,18 +229,6 @@ def _source_time(cut: Cut) -> Metadata:
         return {}
     at = time_of(cut.source_time_us)
     return {"source_time": dg.MetadataValue.timestamp(at)}
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(str(item) for item in value)
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 ENTRIES_BYTES_MAX: Final = 11_000

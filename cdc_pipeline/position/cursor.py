@@ -219,6 +219,14 @@ class CursorPlace(StoredPosition):
         )
 
 
+def cursor_text(cursor: CursorPlace | None) -> str:
+    """For people."""
+    if cursor is None:
+        return "no cursor"
+    gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""
+    return f"batch {cursor.batch_number} at {cursor.position}{gtids}, epoch {cursor.epoch}"
+
+
 class CursorState(CursorPlace):
     """A consumer's acked state after batch `batch_number`."""
 

@@ -8,7 +8,7 @@ from tests.support.project import ROOT, Project
 
 DEFINITIONS = """
 from pathlib import Path
-from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import build_definitions
 from tests.support.fake_capture import FakeCapture, cut
 from tests.orchestration.test_capture_job import TWO_CUTS
 

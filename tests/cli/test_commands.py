@@ -346,7 +346,7 @@ def test_a_bound_that_cannot_be_is_wrong_usage(fake_project: Project, options: l
 FAILING = """
 from pathlib import Path
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import build_definitions
 
 def capture(config, **_):
     raise LakeStateError("the lake was restored", table="shop.orders", got="no cut", next_step="restore it")

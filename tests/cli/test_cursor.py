@@ -25,6 +25,7 @@ from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from tests.servers import Server
 from tests.support.captures import live
 from tests.support.cursor_stores import log, state
+from tests.support.dagster_runs import stored_run
 from tests.support.fake_capture import cut, write_cut
 from tests.support.lake_log import cuts_of
 from tests.support.project import ROOT, Project
@@ -222,8 +223,7 @@ def test_k3_rebuild_of_a_lost_cursor_writes_that_of_the_last_cut(
     assert _json("cursor", "show", "shop")["cursor"] == value.cursor.model_dump(mode="json")
     (entry,) = _json("cursor", "history", "shop")
     assert entry["metadata"]["notes"][0]["kind"] == "cursor_rebuilt"
-    run = instance.get_run_by_id(done["run_id"])
-    assert run is not None
+    run = stored_run(instance, done["run_id"])
     assert (run.job_name, run.status) == (
         "shop_cursor_rebuild_command",
         dg.DagsterRunStatus.SUCCESS,
@@ -470,8 +470,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     assert back["direction"] == "back"
     assert back["new"]["gtid_set"] == gtids
     assert "1 transaction (" in " ".join(back["consequences"])
-    run = instance.get_run_by_id(back["run_id"])
-    assert run is not None
+    run = stored_run(instance, back["run_id"])
     assert (run.job_name, run.status) == ("shop_cursor_set_command", dg.DagsterRunStatus.SUCCESS)
     (first,) = _cuts(on_server)
     assert (first.kind, first.batch_number, first.cursor.offset) == ("cursor_set", 1, offset)

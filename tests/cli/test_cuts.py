@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import ConfigMistakes
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.orchestration.definitions import only_source
+from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.jobs.maintenance_job import metadata_of
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance
 from tests.sink.read.conftest import suspension

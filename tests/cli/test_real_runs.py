@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
+from tests.support.dagster_runs import last_event
 from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
@@ -59,10 +60,8 @@ def _printed(*arguments: str) -> str:
 
 def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
     """An entry of the newest event of a Delta table."""
-    event = instance.get_latest_materialization_event(dg.AssetKey(["shop", "shop", table]))
-    assert event is not None
-    assert event.asset_materialization is not None
-    return event.asset_materialization.metadata[entry].value
+    event = last_event(instance, dg.AssetKey(["shop", "shop", table]))
+    return event.metadata[entry].value
 
 
 @pytest.mark.spark

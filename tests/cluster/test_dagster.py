@@ -35,6 +35,7 @@ from tests.cluster.postgres import (
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.dagster_runs import stored_run
 from tests.support.lake_log import assert_each_batch_once, cuts_of
 from tests.support.object_store import ROOT
 from tests.support.workload import COLUMNS, Workload, create_tables
@@ -283,8 +284,7 @@ def _wait_for_all(project: Project, instance: dg.DagsterInstance, *run_ids: str)
         lambda: all(run.is_finished for run in instance.get_runs()),
     )
     for run_id in run_ids:
-        run = instance.get_run_by_id(run_id)
-        assert run is not None
+        run = stored_run(instance, run_id)
         assert run.status is dg.DagsterRunStatus.SUCCESS, run_id
 
 

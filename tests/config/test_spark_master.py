@@ -24,8 +24,8 @@ def test_what_spark_understands_is_accepted(master: str) -> None:
 @pytest.mark.parametrize(
     "master", ["", "local[]", "local[x]", "spark:/host", "spark://host", "sparkk://host:1", "k8s"]
 )
-def test_anything_else_is_refused_with_the_forms(master: str) -> None:
-    with pytest.raises(ValidationError, match="not a Spark master such as"):
+def test_anything_else_is_refused(master: str) -> None:
+    with pytest.raises(ValidationError, match="should match pattern"):
         SparkConfig(master=master)
 
 

@@ -29,6 +29,9 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
+    "config/pipeline_config.py::list_config_files": (
+        "cli/test_init.py::test_a_project_for_a_server_is_valid_and_loads_in_dagster"
+    ),
     "config/validation_errors.py::_check": _LISTS,
     "orchestration/runs/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/runs/execute.py::load_source": _LISTS,

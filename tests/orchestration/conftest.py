@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from cdc_pipeline.orchestration import open_instance
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from tests.support.project import Project
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cdc_pipeline import build_definitions
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
+from tests.support.dagster_runs import stored_run
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -53,8 +54,7 @@ class Daemon:
         job = self.definitions.resolve_implicit_global_asset_job_def()
         run = job.execute_in_process(instance=self._instance, asset_selection=list(selected))
         assert run.success
-        kept = self._instance.get_run_by_id(run.run_id)
-        assert kept is not None
+        kept = stored_run(self._instance, run.run_id)
         assert kept.tags[SOURCE_TAG] == "shop", "maintenance finds the source's runs by it"
 
     def events_of(self, key: dg.AssetKey) -> int:

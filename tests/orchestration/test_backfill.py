@@ -16,6 +16,7 @@ from tests.servers.preload import MovedClock
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.comparison import lake_rows
+from tests.support.dagster_runs import stored_run
 from tests.support.memory_sink import MemoryLake
 from tests.support.project import Project, follow_server
 
@@ -85,8 +86,7 @@ def test_k18_days_of_a_changelog_are_partitions_that_are_filled_once(
     assert again.success
     rows = lake_rows(memory, project.lake, "d", "visits_changelog", ["id", "_cdc_op"])
     assert rows == [(1, "insert"), (2, "insert"), (3, "insert"), (4, "insert")]
-    run = instance.get_run_by_id(done.run_id)
-    assert run is not None
+    run = stored_run(instance, done.run_id)
     assert (run.tags["cdc/source"], run.tags["cdc/kind"]) == ("shop", "backfill")
     told = [
         (event.partition, event.metadata["rows_of_range"].value, event.metadata["cut"].value)

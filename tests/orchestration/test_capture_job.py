@@ -29,18 +29,12 @@ from cdc_pipeline.config.pipeline_config import (
     SecondsBoundConfig,
     TimeBoundConfig,
     TransactionsBoundConfig,
-    load_config,
 )
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.orchestration import (
-    CaptureRun,
-    DagsterCursorStore,
-    build_definitions,
-    execute_capture,
-)
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import (
     PROCESS_TAG,
     free_dead_runs,
@@ -49,11 +43,12 @@ from cdc_pipeline.orchestration.dead_runs import (
 )
 from cdc_pipeline.orchestration.events.recorder import tables_text
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
-from cdc_pipeline.orchestration.runs.execute import LoadedSource
+from cdc_pipeline.orchestration.runs.execute import CaptureRun, LoadedSource, execute_capture
 from cdc_pipeline.orchestration.translator import run_tags
 from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import cursor_metadata
+from tests.support.dagster_runs import last_event, loaded_job, stored_run
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
 from tests.support.kills import AtPoint
 from tests.support.project import ROOT, Project
@@ -71,14 +66,7 @@ TWO_CUTS = [
 def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
     if not (project.jobs / "shop.yaml").exists():
         write_config(project.jobs, "shop", include=("shop.orders", "shop.*"))
-    definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
-    job = definitions.resolve_job_def("shop_capture")
-    return LoadedSource(
-        source="shop",
-        job=job,
-        cursor_key=dg.AssetKey(CURSOR),
-        config=load_config(project.jobs / "shop.yaml"),
-    )
+    return loaded_job(project, capture)
 
 
 def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[str, ...], int]]:
@@ -125,8 +113,7 @@ def test_k2_tables_first_then_the_cursor_batch_by_batch(
         (ORDERS, 2),
         (CURSOR, 2),
     ]
-    stored = instance.get_run_by_id(run.run_id)
-    assert stored is not None
+    stored = stored_run(instance, run.run_id)
     assert stored.status is dg.DagsterRunStatus.SUCCESS
     assert stored.job_name == "shop_capture"
 
@@ -147,10 +134,8 @@ def test_a_second_run_resumes_and_logs_nothing_new(
 
 def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterInstance) -> None:
     execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
-    table = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
-    assert table is not None
-    assert table.asset_materialization is not None
-    metadata = table.asset_materialization.metadata
+    table = last_event(instance, ORDERS)
+    metadata = table.metadata
     numbers = ("rows_inserted", "rows_updated", "rows_deleted", "delta_version", "batch_number")
     assert [metadata[name].value for name in numbers] == [4, 2, 1, "12", "2"]
     assert {name for name, value in metadata.items() if isinstance(value.value, int | float)} == {
@@ -170,10 +155,8 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
     )
     assert metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
     assert "dagster/row_count" not in metadata
-    event = instance.get_latest_materialization_event(dg.AssetKey(CURSOR))
-    assert event is not None
-    assert event.asset_materialization is not None
-    of_cursor = event.asset_materialization.metadata
+    event = last_event(instance, CURSOR)
+    of_cursor = event.metadata
     assert list(of_cursor)[:3] == ["position", "gtid_set", "interval"], "what a person wants first"
     assert list(of_cursor)[-1] == "cursor"
     assert CursorState.model_validate(of_cursor["cursor"].value) == TWO_CUTS[1].cursor
@@ -212,10 +195,8 @@ def test_k3_k25_a_thousand_tables_are_left_to_the_cut(
 
 
 def _size_of_cursors_event(instance: dg.DagsterInstance) -> int:
-    event = instance.get_latest_materialization_event(dg.AssetKey(CURSOR))
-    assert event is not None
-    assert event.asset_materialization is not None
-    return _size(event.asset_materialization.metadata)
+    event = last_event(instance, CURSOR)
+    return _size(event.metadata)
 
 
 def _size(metadata: Mapping[str, dg.MetadataValue]) -> int:
@@ -256,25 +237,14 @@ def test_row_counts_come_from_the_counter_that_is_given(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
     write_config(project.jobs, "shop", include=("shop.*",))
-    definitions = build_definitions(
-        project.jobs,
-        capture=FakeCapture(TWO_CUTS),
+    counted = loaded_job(
+        project,
+        FakeCapture(TWO_CUTS),
         row_counter=lambda _config, _table, version: 100 + version,
     )
-    job = definitions.resolve_job_def("shop_capture")
-    execute_capture(
-        LoadedSource(
-            source="shop",
-            job=job,
-            cursor_key=dg.AssetKey(CURSOR),
-            config=load_config(project.jobs / "shop.yaml"),
-        ),
-        instance=instance,
-    )
-    event = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
-    assert event is not None
-    assert event.asset_materialization is not None
-    assert event.asset_materialization.metadata["dagster/row_count"].value == 112
+    execute_capture(counted, instance=instance)
+    event = last_event(instance, ORDERS)
+    assert event.metadata["dagster/row_count"].value == 112
 
 
 @pytest.fixture
@@ -318,19 +288,13 @@ def test_a_statement_shows_on_the_event_of_its_table_alone(
     ddl = (added_column("shop.orders"),)
     cuts = [cut(batch=1, tables={"shop.orders": 1, "shop.items": 1}, ddl=ddl)]
     execute_capture(_loaded(project, FakeCapture(cuts)), instance=instance)
-    orders, items = (
-        instance.get_latest_materialization_event(dg.AssetKey(key)) for key in (ORDERS, ITEMS)
-    )
-    assert orders is not None
-    assert orders.asset_materialization is not None
-    assert orders.asset_materialization.description == "batch 1: alter table applied"
-    metadata = orders.asset_materialization.metadata
+    orders, items = (last_event(instance, key) for key in (ORDERS, ITEMS))
+    assert orders.description == "batch 1: alter table applied"
+    metadata = orders.metadata
     assert metadata["ddl"].value == "ALTER TABLE shop.orders ADD COLUMN coupon INT"
     assert metadata["ddl_decision"].value == "applied: adds coupon"
-    assert items is not None
-    assert items.asset_materialization is not None
-    assert "ddl" not in items.asset_materialization.metadata
-    assert items.asset_materialization.description == "batch 1"
+    assert "ddl" not in items.metadata
+    assert items.description == "batch 1"
 
 
 def test_the_plan_in_the_log_tells_which_tables_are_known(
@@ -531,12 +495,12 @@ from pathlib import Path
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.orchestration import open_instance
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from tests.support.kills import AtPoint, sigkill
 from tests.support.project import Project
 from tests.support.fake_capture import FakeCapture
 from tests.orchestration.test_capture_job import TWO_CUTS, _loaded
-from cdc_pipeline.orchestration import execute_capture
+from cdc_pipeline.orchestration.runs.execute import execute_capture
 
 with open_instance() as instance, listening(AtPoint("before_cursor", sigkill)):
     execute_capture(_loaded(Project(Path(sys.argv[1])), FakeCapture(TWO_CUTS)), instance=instance)
@@ -569,8 +533,7 @@ def test_a_killed_run_is_marked_failed_and_does_not_hold_the_next(
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=disk_instance)
     assert run.succeeded
     assert _events(disk_instance, run) == [(CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
-    after = disk_instance.get_run_by_id(dead.run_id)
-    assert after is not None
+    after = stored_run(disk_instance, dead.run_id)
     assert after.status is dg.DagsterRunStatus.FAILURE
 
 
@@ -646,8 +609,7 @@ def test_a_step_that_may_have_a_process_of_its_own_names_it(
         get_step_execution_context=lambda: SimpleNamespace(step=SimpleNamespace(key="a_step")),
     )
     tag_run(step, "shop", "capture")
-    tagged = disk_instance.get_run_by_id(run.run_id)
-    assert tagged is not None
+    tagged = stored_run(disk_instance, run.run_id)
     processes = {tag: text for tag, text in tagged.tags.items() if tag.startswith(PROCESS_TAG)}
     assert processes == {name: process_of(run.run_id)}
 

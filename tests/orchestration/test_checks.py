@@ -12,7 +12,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import ProofReport, Proofs, TablePass, TableProof, proof_file
-from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.observer import RunObserver

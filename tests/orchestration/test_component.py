@@ -13,7 +13,7 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 from cdc_pipeline import CdcComponent, CdcTranslator
-from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import build_definitions
 from tests.orchestration.failures import failure_of
 from tests.support.project import Project
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.orchestration import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.position.cursor import CursorState
 from tests.support.fake_capture import cursor
 

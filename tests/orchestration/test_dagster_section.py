@@ -135,10 +135,10 @@ def test_a_translators_methods_win_over_the_section(project: Project) -> None:
     [
         (
             "owners: [sales]",
-            ["owners: 'sales' is not an owner: expected an email address, or team: and a name"],
+            ["owners.0: got 'sales'; expected an email address or team:name"],
         ),
         ("owners: team:data", ["owners: got 'team:data'; expected a list: write ['team:data']"]),
-        ("owners: ['team:']", ["owners: 'team:' is not an owner"]),
+        ("owners: ['team:']", ["owners.0: got 'team:'; expected an email"]),
         ("tags: {tier: 1}", ["tags.tier: got 1; expected a text: put it in quotes, as in '1'"]),
         ("tags: {the tier: x}", ["tags: 'the tier' is not a tag's name: expected at most 63"]),
         ("tags: {tier: a b}", ["tags.tier: 'a b' is not a tag's value: expected at most 63"]),
@@ -181,7 +181,10 @@ def test_a_translators_methods_win_over_the_section(project: Project) -> None:
         ),
         (
             "rules: [{tables: ['*.*'], owners: [x], automation: {on_cron: now}}]",
-            ["rules.0.owners: 'x' is not an owner", "rules.0.automation.on_cron: 'now' is not"],
+            [
+                "rules.0.owners.0: got 'x'; expected an email",
+                "rules.0.automation.on_cron: 'now' is not",
+            ],
         ),
         (
             "cursor: {freshness: {deadline_cron: '@hourly', lower_bound_delta: 2 h}}",

@@ -11,8 +11,8 @@ import pytest
 from cdc_pipeline import CdcResource, CdcTranslator, cdc_assets
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration import execute_capture, load_source
 from cdc_pipeline.orchestration.resource import CdcResource as Resource
+from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from tests.orchestration.failures import failure_of
 from tests.support.fake_capture import write_config
 from tests.support.project import ROOT, Project

@@ -13,9 +13,8 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration import CdcTranslator, build_definitions
-from cdc_pipeline.orchestration.definitions import only_source
-from cdc_pipeline.orchestration.translator import SOURCE_TAG
+from cdc_pipeline.orchestration.definitions import build_definitions, only_source
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.version import __version__
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project

@@ -12,11 +12,11 @@ from dagster_shared.yaml_utils import load_run_config_yaml
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.orchestration.assets.run_config import (
     EXAMPLES,
     CaptureRunConfig,
 )
+from cdc_pipeline.orchestration.definitions import build_definitions
 from tests.support.fake_capture import FakeCapture, cut, write_config, write_cut
 from tests.support.project import Project
 

@@ -7,14 +7,16 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.orchestration import CdcTranslator, build_definitions, columns
+from cdc_pipeline.orchestration import columns
 from cdc_pipeline.orchestration.columns import (
     SourceColumn,
     column_origins,
     column_schema,
     described_columns,
 )
+from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.events.recorder import LOADED_NOTE
+from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.schema.target_spec import (
     ComputedColumn,
     RecordedShape,
@@ -23,6 +25,7 @@ from cdc_pipeline.schema.target_spec import (
 )
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.replace import content
+from tests.support.dagster_runs import last_event
 from tests.support.fake_capture import COLUMNS, FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -77,10 +80,8 @@ def test_each_event_of_a_table_has_the_lineage_of_its_columns(
     capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1})])
     job = build_definitions(project.jobs, capture=capture).resolve_job_def("shop_capture")
     assert job.execute_in_process(instance=instance).success
-    event = instance.get_latest_materialization_event(ORDERS)
-    assert event is not None
-    assert event.asset_materialization is not None
-    lineage = event.asset_materialization.metadata["dagster/column_lineage"].value
+    event = last_event(instance, ORDERS)
+    lineage = event.metadata["dagster/column_lineage"].value
     assert isinstance(lineage, dg.TableColumnLineage)
     assert lineage.deps_by_column == {
         name: [dg.TableColumnDep(SOURCE_ORDERS, name)] for name in ("id", "note")

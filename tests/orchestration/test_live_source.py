@@ -20,6 +20,7 @@ from cdc_pipeline.orchestration.translator import run_tags
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
+from tests.support.dagster_runs import last_event, stored_run
 from tests.support.project import Project, follow_server
 
 
@@ -39,12 +40,8 @@ def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_ke
     )
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1, 'soon')")
     _run(project, "run", "shop")
-    event = disk_instance.get_latest_materialization_event(
-        dg.AssetKey(["shop", mysql_database, "orders"])
-    )
-    assert event is not None
-    assert event.asset_materialization is not None
-    schema = event.asset_materialization.metadata["dagster/column_schema"].value
+    event = last_event(disk_instance, dg.AssetKey(["shop", mysql_database, "orders"]))
+    schema = event.metadata["dagster/column_schema"].value
     assert isinstance(schema, dg.TableSchema)
     key, note = schema.columns[:2]
     assert key.constraints.nullable, "as it is in Delta"
@@ -149,8 +146,7 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
     gone = process_of(killed.run_id).rpartition("/")[0] + "/1"
     disk_instance.add_run_tags(killed.run_id, {PROCESS_TAG: gone})
     assert execute_capture(loaded, instance=disk_instance).succeeded
-    ended = disk_instance.get_run_by_id(killed.run_id)
-    assert ended is not None
+    ended = stored_run(disk_instance, killed.run_id)
     assert ended.status is dg.DagsterRunStatus.FAILURE
 
 

@@ -8,6 +8,7 @@ import dagster as dg
 
 from cdc_pipeline import CdcResource, build_definitions, cdc_assets
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
+from tests.support.dagster_runs import stored_run
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -75,8 +76,7 @@ def test_ours_and_theirs_run_in_one_code_location(
     both = merged.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=instance, asset_selection=[dg.AssetKey(["shop", "cursor"]), report.key]
     )
-    run = instance.get_run_by_id(both.run_id)
-    assert run is not None
+    run = stored_run(instance, both.run_id)
     assert SOURCE_TAG not in run.tags, "a run of theirs is not ours to delete"
     parents = merged.resolve_asset_graph().get(report.key).parent_keys
     assert parents == {dg.AssetKey(["shop", "shop", "orders"])}

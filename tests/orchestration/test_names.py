@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration import build_definitions, load_source
+from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.names import dagster_name, identifier, markdown, plain_name
+from cdc_pipeline.orchestration.runs.execute import load_source
 from tests.support import fake_capture as fakes
 from tests.support.project import Project
 

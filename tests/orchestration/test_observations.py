@@ -12,12 +12,14 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.orchestration import CaptureRun, build_definitions, execute_capture
-from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
+from cdc_pipeline.operations.verify.checks import check_intervals_join
+from cdc_pipeline.orchestration.cursor_store import cursors_of
+from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.events.observations import RunObservation, events_of
-from cdc_pipeline.orchestration.runs.execute import LoadedSource
+from cdc_pipeline.orchestration.runs.execute import CaptureRun, execute_capture
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from tests.orchestration.test_suspended import HELD
+from tests.support.dagster_runs import loaded_job
 from tests.support.fake_capture import FakeCapture, cursor, cut, write_config
 from tests.support.project import Project
 
@@ -30,13 +32,7 @@ CUTS = [cut(batch=1, tables={"shop.orders": 1, "shop.items": 1})]
 
 def _run(project: Project, instance: dg.DagsterInstance, *, extra: str = "") -> CaptureRun:
     write_config(project.jobs, "shop", include=("shop.orders", "shop.items"), extra=extra)
-    job = build_definitions(
-        project.jobs, capture=FakeCapture(CUTS), retry_wait_s=0
-    ).resolve_job_def("shop_capture")
-    loaded = LoadedSource(
-        source="shop", job=job, cursor_key=CURSOR, config=load_config(project.jobs / "shop.yaml")
-    )
-    run = execute_capture(loaded, instance=instance)
+    run = execute_capture(loaded_job(project, FakeCapture(CUTS)), instance=instance)
     assert run.succeeded
     return run
 
@@ -121,7 +117,8 @@ def test_intervals_still_join_over_events_that_only_tell_freshness(
 ) -> None:
     _run(project, instance, extra=FRESH)
     _run(project, instance, extra=FRESH)
-    assert check_intervals_join(instance, CURSOR).passed is None, "one batch has covered something"
+    cursors = cursors_of(instance, "shop", CdcTranslator())
+    assert check_intervals_join(cursors).passed is None, "one batch has covered something"
 
 
 def test_a_suspended_table_is_late(project: Project) -> None:

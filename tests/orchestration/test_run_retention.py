@@ -9,14 +9,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.orchestration import build_definitions, execute_capture
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.jobs import maintenance_job, run_retention
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
-from cdc_pipeline.orchestration.runs.execute import LoadedSource
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport
+from tests.support.dagster_runs import loaded_job
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -32,14 +32,7 @@ CUTS = [
 def _load(project: Project, *cuts: Any, name: str = "shop") -> LoadedSource:
     if not (project.jobs / f"{name}.yaml").exists():
         write_config(project.jobs, name, include=("shop.orders", "shop.*"))
-    definitions = build_definitions(project.jobs, capture=FakeCapture(list(cuts)), retry_wait_s=0)
-    job = definitions.resolve_job_def(f"{name}_capture")
-    return LoadedSource(
-        source=name,
-        job=job,
-        cursor_key=dg.AssetKey([name, "cursor"]),
-        config=load_config(project.jobs / f"{name}.yaml"),
-    )
+    return loaded_job(project, FakeCapture(list(cuts)), name)
 
 
 def _run_all(project: Project, instance: dg.DagsterInstance) -> list[str]:
@@ -67,14 +60,7 @@ def test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay(
     assert store.read() == CUTS[2].cursor
     assert [entry.run_id for entry in store.history(5)] == [runs[2], runs[0]]
     capture = FakeCapture(CUTS)
-    definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
-    loaded = LoadedSource(
-        source="shop",
-        job=definitions.resolve_job_def("shop_capture"),
-        cursor_key=CURSOR,
-        config=load_config(project.jobs / "shop.yaml"),
-    )
-    run = execute_capture(loaded, instance=instance)
+    run = execute_capture(loaded_job(project, capture), instance=instance)
     assert (run.succeeded, capture.starts) == (True, [CUTS[2].cursor])
     assert _delete(instance) == 1, "that run found nothing new"
 

@@ -16,8 +16,10 @@ from dagster_shared.serdes import serialize_value
 from cdc_pipeline import CdcResource
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, read_document
 from cdc_pipeline.errors import CdcError, ConfigError
-from cdc_pipeline.orchestration import build_definitions, execute_capture, load_source
+from cdc_pipeline.orchestration.definitions import build_definitions
+from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from tests.orchestration.failures import failure_of
+from tests.support.dagster_runs import stored_run
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -231,8 +233,7 @@ def test_k26_no_secret_is_in_a_page_an_event_a_run_or_a_repr(
     assert capture.passwords == [SECRET]
     kept = [pages, repr(cdc), str(cdc), repr(cdc.variables()), repr(shop)]
     for result in results:
-        run = instance.get_run_by_id(result.run_id)
-        assert run is not None
+        run = stored_run(instance, result.run_id)
         kept += [serialize_value(run), repr(run.run_config)]
         kept += [serialize_value(entry) for entry in instance.all_logs(result.run_id)]
         kept.append(serialize_value(instance.get_job_snapshot(str(run.job_snapshot_id))))

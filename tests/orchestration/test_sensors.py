@@ -11,8 +11,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.orchestration.definitions import load_checked
+from cdc_pipeline.orchestration.definitions import build_definitions, load_checked
 from cdc_pipeline.orchestration.jobs.alerts import Alert, build_alerts
 from cdc_pipeline.orchestration.jobs.plan_job import plan_text
 from cdc_pipeline.run.report import PlannedTarget

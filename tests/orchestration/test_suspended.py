@@ -6,14 +6,14 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, MergeError, TargetSuspendedError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
-from cdc_pipeline.orchestration import build_definitions, execute_capture
-from cdc_pipeline.orchestration.runs.execute import LoadedSource
+from cdc_pipeline.orchestration.definitions import build_definitions
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
 from cdc_pipeline.position.cursor import Suspension
 from cdc_pipeline.run.capture.suspension import suspended_error
+from tests.support.dagster_runs import last_event, loaded_job
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 
@@ -48,12 +48,7 @@ def _resumed_cut() -> Cut:
 
 def _loaded(project: Project, capture: FakeCapture, *, extra: str = "") -> LoadedSource:
     write_config(project.jobs, "shop", include=("shop.orders", "shop.items"), extra=extra)
-    job = build_definitions(project.jobs, capture=capture, retry_wait_s=0).resolve_job_def(
-        "shop_capture"
-    )
-    return LoadedSource(
-        source="shop", job=job, cursor_key=CURSOR, config=load_config(project.jobs / "shop.yaml")
-    )
+    return loaded_job(project, capture)
 
 
 def _follows(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetCheckEvaluation | None:
@@ -112,10 +107,8 @@ def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
     execute_capture(_loaded(project, FakeCapture([_suspended_cut()])), instance=instance)
-    event = instance.get_latest_materialization_event(CURSOR)
-    assert event is not None
-    assert event.asset_materialization is not None
-    shown = event.asset_materialization.metadata["suspended_tables"].value
+    event = last_event(instance, CURSOR)
+    shown = event.metadata["suspended_tables"].value
     assert shown["shop.orders"]["cause"] == "a column too many"
     assert shown["shop.orders"]["stands_at"] == "binlog.000003:500"
     assert "look; each run tries to catch it up" in shown["shop.orders"]["way_out"]

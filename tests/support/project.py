@@ -14,7 +14,7 @@ from typing import Final
 import dagster as dg
 import pytest
 
-from cdc_pipeline.orchestration import open_instance
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from tests.servers import Server
 from tests.support.captures import live
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
@@ -150,6 +150,15 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
         )
     return rows
+
+
+def facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """Texts with their labels; of rows with one label the first has it."""
+    shown, before = table(title, "", ""), ""
+    for label, text in rows:
+        shown.add_row("" if label == before else label, text)
+        before = label
+    return shown
 
 
 def error_document(error: BaseException) -> dict[str, object]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.common.output import results, table
+from cdc_pipeline.cli.common.output import facts, results, table
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.table import Table
 
     from cdc_pipeline.lake.proofs import TableProof
+    from cdc_pipeline.position.failback import Consumer
     from cdc_pipeline.run.report import CaptureReport, TableReport
     from cdc_pipeline.schema.evolution.steps import DdlDecision
 
@@ -22,41 +23,9 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     from cdc_pipeline.lake.suspensions import sentence
 
     out = results()
-    interval = report.interval
-    rows = table(f"{report.source}: {report.outcome.replace('_', ' ')}", "", "")
-    rows.add_row("reason", report.reason)
-    rows.add_row("interval", f"{interval.start} - {interval.end}")
-    rows.add_row(
-        "transactions",
-        f"{interval.transactions_seen:,} seen, {interval.transactions_applied:,} with "
-        "captured changes",
+    out.print(
+        facts(f"{report.source}: {report.outcome.replace('_', ' ')}", _facts_of(report, run_id))
     )
-    if report.recovered_batch is not None:
-        rows.add_row(
-            "recovered", f"batch {report.recovered_batch} of an earlier run was finished first"
-        )
-    rows.add_row("batches", f"{report.batches:,}")
-    if report.parallel is not None:
-        rows.add_row("decoded by", str(report.parallel))
-    rows.add_row(
-        "time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
-    )
-    proof = report.proof
-    if proof is not None:
-        failure = f"; {proof.failure}" if proof.failure else ""
-        rows.add_row("proof", f"{proof.rows:,} rows compared in {proof.seconds:.1f} s{failure}")
-    if report.read_up_to is not None:
-        rows.add_row("read up to", str(report.read_up_to))
-    if report.applied_up_to is not None:
-        rows.add_row("applied up to", str(report.applied_up_to))
-    needed = report.oldest_needed
-    if needed is not None and needed.name != "cursor":
-        rows.add_row("needed", f"the log from {needed.position} on, by {needed.name}")
-    if report.cursor is not None:
-        rows.add_row("cursor", f"{report.cursor.position}, batch {report.cursor.batch_number}")
-    if run_id:
-        rows.add_row("Dagster run", run_id)
-    out.print(rows)
     out.print()
     if report.tables:
         show_tables(report.tables)
@@ -64,12 +33,45 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
     for name, suspension in sorted(report.suspended.items()):
         out.print(sentence(name, suspension), soft_wrap=True)
+    proof = report.proof
     for warning in () if proof is None else proof.warnings:
         out.print(warning, soft_wrap=True, markup=False)
     show_differing({} if proof is None else proof.tables)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()
+
+
+def _facts_of(report: CaptureReport, run_id: str) -> Iterator[tuple[str, str]]:
+    interval, proof, needed = report.interval, report.proof, report.oldest_needed
+    yield "reason", report.reason
+    yield "interval", f"{interval.start} - {interval.end}"
+    applied = f"{interval.transactions_applied:,} with captured changes"
+    yield "transactions", f"{interval.transactions_seen:,} seen, {applied}"
+    if report.recovered_batch is not None:
+        text = f"batch {report.recovered_batch} of an earlier run was finished first"
+        yield "recovered", text
+    yield "batches", f"{report.batches:,}"
+    if report.parallel is not None:
+        yield "decoded by", str(report.parallel)
+    yield "time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
+    if proof is not None:
+        failure = f"; {proof.failure}" if proof.failure else ""
+        yield "proof", f"{proof.rows:,} rows compared in {proof.seconds:.1f} s{failure}"
+    if report.read_up_to is not None:
+        yield "read up to", str(report.read_up_to)
+    if report.applied_up_to is not None:
+        yield "applied up to", str(report.applied_up_to)
+    if needed is not None and needed.name != "cursor":
+        yield "needed", needed_text(needed)
+    if report.cursor is not None:
+        yield "cursor", f"{report.cursor.position}, batch {report.cursor.batch_number}"
+    if run_id:
+        yield "Dagster run", run_id
+
+
+def needed_text(needed: Consumer) -> str:
+    return f"the log from {needed.position} on, by {needed.name}"
 
 
 def show_differing(proofs: Mapping[str, TableProof]) -> None:

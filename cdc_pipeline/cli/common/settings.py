@@ -37,13 +37,6 @@ class Settings:
     def _files(self) -> list[Path]:
         from cdc_pipeline.config.pipeline_config import list_config_files
 
-        if not self.jobs_directory.is_dir():
-            raise ConfigError(
-                f"the jobs directory {self.jobs_directory} does not exist",
-                expected="a directory with one YAML file per source",
-                next_step="start in the project's folder, name the directory with --jobs or "
-                "CDC_PIPELINE_JOBS, or make a project: cdc-pipeline init my_project",
-            )
         return list_config_files(self.jobs_directory)
 
     def file_of(self, source: str) -> Path:

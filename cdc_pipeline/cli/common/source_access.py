@@ -54,7 +54,8 @@ def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAc
 
     loaded = load_source(settings.jobs_directory, config.name)
     with open_instance() as instance:
-        yield DagsterAccess(loaded, config, instance=instance, log_level=log_level(settings))
+        log_level = "DEBUG" if settings.debug else "CRITICAL"
+        yield DagsterAccess(loaded, config, instance=instance, log_level=log_level)
 
 
 def operate(
@@ -75,10 +76,6 @@ def operate_in(
         OperationProgress(stream) as progress,
     ):
         return access.operate(kind, work, observer=progress, on_waiting=progress.waiting)
-
-
-def log_level(settings: Settings) -> str:
-    return "DEBUG" if settings.debug else "CRITICAL"
 
 
 def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:

@@ -31,12 +31,12 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.position.cursor import (
-    CursorPlace,
     CursorState,
     CursorStore,
     OpenXa,
     StoredCursor,
     TargetState,
+    cursor_text,
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
@@ -142,8 +142,8 @@ def _check_unmoved(change: CursorChange, old: StoredCursor | None) -> None:
     if old != change.old:
         raise CursorError(
             "the cursor has moved since the change was planned",
-            expected=_describe(change.old),
-            got=_describe(old),
+            expected=cursor_text(change.old),
+            got=cursor_text(old),
             next_step=f"run `cdc-pipeline cursor show {change.source}`, then plan the change again",
         )
 
@@ -321,19 +321,12 @@ def _prepared_before(xa: OpenXa, position: Position) -> bool:
 
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:
-    text = f"set from {_describe(old)} to {_describe(new)} by {who}"
+    text = f"set from {cursor_text(old)} to {cursor_text(new)} by {who}"
     return _note("cursor_set", f"{text}: {why}" if why else text, new)
 
 
 def _note(kind: str, text: str, at: CursorState) -> Note:
     return Note(kind=kind, text=text, journal=at.journal, offset=at.offset)
-
-
-def _describe(cursor: CursorPlace | None) -> str:
-    if cursor is None:
-        return "no cursor"
-    gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""
-    return f"batch {cursor.batch_number} at {cursor.position}{gtids}, epoch {cursor.epoch}"
 
 
 # -- rebuild ---------------------------------------------------------------------------------------
@@ -363,13 +356,13 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
     )
     if nothing or cut is None:
         return change.model_copy(update={"new": stored, "direction": "same", "nothing_to_do": True})
-    said = [f"{_describe(stored)} is replaced by {_describe(cut.cursor)}"]
+    said = [f"{cursor_text(stored)} is replaced by {cursor_text(cut.cursor)}"]
     if direction == "back":
         said.append(
             "what the source committed between the two is read again, and applied to the "
             "lake as it is now"
         )
-    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_describe(stored)}"
+    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {cursor_text(stored)}"
     return change.model_copy(
         update={
             "new": cut.cursor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
@@ -11,16 +11,8 @@ from cdc_pipeline.frozen_model import FrozenModel
 Severity = Literal["ok", "note", "warning", "error"]
 Area = Literal["server", "grants", "retention", "tables", "state", "lake", "local"]
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "note", "warning", "error")
-AREAS: Final[tuple[Area, ...]] = (
-    "server",
-    "grants",
-    "retention",
-    "tables",
-    "state",
-    "lake",
-    "local",
-)
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+AREAS: Final[tuple[Area, ...]] = get_args(Area)
 EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 

@@ -23,22 +23,12 @@ from cdc_pipeline.sink.spark.java import find_java_home, find_spark_home, java_v
 from cdc_pipeline.text.wording import size
 
 _PACKAGE: Final = "cdc-pipeline"
-_PYTHON: Final = (3, 11)
 _SPARK: Final = frozenset({"pyspark", "delta-spark"})
 _TEMPORARY_BYTES: Final = 1 << 30
 
 
 def _python(_context: Context) -> Iterator[Verdict]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < _PYTHON:
-        yield error(
-            "this Python is too old",
-            expected="3.11 or newer",
-            got=version,
-            next_step="make setup PYTHON=python3.12",
-        )
-    else:
-        yield ok(f"Python {version}")
+    yield ok(f"Python {'.'.join(map(str, sys.version_info[:3]))}")
 
 
 def _packages(_context: Context) -> Iterator[Verdict]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import Final, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -20,7 +21,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.verify.report import Intervals, TableVerified
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
@@ -28,10 +29,19 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import duplicate_keys, history_intervals
 
 CheckName = Literal[
-    "count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention"
+    "count",
+    "checksum",
+    "key_uniqueness",
+    "interval_continuity",
+    "intervals_join",
+    "lag",
+    "retention",
 ]
 
 _LAG_MAX_S: Final = 3600.0
+_CURSORS_MAX: Final = 500
+_MOVED: Final = frozenset({"cursor_set", "cursor_rebuilt"})  # kinds of notes
+_GAPS_NAMED_MAX: Final = 20
 
 
 class CheckResult(FrozenModel):
@@ -41,11 +51,11 @@ class CheckResult(FrozenModel):
     table: str = ""
     passed: bool | None
     text: str
-    values: dict[str, int | float | str] = Field(default_factory=dict)
+    values: dict[str, Any] = Field(default_factory=dict)
 
 
 def _result(
-    check: CheckName, table: str, passed: bool | None, text: str, **values: int | float | str
+    check: CheckName, table: str, passed: bool | None, text: str, **values: Any
 ) -> CheckResult:
     return CheckResult(check=check, table=table, passed=passed, text=text, values=values)
 
@@ -122,6 +132,43 @@ def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
         else "{overlaps:,} versions overlap, {not_ended:,} do not end where the next one begins"
     ).format(**figures)
     return _result("interval_continuity", table, passed, text, **figures)
+
+
+def check_intervals_join(cursors: CursorStore) -> CheckResult:
+    """Whether the parts of the log that the last batches have covered join without a gap, by the
+    cursors of Dagster's events. A batch that moved no cursor covers an empty interval there.
+
+    When a person has moved the cursor, the chain starts again; so it does with another epoch, since
+    offsets of two servers are unrelated.
+    """
+    covered = []  # cursor, begin, end, whether a person has moved it
+    for entry in reversed(cursors.history(_CURSORS_MAX)):
+        begin, dash, end = str(entry.metadata.get("interval", "")).partition(" - ")
+        notes = entry.metadata.get("notes", [])
+        is_moved = any(note.get("kind") in _MOVED for note in notes if isinstance(note, dict))
+        if dash:
+            covered.append((entry.cursor, begin, end, is_moved))
+    values: dict[str, Any] = {"events": len(covered)}
+    if len(covered) < 2:
+        text = "fewer than two batches have recorded what they covered"
+        return _result("intervals_join", "", None, text, **values)
+    gaps = [
+        f"batch {before.batch_number} ended at {ended}, "
+        f"batch {after.batch_number} begins at {begin}"
+        for (before, _, ended, _), (after, begin, _, is_moved) in pairwise(covered)
+        if begin != ended and after.epoch == before.epoch and not is_moved
+    ]
+    values |= {
+        "gaps": len(gaps),
+        "moved_by_a_person": sum(is_moved for *_, is_moved in covered),
+        "named": gaps[:_GAPS_NAMED_MAX],
+    }
+    text = (
+        f"{len(gaps)} of {len(covered)} batches do not begin where the previous one ended"
+        if gaps
+        else f"{len(covered)} batches join, from {covered[0][1]} to {covered[-1][2]}"
+    )
+    return _result("intervals_join", "", not gaps, text, **values)
 
 
 def check_lag(

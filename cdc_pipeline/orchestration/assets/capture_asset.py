@@ -29,24 +29,24 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig, launchpad_fields
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import CdcTranslator, pool_name
-from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -57,21 +57,8 @@ _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
-class Capture(Protocol):
-    """Signature of `cdc_pipeline.run.capture.capture.capture`."""
-
-    def __call__(
-        self,
-        config: PipelineConfig,
-        *,
-        cursors: CursorStore,
-        bound: Bound | None = None,
-        observer: RunObserver | None = None,
-        run_id: str = "",
-        tables: Sequence[str] | None = None,
-    ) -> CaptureReport: ...
-
-
+Capture = Callable[..., CaptureReport]
+"""As `cdc_pipeline.run.capture.capture.capture`."""
 ObserverFactory = Callable[[PipelineConfig], RunObserver]
 
 
@@ -122,10 +109,10 @@ class CaptureStep:
             context,
             pipeline,
             run_config=CaptureRunConfig(**context.op_execution_context.op_config),
-            cursors=DagsterCursorStore(
+            cursors=cursors_of(
                 context.instance,
-                asset_key=translator.cursor_key(pipeline.name),
-                source=pipeline.name,
+                pipeline.name,
+                translator,
                 writer=recorder.write_cursor,
                 before=lambda: _cursor_in_lake(pipeline),
             ),

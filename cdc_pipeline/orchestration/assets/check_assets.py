@@ -15,14 +15,13 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
@@ -32,6 +31,9 @@ from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+
+if TYPE_CHECKING:
+    from cdc_pipeline.operations.verify.checks import CheckResult
 
 _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
@@ -141,10 +143,8 @@ def _table_checks(
             )
             return
         with failing_step(config.sink.lake_path):
-            for name, table, passed, text, values in _table_results(
-                context, config, wanted, translator=translator
-            ):
-                yield _result(name, keys[table], passed=passed, text=text, values=values)
+            for result in _table_results(context, config, wanted, translator=translator):
+                yield _result(result, keys[result.table])
 
     return _checks(verify_step, specs)
 
@@ -189,10 +189,9 @@ def _table_results(
     wanted: dict[str, list[str]],
     *,
     translator: CdcTranslator,
-) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
+) -> "Iterator[CheckResult]":
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.operations.verify.checks import (
-        CheckResult,
         check_intervals,
         check_key_uniqueness,
         checks_of,
@@ -228,7 +227,7 @@ def _table_results(
         results += [check(sink, table) for table in wanted.get(name, ())]
     for result in results:
         if result.table in wanted.get(result.check, ()):
-            yield result.check, result.table, result.passed, result.text, dict(result.values)
+            yield result
 
 
 def _cursor_checks(
@@ -247,41 +246,40 @@ def _cursor_checks(
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from cdc_pipeline.operations.verify.checks import check_lag, check_retention
+        from cdc_pipeline.operations.verify.checks import (
+            check_intervals_join,
+            check_lag,
+            check_retention,
+        )
         from cdc_pipeline.run.plan.reconcile import reconcile
         from cdc_pipeline.run.wiring import build_sink
 
         tag_run(context.op_execution_context, pipeline.name, "verify")
         config = resolved(pipeline)
-        sink = build_sink(config)
+        sink, cursors = build_sink(config), cursors_of(context.instance, pipeline.name, translator)
 
         def cursor() -> CursorState | None:
-            stored = cursors_of(context.instance, pipeline.name, translator).read()
-            return reconcile(stored, sink.last_cut()).cursor
+            return reconcile(cursors.read(), sink.last_cut()).cursor
 
-        checks: dict[str, Callable[[], Any]] = {
-            "intervals_join": lambda: check_intervals_join(context.instance, key),
+        checks: dict[str, Callable[[], CheckResult]] = {
+            "intervals_join": lambda: check_intervals_join(cursors),
             "lag": lambda: check_lag(config, sink, cursor()),
             "retention": lambda: check_retention(config, cursor()),
         }
         with failing_step(config.sink.lake_path):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
-                result = checks[name]()
-                values = dict(result.values)
-                yield _result(name, key, passed=result.passed, text=result.text, values=values)
+                yield _result(checks[name](), key)
 
     return _checks(cursor_step, specs)
 
 
-def _result(
-    name: str, key: dg.AssetKey, *, passed: bool | None, text: str, values: dict[str, Any]
-) -> dg.AssetCheckResult:
-    severity = dg.AssetCheckSeverity.WARN if passed is None else dg.AssetCheckSeverity.ERROR
+def _result(result: "CheckResult", key: dg.AssetKey) -> dg.AssetCheckResult:
+    is_undecided = result.passed is None
     return dg.AssetCheckResult(
-        check_name=name,
+        check_name=result.check,
         asset_key=key,
-        passed=bool(passed),
-        severity=severity,
-        description=text,
-        metadata=values,
+        passed=bool(result.passed),
+        severity=dg.AssetCheckSeverity.WARN if is_undecided else dg.AssetCheckSeverity.ERROR,
+        description=result.text,
+        metadata=result.values,
     )

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
@@ -43,25 +43,12 @@ from cdc_pipeline.orchestration.translator import (
     code_references,
     origin_text,
 )
-from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
-
-class TakeSnapshot(Protocol):
-    """As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`, as far as it is used here."""
-
-    def __call__(
-        self,
-        config: PipelineConfig,
-        *,
-        cursors: CursorStore,
-        tables: Sequence[str] | None = None,
-        restart: bool = False,
-        observer: RunObserver | None = None,
-        run_id: str = "",
-    ) -> SnapshotReport: ...
+TakeSnapshot = Callable[..., SnapshotReport]
+"""As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`."""
 
 
 class SnapshotRunConfig(dg.Config):

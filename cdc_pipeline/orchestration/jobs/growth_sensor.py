@@ -16,9 +16,8 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
-from cdc_pipeline.run.report import CapturePlan
 
 _UNDER_WAY: Final = (
     dg.DagsterRunStatus.QUEUED,
@@ -40,10 +39,8 @@ def build_growth_sensor(
     if not isinstance(pipeline.source, LiveSourceConfig):
         return None
     settings, tags = pipeline.dagster.sensor, run_tags(pipeline.name, "capture")
-    job_name, cursor_key = (
-        translator.job_name(pipeline.name),
-        translator.cursor_key(pipeline.name),
-    )
+    job_name = translator.job_name(pipeline.name)
+    cursor_key = translator.cursor_key(pipeline.name)
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         runs = dg.RunsFilter(job_name=job_name, statuses=list(_UNDER_WAY))
@@ -52,13 +49,13 @@ def build_growth_sensor(
         try:
             config = pipeline.resolved()
             with files_failing(config.sink.lake_path):
-                reason = _reason_to_run(config, context.instance, cursor_key=cursor_key)
+                starts, reason = _reason_to_run(config, context.instance, translator)
         except CdcError as error:
             return dg.SkipReason(str(error))
-        if reason.starts:
-            context.log.info(reason.text)
+        if starts:
+            context.log.info(reason)
             return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
-        return dg.SkipReason(reason.text)
+        return dg.SkipReason(reason)
 
     return dg.SensorDefinition(
         name=sensor_name(pipeline.name),
@@ -77,16 +74,11 @@ def build_growth_sensor(
     )
 
 
-class _Reason:
-    def __init__(self, text: str, *, starts: bool) -> None:
-        self.text = text
-        self.starts = starts
-
-
 def _reason_to_run(
-    config: PipelineConfig, instance: dg.DagsterInstance, *, cursor_key: dg.AssetKey
-) -> _Reason:
-    """Compare the source's log with the cursor; raises CdcError if no plan can be made."""
+    config: PipelineConfig, instance: dg.DagsterInstance, translator: CdcTranslator
+) -> tuple[bool, str]:
+    """Whether the log and the cursor are a reason to start a run, and which; raises CdcError if no
+    plan can be made."""
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.operations.verify.checks import check_retention
     from cdc_pipeline.run.plan.planning import plan
@@ -94,16 +86,15 @@ def _reason_to_run(
     from cdc_pipeline.run.wiring import build_sink
 
     settings = config.dagster.sensor
-    cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=config.name)
-    capture_plan: CapturePlan = plan(config, cursors=cursors, bound="end_of_log")
+    cursors = cursors_of(instance, config.name, translator)
+    capture_plan = plan(config, cursors=cursors, bound="end_of_log")
     unread = f"{capture_plan.bytes_between:,} bytes are unread"
     if capture_plan.bytes_between >= settings.unread_bytes:
-        return _Reason(unread, starts=True)
+        return True, unread
     if capture_plan.bytes_between == 0:
-        return _Reason("nothing is unread", starts=False)
+        return False, "nothing is unread"
     cursor = reconcile(cursors.read(), build_sink(config).last_cut()).cursor
     retention = check_retention(config, cursor)
     headroom_s = retention.values.get("headroom_s")
-    if headroom_s is not None and float(headroom_s) < settings.headroom.total_seconds():
-        return _Reason(f"{unread}; {retention.text}", starts=True)
-    return _Reason(f"{unread}; {retention.text}", starts=False)
+    starts = headroom_s is not None and headroom_s < settings.headroom.total_seconds()
+    return starts, f"{unread}; {retention.text}"

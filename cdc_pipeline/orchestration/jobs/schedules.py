@@ -9,33 +9,18 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schedules import Scheduled
 from cdc_pipeline.orchestration.translator import run_tags
 
 
-class _CronSettings(Protocol):
-    """A section that starts something by a cron expression."""
-
-    @property
-    def cron(self) -> str | None:
-        pass
-
-    @property
-    def timezone(self) -> str:
-        pass
-
-    @property
-    def enabled(self) -> bool:
-        pass
-
-
 def schedule_of(
-    settings: _CronSettings, *, job_name: str, tags: dict[str, str], description: str, **more: Any
+    settings: Scheduled, *, job_name: str, tags: dict[str, str], description: str, **more: Any
 ) -> dg.ScheduleDefinition | None:
     """``<job_name>_schedule``; None without a cron expression; `more`: arguments of Dagster's."""
     if settings.cron is None:

@@ -28,7 +28,7 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
     step_name,
 )
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, process_of
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -39,13 +39,16 @@ from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
 @dataclass(frozen=True)
 class LoadedSource:
-    """A source's job and the key of its cursor, as the project defines them."""
+    """A source's job and translator, as the project defines them."""
 
     source: str
     job: dg.JobDefinition
-    cursor_key: dg.AssetKey
     config: PipelineConfig
     translator: CdcTranslator = field(default_factory=CdcTranslator)
+
+    @property
+    def cursor_key(self) -> dg.AssetKey:
+        return self.translator.cursor_key(self.source)
 
     def require_tables(self, tables: Sequence[str]) -> None:
         """Raises ConfigError if a table (``schema.table``) is not known."""
@@ -62,12 +65,12 @@ class LoadedSource:
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
         """For reading only."""
-        return DagsterCursorStore(instance, asset_key=self.cursor_key, source=self.source)
+        return cursors_of(instance, self.source, self.translator)
 
 
 @dataclass(frozen=True)
 class CaptureRun:
-    """Id in Dagster, and report or error; a run that left tables suspended may have both."""
+    """Id in Dagster, and report or error."""
 
     run_id: str
     succeeded: bool
@@ -134,7 +137,6 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     return LoadedSource(
         source=source,
         job=definitions.resolve_job_def(translator.job_name(source)),
-        cursor_key=translator.cursor_key(source),
         config=config,
         translator=translator,
     )

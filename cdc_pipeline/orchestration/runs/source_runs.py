@@ -17,16 +17,17 @@ from typing import Final, TypeVar
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.orchestration.assets.snapshot_asset import SnapshotRecorder
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, stopped
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture, stopped
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
 from cdc_pipeline.run.observer import OperationRun, RelayObserver, RunObserver
+from cdc_pipeline.run.report import CaptureReport
 
 T = TypeVar("T")
 # Changes of a moment wait for their turn in the source's pool, as a capture does.
@@ -43,6 +44,7 @@ class DagsterAccess:
     config: PipelineConfig
     instance: dg.DagsterInstance
     log_level: str = "CRITICAL"
+    run_id: str = ""  # of the last capture
 
     def __post_init__(self) -> None:
         self.cursors = self.loaded.cursors(self.instance)
@@ -51,6 +53,29 @@ class DagsterAccess:
     def skipped(self) -> tuple[str, ...]:
         """The events that the last read of the cursor passed over."""
         return self.cursors.skipped
+
+    def capture(
+        self,
+        *,
+        bound: Bound | None,
+        tables: tuple[str, ...],
+        observer: RunObserver,
+        on_waiting: Callable[[list[str]], None],
+    ) -> CaptureReport:
+        """As a run of the source's job; raises what ended it."""
+        done = execute_capture(
+            self.loaded,
+            instance=self.instance,
+            bound=bound,
+            tables=tables,
+            observer=observer,
+            log_level=self.log_level,
+            on_waiting=on_waiting,
+        )
+        self.run_id = done.run_id
+        if done.report is None:
+            raise done.error or RuntimeError("the run ended without a report")
+        return done.report
 
     def operate(
         self,

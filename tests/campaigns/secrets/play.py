@@ -59,7 +59,7 @@ targets:
 """
 _DEFINITIONS = """
 from pathlib import Path
-from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import build_definitions
 
 defs = build_definitions(Path(__file__).parent, retry_wait_s=0)
 """
