@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_jsonable_python
 
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.lake.records import Cut, Interval
@@ -179,9 +178,15 @@ def _plain_value(value: object) -> dg.MetadataValue:
         return dg.MetadataValue.float(value)
     if isinstance(value, Path):
         return dg.MetadataValue.path(str(value))
-    if isinstance(value, BaseModel | Mapping | list | tuple):
-        return dg.MetadataValue.json(to_jsonable_python(value, fallback=str))
+    if isinstance(value, BaseModel | Mapping | list | tuple | set | frozenset):
+        return dg.MetadataValue.json(json.loads(json.dumps(value, default=_plain)))
     return dg.MetadataValue.text(str(value))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 
 def _interval(value: object) -> Interval | None:
