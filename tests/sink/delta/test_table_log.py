@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.lake.storage.storage import Storage
 from cdc_pipeline.sink.delta.log import read_commit
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 
@@ -155,7 +155,7 @@ def test_k22_a_file_that_the_machine_cannot_open_is_not_told_as_damage(
         return opened(path, *args, **kwargs)
 
     monkeypatch.setattr(io, "open", refused)
-    monkeypatch.setattr(LocalStorage, "arrow_source", lambda _, path: refused(path, "rb"))
+    monkeypatch.setattr(Storage, "arrow_source", lambda _, path: refused(path, "rb"))
     if is_damage:
         assert str(file) in refusal(tmp_path).what
     else:
@@ -169,12 +169,12 @@ def test_a_place_without_a_table_costs_two_listings(
     """Of a new target: one to look for a table, one to be sure that there is none."""
     listed: list[Path] = []
 
-    def counted(storage: LocalStorage, folder: Path) -> list[str]:
+    def counted(storage: Storage, folder: Path) -> list[str]:
         listed.append(folder)
         return names(storage, folder)
 
-    names = LocalStorage.names
-    monkeypatch.setattr(LocalStorage, "names", counted)
+    names = Storage.names
+    monkeypatch.setattr(Storage, "names", counted)
     assert read_table_log(tmp_path) is None
     assert listed == [tmp_path / "_delta_log"] * 2
 
