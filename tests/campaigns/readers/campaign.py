@@ -4,12 +4,16 @@ their own, against SELECT.
 Lakes of several reader settings, and of both engines, are written by captures from a real server.
 Those of both engines have the same rows at every cut, as Spark reads them, by the same batches.
 Each has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and rows
-that change their partition; an added column and changed keys.
+that change their partition; an added column and changed keys. One lake is published too: DuckDB
+reads its views. The queries of the page on readers give what the server gives.
+The page's table is what was seen: `RECORD=1 make campaign NAME=readers` writes it again.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -37,10 +41,18 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "delta-rs": {"reader_features": ["delta-rs"]},
 }
 ROWS: Final = 3000
+PAGE: Final = Path(__file__).parents[3] / "docs" / "lake" / "readers.md"
+QUERIES: Final = re.compile(r"```(sql|python)\n((?:(?!```).)*lake/shop/item.*?)```", re.DOTALL)
+SEEN: Final = re.compile(r"(?<=<!-- seen -->\n).*?(?=<!-- /seen -->)", re.DOTALL)
+# What the page's queries give, by the server.
+QUERY: Final = (
+    "SELECT id, big, CAST(JSON_UNQUOTE(JSON_EXTRACT(doc, '$.a')) AS SIGNED), "
+    "CAST(SUBSTRING_INDEX(took, ':', 1) AS SIGNED) FROM shop.item"
+)
 TABLES: Final = (
     "CREATE TABLE item (id INT PRIMARY KEY, n INT, price DECIMAL(20,4), name VARCHAR(40) CHARACTER "
     "SET utf8mb4, born DATETIME(6), at TIMESTAMP(3) NULL, day DATE, big BIGINT UNSIGNED, real_ "
-    "DOUBLE, bin VARBINARY(20), doc JSON, year_ YEAR)",
+    "DOUBLE, bin VARBINARY(20), doc JSON, year_ YEAR, took TIME)",
     "CREATE TABLE part (id INT PRIMARY KEY, kind VARCHAR(10), v INT)",
 )
 CHANGES: Final = (
@@ -77,7 +89,7 @@ def item_row(at: int) -> str:
     return (
         f"({at}, {n}, {at}.{at:04d}, 'n{at % 97}ü', '2024-02-{at % 28 + 1:02d} 01:02:03.{at:06d}', "
         f"'2024-01-01 00:00:00.{at % 1000:03d}', '19{at % 90 + 10}-03-04', {2**64 - 1 - at}, {at} "
-        f"/ 4, UNHEX('{at:06x}'), '{{\"a\": {at}}}', {1970 + at % 100})"
+        f"/ 4, UNHEX('{at:06x}'), '{{\"a\": {at}}}', {1970 + at % 100}, '{at % 1600 - 800}:00:01')"
     )
 
 
@@ -93,6 +105,9 @@ def make_lakes(folder: Path) -> None:
         lakes = []
         for name, settings in SETTINGS.items():
             sink = {"lake_path": folder / name, "spark": SPARK, **settings}
+            if name == "all":
+                views = {"duckdb": folder / "views.sql", "database": "views", "plain": True}
+                sink["publish"] = views
             config = PipelineConfig.model_validate(
                 {"name": name.replace("-", "_"), "sink": sink, **shared}
             )
@@ -108,11 +123,17 @@ def make_lakes(folder: Path) -> None:
                 capture(config, cursors=cursors)
         for table in ("item", "part"):
             names = [row[0] for row in server.query(f"SHOW COLUMNS FROM shop.{table}")]
+            columns = ", ".join(f"CAST({n} AS CHAR)" if n == "took" else n for n in names)
             rows = [
                 dict(zip(names, map(as_text, row), strict=True))
-                for row in server.query(f"SELECT * FROM shop.{table}")
+                for row in server.query(f"SELECT {columns} FROM shop.{table}")
             ]
             (folder / f"{table}.json").write_text(json.dumps(rows), encoding="utf-8")
+        answer = [list(map(as_text, row)) for row in server.query(QUERY)]
+    queries = dict(QUERIES.findall(PAGE.read_text(encoding="utf-8")))
+    assert queries.keys() == {"sql", "python"}, queries.keys()
+    queries = {"queries": queries, "answer": answer}
+    (folder / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
 
 
 def compare_engines(folder: Path) -> Counter[str]:
@@ -180,6 +201,12 @@ def _opened(folder: Path) -> Iterator[Play]:
         )
         print(done.stdout, flush=True)
         assert not done.returncode, done.stdout + done.stderr
+        page = PAGE.read_text(encoding="utf-8")
+        seen = (folder / "seen.md").read_text(encoding="utf-8")
+        if os.environ.get("RECORD"):
+            PAGE.write_text(SEEN.sub(lambda _: seen, page), encoding="utf-8")
+        else:
+            assert SEEN.findall(page) == [seen], f"the page has another table than:\n{seen}"
         return totals + Counter({"tables read": len(done.stdout.splitlines())})
 
     yield play
