@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cdc_pipeline.clock import microseconds_of
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
     Bound,
@@ -265,7 +266,7 @@ def last_of(
         source.validate_position(last)
     elif not isinstance(end, str) and isinstance(end, TimeBound):
         # Before the first transaction that was committed after the moment.
-        after_us = round(end.time.timestamp() * 1_000_000) + 1
+        after_us = microseconds_of(end.time) + 1
         last = search_by_time(source, t_us=after_us, end=log_end) or log_end
     elif isinstance(config.source, ArchiveSourceConfig):
         try:

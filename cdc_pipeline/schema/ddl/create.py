@@ -78,7 +78,7 @@ def created_table(tokens: TokenReader) -> CreatedTable:
     columns = [column.in_charset(charset.name, is_mariadb=is_mariadb) for column in columns]
     by_folded_name = {column.name.lower(): column.name for column in columns}
     is_ambiguous = len(by_folded_name) < len(columns)
-    certain(columns and not is_ambiguous)
+    certain(bool(columns) and not is_ambiguous)
     certain(all(name.lower() in by_folded_name for name in key))
     row_end = next((column.name for column in columns if column.period == "END"), "")
     # The server appends the end of the period to every key itself.

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from cdc_pipeline.clock import time_of
+from cdc_pipeline.clock import microseconds_of, time_of
 from cdc_pipeline.config.storage_config import check_lake_path
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake import state
@@ -244,7 +244,7 @@ def _published_at(cut: Cut, wanted: datetime | None) -> Cut:
 
 
 def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:
-    wanted_us = round(moment.timestamp() * 1e6)
+    wanted_us = microseconds_of(moment)
     read = _reader(paths)
     later = first_cut(numbers, read, lambda cut: cut.latest_source_time_us > wanted_us)
     # A cut without a time follows the one before it.

@@ -163,6 +163,8 @@ def test_create_columns_gives_none_where_the_text_does_not_tell() -> None:
         "CREATE TABLE t (a INT, PERIOD FOR SYSTEM_TIME)",
         "CREATE TABLE t (a INT, PRIMARY KEY (b))",
         "CREATE TABLE t (a INT, PRIMARY KEY ((a + 1)))",
+        "CREATE TABLE t (KEY (a))",
+        "CREATE TABLE t (CHECK (1))",
         "CREATE TABLE t LIKE u",
         "CREATE TABLE t SELECT 1",
         "CREATE TABLE t (a INT",
