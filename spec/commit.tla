@@ -297,7 +297,7 @@ StageRepair(r, t) ==
 
 PutRecord(r) ==
     \* sink/staging/staging.py::StagedBatch.record  sink/staging/staging.py::StagedBatch.put
-    \* lake/storage/storage.py::LocalStorage.put_if_absent
+    \* lake/storage/storage.py::Storage.put_if_absent
     /\ run[r].pc = "put" /\ MayAct(r)
     /\ LET rec == run[r].rec  isThere == Len(records) >= rec.number IN
        IF isThere /\ Rule("a record is put if absent")
@@ -311,7 +311,7 @@ PutRecord(r) ==
     /\ UNCHANGED <<log, synced, cuts, cursor, trusted, side, used, exempt, replaced>>
 
 SyncRecord(r) ==
-    \* lake/storage/storage.py::LocalStorage.make_durable
+    \* lake/storage/storage.py::Storage.make_durable
     /\ run[r].pc = "named"
     /\ dirty' = dirty \ {<<"record", run[r].rec.number>>}
     /\ Goes(r, "apply")
@@ -443,7 +443,7 @@ PutCut(r) ==
     /\ UNCHANGED <<log, synced, records, cursor, trusted, holder, side, used, exempt, replaced>>
 
 SyncCut(r) ==
-    \* lake/storage/storage.py::LocalStorage.make_durable
+    \* lake/storage/storage.py::Storage.make_durable
     /\ run[r].pc = "cut named"
     /\ dirty' = dirty \ {<<"cut", run[r].rec.number>>}
     /\ run' = [run EXCEPT ![r].pc = "cursor"]

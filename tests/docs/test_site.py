@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.config.section import setting_name
+from cdc_pipeline.config.section import Section, setting_name
 from cdc_pipeline.config.settings import every_section, meaning, texts
 from tests.support.project import ROOT
 from tools.pages.__main__ import PAGES
@@ -35,9 +35,11 @@ def test_every_setting_says_what_it_does_and_no_text_is_left_over() -> None:
     ]
     assert not silent, "say it in cdc_pipeline/config/setting_texts.yaml"
     known = {
-        (model.__name__, setting_name(name, field))
+        (base.__name__, setting_name(name, field))
         for model in every_section(PipelineConfig)
-        for name, field in model.model_fields.items()
+        for base in model.__mro__
+        if issubclass(base, Section)
+        for name, field in base.model_fields.items()
     }
     left = [(model, name) for model, said in texts().items() for name in said]
     assert not set(left) - known, "remove it from cdc_pipeline/config/setting_texts.yaml"

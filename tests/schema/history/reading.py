@@ -74,7 +74,8 @@ class Reading:
         """What a first run with nothing to read does: the catalog at its start."""
         self.at = Position(*self._server.end_position())
         schemas = self._history(self.at, asks=True)
-        schemas.begin()
+        schemas.ask_catalog()
+        schemas.save(None, source_time_us=-1)
 
     def run(self) -> None:
         end = Position(*self._server.end_position())
