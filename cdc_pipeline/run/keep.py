@@ -40,7 +40,7 @@ def prune_journals(
     consumers = [*consumers_of(cursor), *consumers_beside(config, cut)]
     if all(consumer.epoch == cursor.epoch for consumer in consumers):
         try:
-            prune(keep, cursor.identity, needed=[consumer.position for consumer in consumers])
+            prune(keep, cursor.identity, needed=consumers)
         except SinkError as error:
             return error
     return None

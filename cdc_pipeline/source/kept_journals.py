@@ -20,6 +20,8 @@ Rules:
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import re
 import stat
@@ -27,7 +29,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -39,7 +41,8 @@ from cdc_pipeline.errors import SinkError, SourceIdentityError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened, refused, storage_of
-from cdc_pipeline.position.position import FIRST_OFFSET, Position, ServerIdentity
+from cdc_pipeline.position.failback import Consumer
+from cdc_pipeline.position.position import FIRST_OFFSET, ServerIdentity
 
 _SEALED: Final = re.compile(r"(?P<name>[^/.][^/]*\.\d{6,})(\.(?P<size>\d+)\.zst)?")
 _PART: Final = re.compile(
@@ -47,7 +50,9 @@ _PART: Final = re.compile(
     r"(\.(?P<bytes>\d+)\.zst)?"
 )
 _SEALING: Final = ".sealing"
+_FILE: Final = re.compile(rf"{_SEALED.pattern}|.*\.part(\.\d+\.zst)?|.*\{_SEALING}")
 _COPY_BYTES: Final = 256 << 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ class KeptJournals:
                 listed.append(KeptJournal(name, stop, False, tuple(files), created_s))
         return sorted(listed, key=lambda journal: (journal.number, journal.created_s))
 
-    def _sizes(self) -> dict[str, int]:
+    def _sizes(self, *, is_again: bool = False) -> dict[str, int]:
         if is_object(self.folder):
             key = self.folder.key
             return {
@@ -163,17 +168,37 @@ class KeptJournals:
                 for name, size in self.folder.store.sizes(key).items()
             }
         try:
-            with os.scandir(self.folder) as entries:
-                return {entry.name: entry.stat().st_size for entry in entries}
+            entries = list(os.scandir(self.folder))
         except FileNotFoundError:
             return {}
+        sizes = {}
+        for entry in entries:
+            if _FILE.fullmatch(entry.name) is None:
+                continue
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # a run goes on, and has renamed it; or it leads nowhere
+                if not is_again:
+                    return self._sizes(is_again=True)
+                continue
+            if stat.S_ISREG(status.st_mode):
+                sizes[entry.name] = status.st_size
+        return sizes
 
     def created_s_of(self, journal: KeptJournal) -> int:
-        """The header timestamp of its format description."""
+        """The header timestamp of its format description. Raises SinkError: it has none."""
         if not journal.is_sealed:
             return journal.created_s
-        head = self.beginning(journal, FIRST_OFFSET + HEADER_BYTES)
-        return int(struct.unpack_from("<I", head, FIRST_OFFSET)[0])
+        try:
+            head = self.beginning(journal, FIRST_OFFSET + HEADER_BYTES)
+            return int(struct.unpack_from("<I", head, FIRST_OFFSET)[0])
+        except (struct.error, SourceIdentityError):
+            raise SinkError(
+                f"{journal.name} is shorter than a journal's head",
+                expected=f"at least {FIRST_OFFSET + HEADER_BYTES} bytes",
+                next_step=f"remove {journal.files[0]} from {self.folder}: the next run fetches it "
+                "from the server",
+            ) from None
 
     def beginning(self, journal: KeptJournal, bytes_max: int) -> bytes:
         return next(self._blocks(journal, bytes_max), b"")
@@ -187,21 +212,29 @@ class KeptJournals:
                     target.write(block)
         except FileNotFoundError:  # a run goes on: the file has another name
             named = next((one for one in self.journals() if one.name == journal.name), journal)
-            if named.files == journal.files:
+            if (
+                named.files == journal.files
+                or named.size_bytes < journal.size_bytes
+                or self.created_s_of(named) != journal.created_s
+            ):
                 raise
             self.copy(named, folder)
             os.truncate(file, journal.size_bytes)
         return file
 
     def _blocks(self, journal: KeptJournal, block_bytes: int) -> Iterator[bytes]:
+        """Raises SourceIdentityError: less is there than the name says."""
+        offset = 0
         for file in journal.files:
             part = _part_of(file)
-            left_bytes = journal.size_bytes if part is None else part.stop - part.start
+            stop = journal.size_bytes if part is None else part.stop
             with (self.folder / file).open("rb") as stream:
                 plain = _plain(file, stream)
-                while block := plain.read(min(block_bytes, left_bytes)):
-                    left_bytes -= len(block)
+                while block := plain.read(min(block_bytes, stop - offset)):
+                    offset += len(block)
                     yield block
+            if offset < stop:
+                raise self._shorter(journal, file, offset - (part.start if part else 0), offset)
 
     # -- keeping -----------------------------------------------------------------------------------
 
@@ -221,31 +254,50 @@ class KeptJournals:
             if not self._storage.put_if_absent(file, bytes(stored)):
                 self.compare(added, journal.size_bytes, content)
         else:
-            self._write(journal, before, last.file_bytes, stored)
-            reach("journal_written")
-            self._storage.move(self.folder / before, file)
+            with self._writing(journal, before, last.file_bytes, stored):
+                reach("journal_written")
+                self._storage.move(self.folder / before, file)
             self._storage.make_durable(self.folder)
         reach("journal_part")
         return added
 
-    def _write(
+    @contextmanager
+    def _writing(
         self, journal: KeptJournal, file: str, offset: int, content: bytes | memoryview
-    ) -> None:
-        """Durably, on a disk; what was behind `offset` is gone."""
+    ) -> Iterator[None]:
+        """Durably, on a disk; what was behind `offset` is gone. In it the file is locked, and gets
+        its next name: a run that was paused and has lost the source's lock cuts off nothing.
+        """
         self._make_private()
         flags = os.O_WRONLY | os.O_CLOEXEC | (0 if offset else os.O_CREAT)
         descriptor = os.open(self.folder / file, flags, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
+            self._lock(descriptor, file)
             size_bytes = os.fstat(descriptor).st_size
             if size_bytes < offset:
                 raise self._shorter(journal, file, size_bytes)
             os.fchmod(descriptor, 0o600)
-            stream.truncate(offset)
+            if size_bytes > offset:
+                stream.truncate(offset)
             stream.seek(offset)
             left = memoryview(content)
             while left:
                 left = left[stream.write(left) :]
             os.fsync(descriptor)
+            yield
+
+    def _lock(self, descriptor: int, file: str) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_named = os.path.samestat(os.fstat(descriptor), os.stat(self.folder / file))
+        except (BlockingIOError, FileNotFoundError):
+            is_named = False
+        if not is_named:
+            raise SinkError(
+                f"another run writes to {file}",
+                expected="one run of the source at a time",
+                next_step="wait for that run to end, or stop it",
+            )
 
     def compare(self, journal: KeptJournal, offset: int, content: bytes | memoryview) -> None:
         """Raises SourceIdentityError: an open journal has other bytes from `offset` on, or is
@@ -286,14 +338,12 @@ class KeptJournals:
         first = _part_of(journal.files[0])
         assert first is not None
         name = f"{journal.name}.{journal.size_bytes}.zst" if first.is_packed else journal.name
-        if len(journal.files) > 1:
-            whole = self._joined(journal, name)
-        else:
-            whole = journal.files[0]
-            if not is_object(self.folder):
-                self._write(journal, whole, first.file_bytes, b"")
-        reach("journal_sealing")
-        self._storage.move(self.folder / whole, self.folder / name)
+        is_one = len(journal.files) == 1
+        whole = journal.files[0] if is_one else self._joined(journal, name)
+        is_written = is_one and not is_object(self.folder)
+        with self._writing(journal, whole, first.file_bytes, b"") if is_written else nullcontext():
+            reach("journal_sealing")
+            self._storage.move(self.folder / whole, self.folder / name)
         self._storage.make_durable(self.folder)
         reach("journal_sealed")
         self.tidy()
@@ -301,25 +351,32 @@ class KeptJournals:
     def _joined(self, journal: KeptJournal, name: str) -> str:
         whole = f"{name}.{uuid.uuid4().hex}{_SEALING}"
         stream = self._storage.create(self.folder / whole)
-        for file in journal.files:
-            part = _part_of(file)
-            assert part is not None
-            stored = self._storage.read(self.folder / file)
-            if len(stored) < part.file_bytes:
-                raise self._shorter(journal, file, len(stored))
-            stream.write(stored[: part.file_bytes])
+        try:
+            for file in journal.files:
+                part = _part_of(file)
+                assert part is not None
+                stored = self._storage.read(self.folder / file)
+                if len(stored) < part.file_bytes:
+                    raise self._shorter(journal, file, len(stored))
+                stream.write(stored[: part.file_bytes])
+        except SourceIdentityError:
+            stream.close()
+            self._storage.remove(self.folder / whole)
+            raise
         self._storage.finish(stream)
         return whole
 
-    def _shorter(self, journal: KeptJournal, file: str, got_bytes: int) -> SourceIdentityError:
+    def _shorter(
+        self, journal: KeptJournal, file: str, got_bytes: int, offset: int | None = None
+    ) -> SourceIdentityError:
         return SourceIdentityError(
             "a kept journal is shorter than its file's name says",
             journal=journal.name,
+            offset=offset,
             setting="source.keep_journals",
             expected=f"all bytes of {file}",
             got=f"{got_bytes} bytes",
-            next_step=f"remove {journal.name}.*.part* from {self.folder}: the next run fetches "
-            "them from the server",
+            next_step=f"remove {file} from {self.folder}: the next run fetches it from the server",
         )
 
     def tidy(self) -> None:
@@ -400,7 +457,7 @@ def logs_of(path: Path) -> list[Path]:
 
 
 def prune(
-    keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: Sequence[Position]
+    keep: KeepJournalsConfig, identity: ServerIdentity, *, needed: Sequence[Consumer]
 ) -> None:
     """Remove sealed journals that are older than `retention` and of another log than the server's,
     or before all that consumers still need. Nothing goes unless each of these places is in the
@@ -413,17 +470,18 @@ def prune(
 
 
 def _prune(
-    keep: KeepJournalsConfig, identity: ServerIdentity, before_s: float, needed: Sequence[Position]
+    keep: KeepJournalsConfig, identity: ServerIdentity, before_s: float, needed: Sequence[Consumer]
 ) -> None:
     newest = KeptJournals.newest(keep, identity)
-    created_s = {journal.name: newest.created_s_of(journal) for journal in newest.journals()}
-    if any(
-        place.journal not in created_s
-        or place.journal_created_s not in (0, created_s[place.journal])
-        for place in needed
-    ):
-        return
-    first = min(journal_number(place.journal) for place in needed)
+    named = {journal.name: journal for journal in newest.journals()}
+    for consumer in needed:
+        name, created_s = consumer.position.journal, consumer.position.journal_created_s
+        journal = named.get(name)
+        if journal is None or (created_s and newest.created_s_of(journal) != created_s):
+            what = f"{consumer.name} needs {name}, which is not in {newest.folder}"
+            _log.warning("kept journals: none is removed, because %s", what)
+            return
+    first = min(journal_number(consumer.position.journal) for consumer in needed)
     for folder in logs_of(keep.path):
         kept, written_s = KeptJournals(folder), storage_of(folder).written_s(folder)
         for journal in kept.journals():

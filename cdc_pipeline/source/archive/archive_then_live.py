@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +49,9 @@ from cdc_pipeline.source.live import log_positions
 from cdc_pipeline.source.live.live import CapturedBy, LiveSource, all_captured
 from cdc_pipeline.source.protocol import ArchivedPart
 
-_HEAD_BYTES: Final = 4 << 20  # enough for a journal's first events
+# A journal's first events: of nearly all, and of those with large sets.
+_HEAD_BYTES: Final = 64 << 10
+_HEAD_BYTES_MAX: Final = 4 << 20
 
 
 class _Archive:
@@ -73,6 +75,7 @@ class _Archive:
         if self._copies is not None:
             self.path = Path(self._copies.name)
         self._listed: dict[int, KeptJournal] = {}  # the last time
+        self._heads: dict[KeptJournal, JournalHead] = {}
 
     def journals(self) -> list[JournalInfo]:
         """By number. Raises SourceError: no readable directory, or of more than one log;
@@ -114,12 +117,20 @@ class _Archive:
 
     def head(self, number: int) -> JournalHead:
         journal = self._journal(number)
-        if self.is_in_place:
-            return read_head(self.path / journal.name)
-        with tempfile.TemporaryDirectory(prefix="cdc-journals-") as folder:
-            file = Path(folder) / journal.name
-            file.write_bytes(self._kept.beginning(journal, _HEAD_BYTES))
+        file = self.path / journal.name
+        if self.is_in_place or file.exists():
             return read_head(file)
+        if journal not in self._heads:
+            with tempfile.TemporaryDirectory(prefix="cdc-journals-") as folder:
+                file, head = Path(folder) / journal.name, None
+                file.write_bytes(self._kept.beginning(journal, _HEAD_BYTES))
+                with suppress(CdcError):
+                    head = read_head(file)
+                if head is None or head.previous_set is None:  # it may be cut off
+                    file.write_bytes(self._kept.beginning(journal, _HEAD_BYTES_MAX))
+                    head = read_head(file)
+                self._heads[journal] = head
+        return self._heads[journal]
 
     def begin(self, number: int) -> Position:
         head = self.head(number)
@@ -238,8 +249,8 @@ class ArchiveThenLive(LiveSource):
                 at = Position(listed[number], journal_created_s=head.created_s)
                 yield from super().chunks(at, replace(end, gtid_set=""))
                 return
-            self._check_server(number)
             file = self._archive.file(number)
+            self._check_server(number)  # by the copy, if there is one
             stop = end.offset if number == end.order[0] else file.stat().st_size
             yield from self._files.chunks(Position(file.name, offset), Position(file.name, stop))
             self._archive.release(number)

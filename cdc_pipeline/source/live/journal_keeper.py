@@ -116,20 +116,18 @@ class JournalKeeper:
         # Memory that is used again is in the cache, and needs no new pages.
         self._buffer = np.empty(WRITE_BYTES, np.uint8)
 
-    def take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
+    def take(self, chunk: Chunk, packets: NDArray[np.uint8], *, by_gtid: bool) -> None:
         """Keep the events of a chunk. Raises SourceIdentityError: other bytes are kept;
         UnsupportedEventError: MariaDB encrypts its journals; and as `fetch`.
         """
-        with self._failing_later():
-            self._take(chunk, packets)
-
-    def _take(self, chunk: Chunk, packets: NDArray[np.uint8]) -> None:
         if self.failure is not None:
             return
-        writer, is_head = self._writer, False
-        if writer is None or writer.journal.name != chunk.journal:
-            writer, is_head = self._turn_to(chunk), True
-        self._add(writer, chunk, packets, omit_format=is_head)
+        with self._failing_later():
+            writer, omit_format = self._writer, False
+            if writer is None or writer.journal.name != chunk.journal:
+                omit_format = by_gtid or writer is None
+                writer = self._turn_to(chunk)
+            self._add(writer, chunk, packets, omit_format=omit_format)
 
     def flush(self) -> None:
         with self._failing_later():

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import re
 import socket
@@ -210,8 +211,9 @@ class LiveSource:
         if self._keeper is None:
             yield from self.dumped(start, end)
             return
+        take = functools.partial(self._keeper.take, by_gtid=self._by_gtid(start))
         try:
-            yield from self.dumped(start, end, self._keeper.take)
+            yield from self.dumped(start, end, take)
         finally:
             self._keeper.flush()
         self._keeper.complete_before(end.journal)

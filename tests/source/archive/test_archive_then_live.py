@@ -4,29 +4,66 @@ or an overlap."""
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     CdcError,
     DamagedJournalError,
     JournalMissingError,
     SourceIdentityError,
 )
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.source.archive import archive_then_live as module
 from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+from cdc_pipeline.source.archive.files import read_head
+from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals
 from cdc_pipeline.source.live.live import LiveSource
 from tests.source.archive.conftest import MARIADB, MYSQL, WITHOUT_GTIDS, Log, StartServer
 from tests.source.proving import proved
 from tests.support.live_source import archived_events, events_of
+from tests.support.memory_shop import GOLDEN
 
 
 def test_k24_nothing_private_of_the_live_source_is_replaced() -> None:
     """Two methods of one name once meant different things: a start was checked by offset alone."""
     replaced = vars(ArchiveThenLive).keys() & set(dir(LiveSource))
     assert not [name for name in replaced if name.startswith("_") and not name.startswith("__")]
+
+
+def test_the_head_of_a_packed_journal_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = GOLDEN / "mysql-common.000001"
+    keep = {"path": tmp_path, "compress": True}
+    account = {"kind": "live", "host": "nowhere.example", "user": "cdc", "password": "secret-word"}
+    config = LiveSourceConfig.model_validate(account | {"keep_journals": keep})
+    assert config.keep_journals is not None
+    identity = ServerIdentity("mysql", 1)
+    kept = KeptJournals.newest(config.keep_journals, identity)
+    journal = KeptJournal("binlog.000001", 0, False, (), 7)
+    kept.seal(kept.append(journal, golden.read_bytes()))
+    read: list[int] = []
+
+    def beginning(self: KeptJournals, journal: KeptJournal, bytes_max: int) -> bytes:
+        read.append(bytes_max)
+        return whole(self, journal, bytes_max)
+
+    whole = KeptJournals.beginning
+    monkeypatch.setattr(KeptJournals, "beginning", beginning)
+    expected = read_head(golden)
+    # Enough; in the middle of the format description; right behind it, before the set; in the set.
+    for first_bytes in (64 << 10, 100, 126, 140):
+        monkeypatch.setattr(module, "_HEAD_BYTES", first_bytes)
+        with closing(module._Archive(config, identity, base="binlog")) as archive:
+            assert [archive.head(1) for _ in range(2)] == [expected] * 2
+        assert read == ([first_bytes] if first_bytes > 1000 else [first_bytes, 4 << 20])
+        read.clear()
 
 
 MARKS = (

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
 from cdc_pipeline.source.kept_journals import KeptJournals, logs_of
 from cdc_pipeline.source.live import journal_keeper
+from cdc_pipeline.source.live.journal_keeper import JournalKeeper
 from tests.servers import Server
 from tests.support.live_source import archived_events, events_of, live_config
 
@@ -131,6 +133,30 @@ def test_a_run_by_gtid_set_keeps_the_head_of_a_journal_as_the_server_has_it(
         keeping.write()
     keeping.run(middle)
     keeping.check(tmp_path / "copies", sealed=2)
+
+
+@pytest.mark.parametrize("keeping", FLAVORS[::2], indirect=True)
+def test_a_dump_by_offset_brings_the_heads_itself(
+    keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping.write()
+    begin = Position(keeping.end().journal)
+    for _ in range(2):
+        keeping.server.flush_journal()
+        keeping.write()
+    keeping.server.restart()
+    keeping.write()
+    fetched: list[str] = []
+    fill = JournalKeeper._fill
+
+    def counted(keeper: JournalKeeper, writer: Any, end: Position) -> bool:
+        fetched.append(writer.journal.name)
+        return fill(keeper, writer, end)
+
+    monkeypatch.setattr(JournalKeeper, "_fill", counted)
+    keeping.run(begin)
+    assert set(fetched) <= {begin.journal}
+    keeping.check(tmp_path / "copies", sealed=3)
 
 
 def test_runs_that_are_cut_anywhere_and_killed_join(
