@@ -114,12 +114,13 @@ class TableProof(FrozenModel):
 
 
 class Proofs(FrozenModel):
-    """`tables`: by target; `failed_runs`: in a row; `rows_per_run`: of the last run that reached
-    its budget.
+    """`tables`: by target; `failed_runs`: in a row; `failure`: of the last of them; `rows_per_run`:
+    that a run compares in its budget, 0 if unknown.
     """
 
     tables: dict[str, TableProof] = Field(default_factory=dict)
     failed_runs: int = 0
+    failure: str = ""
     rows_per_run: int = 0
 
 

@@ -338,9 +338,9 @@ class StoryReader:
                 self.holes.append(Hole(begin=str(begin), end=str(end), why=why))
         except CdcError as error:
             place = str(begin) if error.offset is None else f"{error.journal}:{error.offset}"
-            self.holes.append(
-                Hole(begin=place, end=str(end), why=f"it cannot be read: {error.what}")
-            )
+            if inspection is None or not inspection.is_done:
+                why = f"it cannot be read: {error.what}"
+                self.holes.append(Hole(begin=place, end=str(end), why=why))
         self._hide(found, [] if inspection is None else inspection.renames)
         return sorted(found, key=lambda each: each.seq)
 

@@ -8,7 +8,11 @@ Rules:
   same changes, and later ones the next time; where it took none, it goes on to the newest cut.
 - While another run has begun to take changes, and has neither taken them nor ended, none begins. Of
   runs that begin at one moment the first in the storage's order goes on: each looks again at what
-  was begun before it, and one that finds another run there withdraws, by another observation.
+  was begun before it, and one that finds another run there withdraws, by another observation. That
+  relies on the storage to show events in the order of their ids: once one is seen, none with a
+  lower id appears. SQLite's lock grants it. PostgreSQL and MySQL number an event before they commit
+  it, so that two runs may both go on, with the same changes, if one's commit outlasts the other's
+  INSERT and look; what has been taken is told by the furthest cut all the same.
 - A cut means something in its source alone, and of the tables that were taken: another source, or a
   table more, is refused. So is a cut with the number alone of the one that was taken.
 """

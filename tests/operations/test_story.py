@@ -13,13 +13,14 @@ import pymysql
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import ConfigError, PositionError, SchemaError
+from cdc_pipeline.errors import CdcError, ConfigError, PositionError, SchemaError
 from cdc_pipeline.operations import story as stories
 from cdc_pipeline.operations.inspect.selection import Selection
 from cdc_pipeline.operations.story import Story, _Found, _joined, open_story
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.source.live.live import LiveSource
 from tests.campaigns.values.domain import Sample, samples_of
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -439,6 +440,34 @@ def test_k26_values_of_a_column_that_got_a_masked_name_are_not_shown_under_its_o
         assert insert.after == {"id": 1}
         with pytest.raises(SchemaError, match="no target shows"):
             [*undo(config, f"{fresh_database}.t", {}, insert.transaction or "", **asked)]
+
+
+def test_what_cannot_be_read_behind_the_range_is_no_hole_of_it(
+    server: Server, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read for later names of the columns alone."""
+    config = _config(server, fresh_database, tmp_path, targets=MASKED)
+    server.execute(f"USE `{fresh_database}`")
+    server.execute_all("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 2)")
+    begin, end = _from(config), Position(*server.end_position())
+    server.flush_journal()
+    damaged = CdcError("it is damaged", journal=server.end_position()[0], offset=4)
+    chunks = LiveSource.chunks
+
+    def broken(source: LiveSource, first: Any, *_: Any) -> Iterator[Any]:
+        yield from chunks(source, first, end)
+        raise damaged
+
+    monkeypatch.setattr(LiveSource, "chunks", broken)
+    table, cursors = f"{fresh_database}.t", MemoryCursorStore()
+    asked: Any = {"cursors": cursors, "selection": replace(begin, to_position=end)}
+    told = story(config, table, {"id": "1"}, **asked)
+    assert told.holes == ()
+    script = [*undo(config, table, {}, told.changes[1].transaction or "", **asked)]
+    assert [line.split()[0] for line in script if line[:6] in ("INSERT", "DELETE")] == ["DELETE"]
+    asked = {"cursors": cursors, "selection": begin}
+    (hole,) = story(config, table, {"id": "1"}, **asked).holes
+    assert "it is damaged" in hole.why
 
 
 def test_rows_under_other_names_of_the_key_are_a_hole_and_undone_ones_are_none(

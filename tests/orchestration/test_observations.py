@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.freshness import FreshnessState
@@ -12,10 +15,12 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 
 from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.errors import CursorError
 from cdc_pipeline.operations.verify.checks import check_intervals_join
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.events.observations import RunObservation, events_of
+from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.runs.execute import CaptureRun, execute_capture
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from tests.orchestration.test_suspended import HELD
@@ -119,6 +124,22 @@ def test_intervals_still_join_over_events_that_only_tell_freshness(
     _run(project, instance, extra=FRESH)
     cursors = cursors_of(instance, "shop", CdcTranslator())
     assert check_intervals_join(cursors).passed is None, "one batch has covered something"
+
+
+def test_a_cursor_of_another_version_is_the_result_of_the_check_that_reads_old_ones() -> None:
+    def history(_limit: int) -> list[Any]:
+        raise CursorError("the cursor cannot be parsed", got="version 4")
+
+    cursors: Any = SimpleNamespace(history=history)
+    found = check_intervals_join(cursors)
+    assert found.passed is None
+    assert "version 4" in found.text
+
+
+def test_values_of_metadata_are_plain_whatever_they_hold() -> None:
+    given = MappingProxyType({("a", 1): {None: (1, Path("x"))}, True: {"b", "a"}, "n": None})
+    expected = {"('a', 1)": {"None": [1, "x"]}, "True": ["a", "b"], "n": None}
+    assert shown("entry", given).value == expected
 
 
 def test_a_suspended_table_is_late(project: Project) -> None:

@@ -43,7 +43,8 @@ ColumnRenames = tuple[int, dict[str, str]]
 class Inspection:
     """One reading of some journals; `unknown_charset`: ``binary`` shows such texts as hex; `ask`:
     for a server's catalog, if one is there; `annotations`, `current`: as `ChangeLog`; `to_end`:
-    read statements behind the selection, too. `renames`: of columns of wanted tables, in order.
+    read statements behind the selection, too. `renames`: of columns of wanted tables, in order;
+    `is_done`: nothing wanted can follow.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Inspection:
         self.selection = selection or Selection()
         self.renames: list[ColumnRenames] = []
         self._to_end = to_end
+        self.is_done = False
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
         self.schemas = journal_schemas(ask)
@@ -96,7 +98,8 @@ class Inspection:
         for _, chunk in chunks:
             for piece in self.log.feed(chunk):
                 yield from piece.decoded()
-            if not self._to_end and self._is_past(chunk):
+            self.is_done = self.is_done or self._is_past(chunk)
+            if self.is_done and not self._to_end:
                 break
         self.log.finish()
 

@@ -44,6 +44,7 @@ class MainLake:
     observer: RunObserver
     run_id: str = ""
     lock_wait_s: float | None = None  # None: of the configuration
+    spark_started: bool = False  # by `locked`
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """The source's cursor and the last cut, without the lock."""
@@ -160,7 +161,10 @@ class MainLake:
             wait_s=self._wait_s,
             on_waiting=self.waiting,
         ) as batch:
-            return work(batch)
+            try:
+                return work(batch)
+            finally:
+                self.spark_started |= batch.sink.spark_started
 
     def waiting(self, holder: str) -> None:
         self.observer.step(f"waiting for another run of this source ({holder})")

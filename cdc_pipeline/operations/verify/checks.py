@@ -19,6 +19,7 @@ from pydantic import Field
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CursorError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.operations.verify.report import Intervals, TableVerified
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -141,8 +142,12 @@ def check_intervals_join(cursors: CursorStore) -> CheckResult:
     When a person has moved the cursor, the chain starts again; so it does with another epoch, since
     offsets of two servers are unrelated.
     """
+    try:
+        history = cursors.history(_CURSORS_MAX)
+    except CursorError as error:
+        return _result("intervals_join", "", None, f"an earlier cursor cannot be read: {error}")
     covered = []  # cursor, begin, end, whether a person has moved it
-    for entry in reversed(cursors.history(_CURSORS_MAX)):
+    for entry in reversed(history):
         begin, dash, end = str(entry.metadata.get("interval", "")).partition(" - ")
         notes = entry.metadata.get("notes", [])
         is_moved = any(note.get("kind") in _MOVED for note in notes if isinstance(note, dict))

@@ -4,6 +4,8 @@ Rules:
 - A source without `verify` imports nothing of it.
 - A run that leaves tables suspended is followed by the proof of the others, and then fails. Runs of
   chosen tables or with a bound are not: the proof would capture what they leave out.
+- If the state behind the proof cannot be read, that is a warning; what the proof is known to have
+  suspended fails the run even so.
 """
 
 from __future__ import annotations
@@ -47,14 +49,22 @@ def capture_and_prove(
         report, error = None, suspended
     proof = prove(config, cursors=cursors, observer=observer, run_id=run_id)
     cursor = None if report is None else report.cursor
+    unread: tuple[str, ...] = ()
     try:  # by the proof, or by a capture of its own
         cursor, _ = MainLake(config, cursors, observer or RunObserver(), run_id).state()
     except Exception as failure:  # what comes behind a capture never fails it
         what = str(failure) if isinstance(failure, CdcError) else type(failure).__name__
-        proof = proof.model_copy(update={"failure": proof.failure or what})
+        warning = f"whether the proof has left tables suspended cannot be read: {what}"
+        update = {"failure": proof.failure or what, "warnings": (*proof.warnings, warning)}
+        proof, unread = proof.model_copy(update=update), proof.suspended
     if observer is not None:
         observer.proved(proof)
     check_suspended(cursor)
+    if unread:
+        raise TargetSuspendedError(
+            f"rows differ, and these tables are suspended: {', '.join(unread)}",
+            next_step=f"`cdc-pipeline status {config.name}` shows each with its way out",
+        )
     if report is None:
         assert error is not None
         raise error

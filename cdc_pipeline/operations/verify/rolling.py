@@ -67,7 +67,7 @@ from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.read.rows import SMALL_ROWS
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind, TooLargeError
 from cdc_pipeline.sink.verify.in_memory import next_keys
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.targets import targets_at
@@ -142,9 +142,11 @@ class _Run:
 
     def fail(self, error: Exception, name: str = "") -> None:
         """Another run that holds a lock is no failure of this one."""
-        what = str(error) if isinstance(error, CdcError) else type(error).__name__
-        self._failure = f"{name}: {what}" if name else what
-        self._is_counted = self._is_counted or not isinstance(error, LockError)
+        is_counted = not isinstance(error, LockError)
+        if is_counted or not self._is_counted:
+            what = str(error) if isinstance(error, CdcError) else type(error).__name__
+            self._failure = f"{name}: {what}" if name else what
+        self._is_counted = self._is_counted or is_counted
 
     # -- which range is next -----------------------------------------------------------------------
 
@@ -158,17 +160,26 @@ class _Run:
                 if not proof.reason and name not in self._done
             ]
             if not left:
-                return
+                break
             began_s = self._clock_s()
             try:
-                self._try_range(min(left)[-1])
+                is_compared = self._try_range(min(left)[-1])
             except _NextRunError:
-                return  # the table comes first then
+                break  # the table comes first then
             took_s = self._clock_s() - began_s
             self._longest_s = max(self._longest_s, took_s)
-            if 4 * took_s < self._left_s():
+            if is_compared and 4 * took_s < self._left_s():
                 self._range_rows = min(2 * self._range_rows, _RANGE_ROWS_MAX)
-        self.proofs = self.proofs.model_copy(update={"rows_per_run": self._spent})
+        self._note_pace()
+
+    def _note_pace(self) -> None:
+        """How many rows a run compares in its seconds; a few rows alone tell nothing of that."""
+        limit_s, took_s = self._budget.seconds, self._clock_s() - self._began_s
+        is_told = self._spent >= _RANGE_ROWS_MAX or not self._has_budget()
+        if limit_s is not None and took_s > 0 and is_told:
+            rows = int(self._spent * limit_s / took_s)
+            update = {"rows_per_run": min(rows, self._budget.rows or rows)}
+            self.proofs = self.proofs.model_copy(update=update)
 
     def _begin_tables(self, config: PipelineConfig, state: SourceState) -> None:
         """With those of the cut; what was reset, or loaded again, begins again."""
@@ -196,15 +207,18 @@ class _Run:
 
     def _whole_rows(self) -> tuple[int, int]:
         """Of a table that is one comparison: the most in any run, and in what is left of this one.
-        Seconds are as many rows as the last run compared in them.
+        Seconds are as many rows as the last run compared in them; until that is known, the first
+        comparison of a run may be of any size.
         """
         most = min(SMALL_ROWS, self._budget.rows or SMALL_ROWS)
         left = min(most, self._rows_left())
         if self._budget.seconds is not None:
-            most = min(most, max(self.proofs.rows_per_run, _RANGE_ROWS_MAX))
+            in_time = max(self.proofs.rows_per_run, _RANGE_ROWS_MAX)
+            if self.proofs.rows_per_run:
+                most = min(most, in_time)
             left = min(left, most)
             if self._spent:
-                left = min(left, int(most * self._left_s() / self._budget.seconds))
+                left = min(left, int(in_time * self._left_s() / self._budget.seconds))
         return most, left
 
     def _has_budget(self) -> bool:
@@ -214,19 +228,21 @@ class _Run:
 
     # -- one range ---------------------------------------------------------------------------------
 
-    def _try_range(self, name: str) -> None:
-        proof, spent = self.proofs.tables[name], self._spent
+    def _try_range(self, name: str) -> bool:
+        """Return whether rows were compared."""
+        proof, spent, is_compared = self.proofs.tables[name], self._spent, False
         try:
             proof = self._range(name, proof).model_copy(update={"given_up": ""})
+            is_compared = True
         except _NextRunError:
             raise
         except (NotByRangeError, NotFollowedError, SparkNeededError) as error:
             if isinstance(error, NotByRangeError) and name not in self._whole:
                 self._whole.add(name)
-                return  # it is tried whole, before any other
-            count = self._row_count(name)
+                return False  # it is tried whole, before any other
+            count = self._row_count(name) if isinstance(error, TooLargeError) else None
             may_be_smaller = self._range_rows > _FIRST_ROWS or not proof.is_wide(count)
-            if isinstance(error, SparkNeededError) and may_be_smaller:  # too many bytes, perhaps
+            if isinstance(error, TooLargeError) and may_be_smaller:
                 self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
                 proof = proof.model_copy(update={"rows_too_wide": count or 0})
             else:
@@ -244,6 +260,7 @@ class _Run:
         tables = {**self.proofs.tables, name: proof}
         self.proofs = self.proofs.model_copy(update={"tables": tables})
         proof_file(self._context.sink.paths).write(self.proofs)
+        return is_compared
 
     def _given_up(self, name: str, proof: TableProof, why: str) -> TableProof:
         """Until its next turn; the pass keeps its place and what it found, and goes on there."""
@@ -251,7 +268,9 @@ class _Run:
         return proof.model_copy(update={"given_up": why, "done_at_us": now_us()})
 
     def _row_count(self, name: str) -> int | None:
-        table = self._context.captures.source_state().cut.tables[name]
+        table = self._context.captures.source_state().cut.tables.get(name)
+        if table is None:
+            return None
         return row_count(self._context.sink.paths.table(name), version=table.table_version)
 
     def _range(self, name: str, proof: TableProof) -> TableProof:
@@ -327,11 +346,15 @@ class _Run:
         context = self._context
         sources = before.cut.tables[name].spec.sources_of(name)
         comparison = TableComparison(context, name, next(iter(sources)), first=request)
-        with context.captures.keeping(comparison.keep):
-            targets = targets_at(context.config, before.cut, before.cursor)
-            comparison.begin(before, targets)
-            after = context.captures.run_behind(before)
-        return comparison.verify(after), comparison
+        try:
+            with context.captures.keeping(comparison.keep):
+                targets = targets_at(context.config, before.cut, before.cursor)
+                comparison.begin(before, targets)
+                after = context.captures.run_behind(before)
+            return comparison.verify(after), comparison
+        except Exception:
+            self._spent += comparison.rows_read
+            raise
 
     def _add(
         self,
@@ -407,7 +430,8 @@ class _Run:
     def counted(self) -> Proofs:
         if self._is_counted or not self._failure:
             failed = self.proofs.failed_runs + 1 if self._failure else 0
-            self.proofs = self.proofs.model_copy(update={"failed_runs": failed})
+            update = {"failed_runs": failed, "failure": self._failure}
+            self.proofs = self.proofs.model_copy(update=update)
         return self.proofs
 
     def report(self) -> ProofReport:
@@ -423,7 +447,8 @@ class _Run:
                 shown[name] = proof
         failed = self.proofs.failed_runs
         if failed >= self._settings.failed_runs_max and self._failure:
-            warnings.append(f"{failed} runs in a row could not compare: {self._failure}")
+            why = self.proofs.failure or self._failure
+            warnings.append(f"{failed} runs in a row could not compare: {why}")
         return ProofReport(
             rows=self._rows,
             seconds=self._clock_s() - self._began_s,

@@ -30,8 +30,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, RowsDifferError, SinkError
-from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.proofs import TablePass, proof_file
+from cdc_pipeline.lake.proofs import Proofs, TablePass, proof_file
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
@@ -118,18 +117,19 @@ def verify(
         )
     sink = build_sink(config)
     main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
-    captures = Captures(main)
+    captures, proofs = Captures(main), proof_file(sink.paths)
     with verify_lock(sink.paths) as scratch:
+        known = None if config.verify is None else proofs.read()
         context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
         tables = _Verification(context).tables()
-        if config.verify is not None:
-            _record_proof(sink.paths, tables)
+        if known is not None:
+            proofs.write(_with_proved(known, tables))
     return VerifyReport(
         source=config.name,
         tables=tables,
         seconds=time.monotonic() - started[0],
         cpu_seconds=time.process_time() - started[1],
-        spark_started=sink.spark_started,
+        spark_started=sink.spark_started or main.spark_started,
     )
 
 
@@ -137,10 +137,9 @@ def _nobody(_step: Step) -> None:
     pass
 
 
-def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None:
+def _with_proved(proofs: Proofs, tables: Mapping[str, TableVerified]) -> Proofs:
     """What is equal as a whole ends what the rolling proof has found."""
-    file = proof_file(paths)
-    proofs, kept = file.read(), {}
+    kept = {}
     for name, proof in proofs.tables.items():
         table = tables.get(name)
         if table is not None and table.status == "equal" and not table.sampled and table.place:
@@ -150,7 +149,7 @@ def _record_proof(paths: LakePaths, tables: Mapping[str, TableVerified]) -> None
                 current = current.model_copy(update={"counts": {}, "keys": (), "unsettled": 0})
             update = {"last": whole, "current": current, "unsettled": 0}
             kept[name] = proof.model_copy(update=update)
-    file.write(proofs.model_copy(update={"tables": {**proofs.tables, **kept}}))
+    return proofs.model_copy(update={"tables": {**proofs.tables, **kept}})
 
 
 def _release(names: Sequence[str], batch: AdminBatch) -> None:

@@ -36,10 +36,11 @@ from cdc_pipeline.lake.paths import remove_tree
 from cdc_pipeline.lake.staged_file import CountingFile
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.failures import reading_failed
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, old_frame, table_frame
-from cdc_pipeline.sink.read.rows import small_rows
+from cdc_pipeline.sink.read.rows import open_rows, small_rows
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
@@ -58,6 +59,10 @@ DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplic
 _ROWS_PER_BUCKET: Final = 50_000
 _BUCKETS_MAX: Final = 4096
 _ROW_BYTES: Final = 32  # at least, of a row in a table's files
+
+
+class TooLargeError(SparkNeededError):
+    """Rows cannot be compared without Spark, and fewer of them perhaps can."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,8 @@ def compare(
         fixed: settings that the configuration names, which stay as they are.
 
     Raises LakeStateError: files of the table are gone or damaged; MergeError: Spark failed
-    otherwise; IncompleteChangelogError: images of a changelog without a key lack columns.
+    otherwise; IncompleteChangelogError: images of a changelog without a key lack columns;
+    SparkNeededError, TooLargeError: Spark may not start.
     """
     result = None
     with suppress(pa.ArrowException, KeyError):  # Spark says what is wrong with the table
@@ -124,7 +130,8 @@ def compare(
     if result is not None:
         return result
     if start is None:
-        raise SparkNeededError("the comparison of the table needs Spark")
+        open_rows(sides.path, readable_state(sides.path, sides.version))  # says what Spark reads
+        raise TooLargeError("the comparison of the table needs Spark")
     session = new_session(start())
     files = source.files()
     # The result is read without Spark: there Spark's own form of a timestamp holds no year before

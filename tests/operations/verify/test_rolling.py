@@ -14,9 +14,9 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig, VerifyConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import (
+    LakeStateError,
     SchemaError,
     SourceError,
-    SparkNeededError,
     TargetSuspendedError,
 )
 from cdc_pipeline.lake.paths import LakePaths
@@ -33,15 +33,18 @@ from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify import rolling
 from cdc_pipeline.operations.verify.proved_run import capture_and_prove
 from cdc_pipeline.operations.verify.read import NotByRangeError, VerifyOptions
+from cdc_pipeline.operations.verify.report import Step
 from cdc_pipeline.operations.verify.rolling import prove
 from cdc_pipeline.operations.verify.table import RoundsResult
 from cdc_pipeline.operations.verify.verify import verify
+from cdc_pipeline.operations.verify.view import NotFollowedError
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.sink.read import rows as read_rows
 from cdc_pipeline.sink.verify import scratch
-from cdc_pipeline.sink.verify.compare import DIFFERENCES
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, TooLargeError
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.xa_session import XaSession
@@ -233,7 +236,8 @@ def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
     assert sizes == [20, 40, 40, 40, 40]  # one as long as the longest would not fit
     assert report.rows == 180
     assert report.seconds == now_s <= 0.2
-    assert lake.proofs.rows_per_run == 500  # a range counts as a hundred rows at least
+    # A range counts as a hundred rows at least, and five of them took 0.18 s.
+    assert lake.proofs.rows_per_run == 555
 
 
 def test_k17_writes_in_between_and_kills_make_no_difference_and_hide_none(
@@ -287,6 +291,11 @@ def test_what_fails_here_is_told_and_counted_and_fails_no_run(
     assert all(report and "too busy" in report.failure for report in reports)
     assert [len(report.warnings) for report in reports if report] == [0, 1]
     assert lake.proofs.failed_runs == 2
+    with scratch.verify_lock(lake.paths):
+        held = capture_and_prove(lake.config, cursors=lake.cursors).proof
+    assert held is not None
+    assert "under way" in held.failure
+    assert "too busy" in held.warnings[0]  # which counts, as another's lock does not
     lake.run()
     assert lake.proofs.failed_runs == 0
 
@@ -301,8 +310,15 @@ def test_a_state_that_cannot_be_read_behind_the_proof_is_told_and_fails_no_run(
     monkeypatch.setattr(rolling, "prove", lambda *_, **__: ProofReport())
     monkeypatch.setattr(MainLake, "state", away)
     report = capture_and_prove(lake.config, cursors=lake.cursors)
-    assert report.proof == ProofReport(failure="OSError")
+    assert report.proof is not None
+    assert report.proof.failure == "OSError"
+    (warning,) = report.proof.warnings
+    assert "cannot be read: OSError" in warning
     assert report.cursor == lake.cursors.read()
+    # K35: what the proof itself has suspended fails it.
+    monkeypatch.setattr(rolling, "prove", lambda *_, **__: ProofReport(suspended=("db.codes",)))
+    with pytest.raises(TargetSuspendedError, match=r"db\.codes"):
+        capture_and_prove(lake.config, cursors=lake.cursors)
 
 
 def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
@@ -442,6 +458,10 @@ def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
     file.write_text("{")
     (warning,) = prove(lake.config, cursors=lake.cursors).warnings
     assert "not kept" in warning
+    steps: list[Step] = []
+    with pytest.raises(LakeStateError, match=r"proofs\.json"):
+        verify(lake.config, cursors=lake.cursors, on_step=steps.append)
+    assert not steps  # before anything is compared
     assert file.read_text() == "{"
 
 
@@ -481,6 +501,108 @@ def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     for _ in range(6):
         lake.run()
     assert lake.proofs.tables[name].done_at_us > first
+
+
+@pytest.mark.parametrize("seconds", [0.1, 100])
+def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound_a_run(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The pace is unknown before a run has compared many rows; and by the pace that this told, it
+    is proved again, or is too large. By the test's clock: a row takes a millisecond.
+    """
+    now_s = 0.0
+    compared = rolling._Run._settled
+
+    def settled(*given: Any) -> Any:
+        nonlocal now_s
+        result = compared(*given)
+        now_s += result[0].rows_source / 1000
+        return result
+
+    monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 150)
+    monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(rolling._Run, "_settled", settled)
+    lake = start("bag", "codes", each_run={"seconds": seconds})
+    changelog = TargetRule(tables=("*.codes",), mode="changelog")
+    lake.config = lake.config.model_copy(update={"targets": (*lake.config.targets, changelog)})
+    capture(lake.config, cursors=lake.cursors)
+    paces, proved = [], []
+    for _ in range(3):
+        report = prove(lake.config, cursors=lake.cursors, clock_s=lambda: now_s)
+        assert not report.failure
+        (name,) = {*lake.proofs.tables} - {lake.name("bag")}
+        proof = lake.proofs.tables[name]
+        paces.append(lake.proofs.rows_per_run)
+        proved.append(0 if proof.last is None else proof.last.rows)
+    assert proved == [0, 205, 205]
+    assert paces[0] == 0  # too few rows tell nothing
+    if seconds < 1:
+        assert paces[1] in (99, 100)  # binary fractions
+        assert "more rows than a run compares" in proof.given_up
+    else:
+        assert paces[1] > 100_000
+        assert not proof.given_up
+
+
+def test_ranges_that_are_refused_get_smaller_and_count(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    verified = rolling.TableComparison.verify
+
+    def refusing(comparison: Any, after: Any) -> Any:
+        result = verified(comparison, after)
+        read.append(comparison.rows_read)
+        if comparison.rows_read > 20:
+            raise TooLargeError("too many bytes")
+        return result
+
+    monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 200)
+    monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
+    monkeypatch.setattr(rolling.TableComparison, "verify", refusing)
+    lake = start("numbers", each_run={"rows": 400})
+    assert lake.run().rows == 20
+    assert read == [200, 40, 20]
+    proof = lake.proofs.tables[lake.name("numbers")]
+    assert proof.current is not None
+    assert not proof.given_up
+
+
+def test_what_only_spark_reads_is_told_and_is_not_too_wide(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = start("codes", each_run={"rows": 100_000})
+    capture(lake.config, cursors=lake.cursors)
+    with monkeypatch.context() as patch:
+        patch.setattr(read_rows, "_unknown_protocol", lambda _: "the features sparks")
+        prove(lake.config, cursors=lake.cursors)
+    proof = lake.proofs.tables[lake.name("codes")]
+    assert "the features sparks, which only Spark reads here" in proof.unproved
+    assert proof.rows_too_wide is None
+    lake.run()
+    assert lake.proofs.tables[lake.name("codes")].proved is not None
+
+
+@pytest.mark.parametrize("kind", [NotFollowedError, TooLargeError])
+def test_a_table_that_leaves_the_cut_meanwhile_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def refusing(*_: object) -> None:
+        raise kind("it is no longer followed")
+
+    cut = SimpleNamespace(tables={})
+    nothing: Any = SimpleNamespace(clear=lambda: None, write=lambda _: None)
+    monkeypatch.setattr(rolling, "proof_file", lambda _: nothing)
+    run = _run(each_run={"seconds": 1})
+    run.proofs = Proofs(tables={"t": TableProof(identity="", known_since_us=1)})
+    run._range = refusing
+    run._context = SimpleNamespace(
+        captures=SimpleNamespace(source_state=lambda: SimpleNamespace(cut=cut)),
+        scratch=nothing, sink=SimpleNamespace(paths=None),
+    )  # fmt: skip
+    for _ in range(2):
+        assert not run._try_range("t")
+    assert run.proofs.tables["t"].given_up == "it is no longer followed"
 
 
 def test_a_key_that_orders_otherwise_since_then_begins_its_pass_again(
@@ -570,7 +692,9 @@ def test_k17_a_pass_begins_again_if_the_key_is_another(
     ("each_run", "rows_per_run", "spent", "now_s", "expected"),
     [
         ({"rows": 500}, 0, 200, 0, (500, 300)),
-        ({"seconds": 10}, 0, 0, 9, (20_000, 20_000)),  # nothing is known of its pace yet
+        ({"seconds": 10}, 0, 0, 9, (500_000, 500_000)),  # nothing is known of its pace yet
+        ({"seconds": 10}, 0, 1, 5, (500_000, 10_000)),
+        ({"seconds": 10}, 50, 0, 0, (20_000, 20_000)),
         ({"seconds": 10}, 50_000, 0, 0, (50_000, 50_000)),
         ({"seconds": 10}, 50_000, 1, 9, (50_000, 5_000)),
         ({"seconds": 10, "rows": 30_000}, 50_000, 10_000, 1, (30_000, 20_000)),
@@ -600,7 +724,7 @@ def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
         result = compared(run, name, request, before)
         whole.append(request.next.rows)
         if len(whole) == 1:
-            raise SparkNeededError("too many bytes")
+            raise TooLargeError("too many bytes")
         return result
 
     monkeypatch.setattr(rolling._Run, "_settled", settled)
