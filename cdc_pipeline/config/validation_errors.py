@@ -34,11 +34,11 @@ Problem = dict[str, Any]  # as pydantic describes it
 
 class ConfigMistakes(ConfigError):
     """A configuration file has mistakes: all of them are listed, each with its line.
+    A
+       setting does not exist, is missing or has a value that is not accepted, a variable of the
+       environment is not set, or the text is no YAML.
 
-    Cause: A setting that does not exist, is missing or has a value that is not accepted, a variable
-    of the environment that is not set, or a text that is not YAML.
-
-    Fix: Correct what is listed; `cdc-pipeline validate` lists the rest, without a server.
+       Fix: Correct what is listed; `cdc-pipeline validate` lists the rest, without a server.
     """
 
     def __init__(self, file: Path, mistakes: list[Mistake]) -> None:

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
@@ -31,10 +32,7 @@ def prune_cuts(
     numbers = numbers or state.Numbers(list_numbers(paths.cuts), [], [])
     if len(numbers.cuts) < 2:
         return 0
-    at_us = now_us()
-    oldest_us = at_us - round(retention.total_seconds() * 1e6)
     gone: list[int] = []
-    undated: list[int] = []
     try:
         newest = state.last_cut(paths, numbers)
         assert newest is not None
@@ -43,22 +41,10 @@ def prune_cuts(
             for target in newest.cursor.targets.values()
             if target.suspended is not None
         }
-        latest_us = state.read_cut(paths, numbers.cuts[0]).published_at_us
-        if latest_us > at_us:
-            latest_us = 0
-        for number, following in pairwise(numbers.cuts):
-            undated.append(number)
-            published_us = state.read_cut(paths, following).published_at_us
-            if not latest_us <= published_us <= at_us:
-                continue
-            if published_us >= oldest_us:
-                break
-            latest_us = published_us
-            for expired in undated:
-                if expired not in kept:
-                    paths.cut(expired).unlink(missing_ok=True)
-                    gone.append(expired)
-            undated.clear()
+        for number in _expired(paths, numbers.cuts, retention)[0]:
+            if number not in kept:
+                paths.cut(number).unlink(missing_ok=True)
+                gone.append(number)
         if gone:
             prune_facts(
                 paths,
@@ -73,6 +59,39 @@ def prune_cuts(
     for number in gone:  # all near the begin
         numbers.cuts.remove(number)
     return len(gone)
+
+
+def older_since_us(paths: LakePaths, *, retention: timedelta) -> int | None:
+    """A time before which the oldest cut that its age keeps was not published, 0 if none is known;
+    None if the newest cut alone is kept (or others only for a suspended table).
+    """
+    numbers = list_numbers(paths.cuts)
+    expired, since_us = _expired(paths, numbers, retention)
+    return since_us if len(numbers) - len(expired) > 1 else None
+
+
+def _expired(paths: LakePaths, numbers: list[int], retention: timedelta) -> tuple[list[int], int]:
+    """The oldest cuts, which those after them have outlived by the retention; a time before which
+    the next one was not published, 0 if none is known. A damaged cut ends the search.
+    """
+    at_us, latest_us = now_us(), 0
+    oldest_us = at_us - round(retention.total_seconds() * 1e6)
+    expired: list[int] = []
+    undated: list[int] = []
+    with suppress(LakeStateError):
+        published_us = state.read_cut(paths, numbers[0]).published_at_us if numbers else 0
+        latest_us = published_us if published_us <= at_us else 0
+        for number, following in pairwise(numbers):
+            undated.append(number)
+            published_us = state.read_cut(paths, following).published_at_us
+            if not latest_us <= published_us <= at_us:
+                continue
+            if published_us >= oldest_us:
+                break
+            latest_us = published_us
+            expired += undated
+            undated.clear()
+    return expired, latest_us
 
 
 def _oldest(numbers: list[int], gone: set[int], kept: set[int]) -> list[int]:

@@ -56,7 +56,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.seq_columns import with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import SinkError
+from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, folder_name
 from cdc_pipeline.lake.prepared_rows import Spool, read_file, read_schema
@@ -368,16 +368,22 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
-    path = verify(
-        file,
-        lake=lake,
-        table=file.table,
-        what=f"parked rows of the prepared XA transaction {entry.xid} are",
-        next_step="restore this file from a backup of the lake; or move the cursor back to "
-        f"before the prepare, in {entry.begin.journal} at offset {entry.begin.offset}, while that "
-        "journal still exists",
+    what = f"parked rows of the prepared XA transaction {entry.xid} are"
+    next_step = (
+        "restore this file from a backup of the lake; or move the cursor back to before the "
+        f"prepare, in {entry.begin.journal} at offset {entry.begin.offset}, while that journal "
+        "still exists"
     )
-    return read_schema(path)
+    path = verify(file, lake=lake, table=file.table, what=what, next_step=next_step)
+    try:
+        return read_schema(path)
+    except OSError as error:
+        raise StagingError(
+            f"{what} missing or damaged: {file.path}",
+            table=file.table,
+            got=f"{type(error).__name__}: {error.strerror or error}",
+            next_step=next_step,
+        ) from error
 
 
 @contextmanager

@@ -28,9 +28,8 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
 class UnfinishedBatchError(LakeStateError):
-    """A recorded batch has to be finished first, which the next capture does.
-
-    Cause: A run was killed between recording a batch and applying it to every table.
+    """A recorded batch has to be finished first, which the next capture does: a run was killed
+    between recording the batch and applying it to every table.
 
     Fix: Run the source once (`cdc-pipeline run SOURCE`), then repeat the command.
     """

@@ -25,11 +25,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from cdc_pipeline.clock import now_us
-from cdc_pipeline.errors import CursorError, LakeStateError
+from cdc_pipeline.errors import CdcError, CursorError, LakeStateError
 from cdc_pipeline.lake.parquet import read_parquet
-from cdc_pipeline.lake.storage.file_failures import is_of_the_file
+from cdc_pipeline.lake.storage.file_failures import is_refused_by_machine
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage import refused, storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -159,6 +159,7 @@ class DeltaCursorStore:
         types = {field.name: field.type for field in _SCHEMA}
         for add in write_data_files(self.path, [table], types, properties={}):
             actions.append({"add": add})
+        storage_of(self.path).make_durable(self.path)  # K21: the file's name before the commit's
         try:
             put_commit(self.path, before + 1, actions, "WRITE", {"mode": mode}, note=self._note)
         except VersionTakenError:
@@ -260,10 +261,10 @@ class DeltaCursorStore:
             cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata
         )
 
-    def _damaged(self, error: Exception) -> Exception:
-        """The error itself, if it is the machine's."""
-        if not is_of_the_file(error):
-            return error
+    def _damaged(self, error: Exception) -> CdcError:
+        """CursorError; or what the machine refuses, which is no damage."""
+        if is_refused_by_machine(error):
+            return refused(error, self.path)
         return CursorError(
             f"the table of cursors in {self.path} is damaged",
             expected="a Delta table with the columns of a cursor",

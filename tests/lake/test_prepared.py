@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -196,6 +198,14 @@ def test_k8_a_missing_or_damaged_file_names_the_prepare(paths: LakePaths) -> Non
     content = path.read_bytes()
     path.write_bytes(content[:-8] + b"damaged!")
     with pytest.raises(StagingError, match="X'61',X'',1") as caught:
+        parked.schemas(entry.xid)
+    assert "binlog.000007 at offset 50" in str(caught.value.next_step)
+    path.write_bytes(content)
+    refused = mock.Mock(side_effect=OSError(errno.EIO, "bad sector"))
+    with (
+        mock.patch("cdc_pipeline.lake.prepared.read_schema", refused),
+        pytest.raises(StagingError, match="bad sector") as caught,
+    ):
         parked.schemas(entry.xid)
     assert "binlog.000007 at offset 50" in str(caught.value.next_step)
     path.unlink()

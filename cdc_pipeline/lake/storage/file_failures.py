@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from cdc_pipeline.errors import LakeDiskError, LakeFullError, SinkError
 
@@ -23,6 +23,16 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
+# Refusals that another process, or the same one later, would not meet at the same file.
+_OF_THE_MACHINE: Final = (
+    *_TOO_MANY,
+    *_FULL,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+)
 
 
 @contextmanager
@@ -56,11 +66,11 @@ def kind_of(error: OSError) -> type[SinkError]:
     return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
 
 
-def is_of_the_file(error: Exception) -> bool:
-    """Whether a refusal to read says something of the file, and not of the machine."""
-    if not isinstance(error, OSError) or error.errno in (None, errno.ENOENT):
-        return True  # Arrow's errors of a file's content have no number
-    return kind_of(error) is SinkError
+def is_refused_by_machine(error: Exception) -> TypeGuard[OSError]:
+    """Whether a refusal to read says nothing of the file. One of a bad sector (EIO), or of a file
+    that a power cut tore, comes again: that is damage of the file.
+    """
+    return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
 
 
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:

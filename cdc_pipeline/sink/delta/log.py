@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.storage.file_failures import is_of_the_file
+from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.lake.storage.file_failures import is_refused_by_machine
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
+from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, refused, storage_of
 from cdc_pipeline.sink.delta.log_copy import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.text.server_messages import said_by
 
@@ -128,10 +128,10 @@ def json_lines(text: str) -> list[str]:
     return [line for line in text.split("\n") if line]
 
 
-def damaged_log(file: Path, error: Exception) -> Exception:
-    """The error itself, if it is the machine's (too many open files, a failing disk)."""
-    if not is_of_the_file(error):
-        return error
+def damaged_log(file: Path, error: Exception) -> SinkError:
+    """LakeStateError; or what the machine refuses (too many open files), which is no damage."""
+    if is_refused_by_machine(error):
+        return refused(error, file)
     table = next(folder.parent for folder in file.parents if folder.name == LOG_FOLDER)
     return LakeStateError(
         f"a file of a Delta table's log cannot be read: {file}",

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, remove_tree
 from cdc_pipeline.lake.records import BatchRecord, Cut
@@ -146,7 +146,7 @@ def _torn(
                 (states[name].app_id, number)
                 for number in range(suspension.batch_number, cut.batch_number + 1)
             }
-        with suppress(CdcError):  # the table is checked when it is used
+        with suppress(LakeStateError):  # the table is checked when it is used
             first = _first_torn(table, versions.get(name, -1), unsure)
             if first is None and name not in versions and _is_left_over(table):
                 first = 0
@@ -161,7 +161,7 @@ def _set_back_cursors(table: Path) -> None:
         int(match[1]) for match in map(COMMIT_NAME.fullmatch, storage_of(log).names(log)) if match
     ]
     if versions:
-        with suppress(CdcError):  # reported when it is read
+        with suppress(LakeStateError):  # reported when it is read
             first = _first_torn(table, min(versions) - 1, (), is_ours=True)
             if first is not None:
                 set_back(

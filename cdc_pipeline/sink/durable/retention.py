@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import SinkConfig
-from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.errors import CdcError, LakeDiskError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
@@ -75,7 +75,8 @@ def over_maintenance(paths: LakePaths, cut: Cut, compared: TableCheckCache | Non
             name, cut.tables[name], target.app_id, is_just_made=is_just_made
         ):
             return version
-        with suppress(LakeStateError):  # the next run checks the table and suspends it
+        # The next run checks the table and suspends it.
+        with suppress(LakeStateError, LakeDiskError):
             named, version = version, _after_maintenance(path, target.app_id, version)
             if version != named and make_durable(
                 {name: Commits(path, named, version)}, lake=paths.lake

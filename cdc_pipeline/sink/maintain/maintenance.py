@@ -6,7 +6,8 @@ Rules:
 - The sync is not blocked: only a change of properties takes the writer's lock. OPTIMIZE and a batch
   may rewrite the same files; Delta refuses the second commit, and its writer repeats the work.
 - VACUUM keeps to the table's own retention, and runs only if that is ``sink.cut_retention``: no
-  readable cut loses a file (K15). The newest cut is readable however old it is.
+  readable cut loses a file (K15). The newest cut is readable however old it is, and the one before
+  until the newest is as old as the retention: a vacuum reaches back to when that was published.
 - Each commit that a vacuum relies on is made durable first (K21), those of a batch under way
   included.
 - A full vacuum also takes files that no commit names, and a merge under way has such files: it
@@ -41,7 +42,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.cut_retention import prune_cuts
+from cdc_pipeline.lake.cut_retention import older_since_us, prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, read_if_there, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import wait_for_lock, writer_lock
@@ -69,6 +70,8 @@ _FULL_VACUUM_RETENTION_MIN: Final = timedelta(days=1)
 _HOUR_US: Final = 3_600_000_000
 # A vacuum lists folders in as many tasks as this says; Spark's own default of 10,000 takes minutes.
 _LISTING_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
+# Else Delta goes by the table's own retention, whatever a RETAIN clause says.
+_RETAIN_COUNTS: Final = ("spark.databricks.delta.vacuum.retentionWindowIgnore.enabled", "false")
 
 
 class _Memory(BaseModel):
@@ -131,6 +134,7 @@ class _Round(NamedTuple):
     memory: _Memory
     spark: SparkProvider
     lock_wait_s: float
+    hours_kept: int  # what a vacuum spares, if that is more than the retention; else 0
 
 
 def maintain(
@@ -169,7 +173,8 @@ def maintain(
             undo_unsynced(paths)
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
-        this = _Round(paths, config, thresholds, cut, memory, provider, lock_wait_s)
+        hours = _hours_kept(paths, config)
+        this = _Round(paths, config, thresholds, cut, memory, provider, lock_wait_s, hours)
         for name in sorted(tables or cut.tables):
             done = _maintain_table(this, name)
             report.tables.append(done)
@@ -245,7 +250,7 @@ def _due(this: _Round, name: str, done: TableMaintenance) -> _Due:
     elif known.applied_batch != target.applied_batch:
         known = known.changed(at_us, applied_batch=target.applied_batch)
     this.memory.tables[name] = known
-    due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
+    due.retention_us = this.hours_kept * _HOUR_US or _retention_us(config)
     if known.is_due(
         at_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)
     ):
@@ -255,6 +260,20 @@ def _due(this: _Round, name: str, done: TableMaintenance) -> _Due:
         )
         due.vacuum = "full" if is_full and due.may_list else "lite"
     return due
+
+
+def _hours_kept(paths: LakePaths, config: SinkConfig) -> int:
+    """An hour or two more than since the oldest readable cut, if a newer one has followed: what it
+    reads may have been compacted while it was published.
+    """
+    since_us = older_since_us(paths, retention=config.cut_retention)
+    if since_us is None or since_us + _retention_us(config) > now_us():
+        return 0
+    return (now_us() - since_us) // _HOUR_US + 2
+
+
+def _retention_us(config: SinkConfig) -> int:
+    return round(config.cut_retention.total_seconds() * 1e6)
 
 
 def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance) -> None:
@@ -280,7 +299,7 @@ def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance
             _spare_what_is_read(this, due, done)
     if due.vacuum and done.properties == due.properties:
         _wait_for_disk(paths, due)
-        _vacuum(paths, session, table, due, done)
+        _vacuum(this, session, table, due, done)
         if done.vacuum:
             known[due.table] = known[due.table].vacuumed(
                 now_us(), retention_us=due.retention_us, is_full=done.vacuum == "full"
@@ -350,12 +369,14 @@ def _optimize(
 
 
 def _vacuum(
-    paths: LakePaths, session: SparkSession, table: str, due: _Due, done: TableMaintenance
+    this: _Round, session: SparkSession, table: str, due: _Due, done: TableMaintenance
 ) -> None:
     session.conf.set(*_LISTING_TASKS)
-    # Never with a RETAIN clause: its cuts rely on the table's own retention.
+    # Never for less than the table's own retention, on which its cuts rely.
+    session.conf.set(*_RETAIN_COUNTS)
+    retain = f" RETAIN {this.hours_kept} HOURS" if this.hours_kept else ""
     try:
-        _run(session, f"VACUUM {table} {due.vacuum.upper()}", due.table)
+        _run(session, f"VACUUM {table} {due.vacuum.upper()}{retain}", due.table)
         done.vacuum = due.vacuum
     except MergeError as error:
         if due.vacuum == "full" or "VACUUM_LITE" not in str(error):
@@ -367,9 +388,9 @@ def _vacuum(
             )
             return
         # The log does not reach back to the last vacuum: only a listing shows what can be removed.
-        _run(session, f"VACUUM {table} FULL", due.table)
+        _run(session, f"VACUUM {table} FULL{retain}", due.table)
         done.vacuum = "full"
-    done.files_deleted = _files_deleted(paths, due)
+    done.files_deleted = _files_deleted(this.paths, due)
 
 
 def _files_deleted(paths: LakePaths, due: _Due) -> int:

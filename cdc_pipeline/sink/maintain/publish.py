@@ -112,7 +112,12 @@ def publish(
         except Exception as error:
             failure = _failure(kind, cut, error)
     if remembered is None and failure is None:
-        _remember(paths, memory)
+        try:
+            _remember(paths, memory)
+        except LockError:
+            raise
+        except Exception as error:
+            failure = _failure("duckdb" if kinds["duckdb"] else "catalog", cut, error)
     return failure
 
 

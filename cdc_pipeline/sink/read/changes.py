@@ -21,6 +21,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import (
     ConfigError,
     CutNotFoundError,
+    LakeDiskError,
     SinkError,
     SparkNeededError,
     TableNotInCutError,
@@ -186,6 +187,8 @@ def _way_on(paths: LakePaths, old: Cut, new: Cut, table: str) -> str:
             cut = read_cut(paths, number)
             version_in(cut, table)
             check_readable(paths, cut, table)
+        except LakeDiskError:
+            raise
         except SinkError:
             return False
         return True

@@ -17,7 +17,7 @@ Rules:
   alone were compared.
 - Else at most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies
   in nameless files of the temporary folder, by a hash of the key (of a changelog by ranges of the
-  seq), and is compared one of `_PARTS` at a time.
+  seq, as small as wide rows need), and is compared one of `_PARTS` at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -260,12 +260,9 @@ class TableChanges:
 
     def _each(self) -> Iterator[pa.Table]:
         """Of a changelog, the changes that the newer version has more, in its order."""
-        bounds = cache(self._seq_bounds)  # which only more rows than memory holds need
-        for rows in _in_parts(
-            self._parts(),
-            lambda rows: np.searchsorted(bounds(), _seqs(rows), side="right"),
-            self.table,
-        ):
+        # Bounds, which only more rows than memory holds need.
+        bounds = cache(lambda: self._seq_bounds(self._parts((SEQ_COLUMN,))))
+        for rows in self._in_ranges(self._parts(), bounds):
             gone, come, counts = _uneven(rows, self._numbers(rows, _IDENTITY))
             if len(gone) or counts.sum() > len(come):
                 raise not_comparable(
@@ -274,9 +271,25 @@ class TableChanges:
             added = rows.take(pa.array(come)).sort_by(SEQ_COLUMN)
             yield self._told(added)
 
-    def _seq_bounds(self) -> NDArray[np.bytes_]:
-        """The first seq of each of `_PARTS` ranges with equally many rows, but for the first."""
-        seqs = np.sort(np.concatenate([_seqs(rows) for rows in self._parts((SEQ_COLUMN,))]))
+    def _in_ranges(
+        self, parts: Iterator[pa.Table], bounds: Callable[[], NDArray[np.bytes_]]
+    ) -> Iterator[pa.Table]:
+        """By ranges of the seq; one that is too large, since its rows are wide, by ranges again."""
+
+        def smaller(read: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+            within = self._seq_bounds(read())
+            return self._in_ranges(read(), lambda: within)
+
+        def number_of(rows: pa.Table) -> NDArray[Any]:
+            return np.searchsorted(bounds(), _seqs(rows), side="right")
+
+        return _in_parts(parts, number_of, self.table, smaller)
+
+    def _seq_bounds(self, parts: Iterator[pa.Table]) -> NDArray[np.bytes_]:
+        """The first seq of each of `_PARTS` ranges with equally many seqs, but for the first."""
+        seqs = np.unique(np.concatenate([_seqs(rows) for rows in parts]))
+        if len(seqs) == 1:
+            raise _too_large(self.table)
         return seqs[len(seqs) * np.arange(1, _PARTS) // _PARTS]
 
     def _told(self, added: pa.Table) -> pa.Table:
@@ -329,10 +342,14 @@ def _uneven(rows: pa.Table, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers
 
 
 def _in_parts(
-    parts: Iterator[pa.Table], number_of: Callable[[pa.Table], NDArray[Any]], table: str
+    parts: Iterator[pa.Table],
+    number_of: Callable[[pa.Table], NDArray[Any]],
+    table: str,
+    smaller: Callable[[Callable[[], Iterator[pa.Table]]], Iterator[pa.Table]] | None = None,
 ) -> Iterator[pa.Table]:
     """All rows in one table, or if they are too many, those of each number below `_PARTS` in one,
-    in the order of the numbers.
+    in the order of the numbers. Those of one number may be too many, too: `smaller` divides them,
+    given what reads them.
     """
     held, held_bytes = [], 0
     for part in parts:
@@ -355,21 +372,37 @@ def _in_parts(
             for number in np.unique(numbers):
                 rows = part.filter(pa.array(numbers == number))
                 sizes[number] += rows.nbytes
-                if sizes[number] > _HELD_BYTES_MAX:
-                    most = f"{_PARTS} times {_HELD_BYTES_MAX >> 20} MiB"
-                    raise not_comparable(table, f"they take more than {most}")
+                if sizes[number] > _HELD_BYTES_MAX and smaller is None:
+                    raise _too_large(table)
                 with _spilling(table):
                     writers[number].write_table(rows)
         held.clear()
         with _spilling(table):
             for writer in writers:
                 writer.close()
-        for file in files:
-            with _spilling(table):
-                file.seek(0)
-                part = pa.ipc.open_stream(file).read_all()
-                file.close()
-            yield part
+        for file, size in zip(files, sizes, strict=True):
+            if size > _HELD_BYTES_MAX and smaller is not None:
+                yield from smaller(partial(_spilled, file, table))
+            else:
+                yield pa.concat_tables(_spilled(file, table))
+            file.close()
+
+
+def _spilled(file: IO[bytes], table: str) -> Iterator[pa.Table]:
+    with _spilling(table):
+        file.seek(0)
+        reader = pa.ipc.open_stream(file)
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _too_large(table: str) -> CutsNotComparableError:
+    error = not_comparable(
+        table, f"rows that are compared together take more than {_HELD_BYTES_MAX >> 20} MiB"
+    )
+    error.next_step = f"give a cut in between as to_cut, or {error.next_step}"
+    return error
 
 
 @contextmanager

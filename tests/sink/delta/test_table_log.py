@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import LakeDiskError, LakeStateError
 from cdc_pipeline.lake.storage.storage import Storage
 from cdc_pipeline.sink.delta.log import read_commit
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
@@ -138,11 +138,15 @@ def test_k22_a_log_that_cannot_be_listed_costs_its_table_unless_the_disk_failed(
 
 
 @pytest.mark.parametrize("name", [f"{1:020d}.json", f"{0:020d}.checkpoint.parquet"])
-@pytest.mark.parametrize(("number", "is_damage"), [(errno.EMFILE, False), (errno.EACCES, True)])
+@pytest.mark.parametrize(
+    ("number", "is_damage"), [(errno.EMFILE, False), (errno.EACCES, True), (errno.EIO, True)]
+)
 def test_k22_a_file_that_the_machine_cannot_open_is_not_told_as_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, is_damage: bool
 ) -> None:
-    """Too many open files end with the process: nothing of the table is undone or suspended."""
+    """Too many open files end with the process: nothing of the table is undone or suspended. A bad
+    sector stays: it costs this table.
+    """
     commit(tmp_path, 0, IS, MADE)
     commit(tmp_path, 1, INFO)
     file = tmp_path / "_delta_log" / name
@@ -159,7 +163,7 @@ def test_k22_a_file_that_the_machine_cannot_open_is_not_told_as_damage(
     if is_damage:
         assert str(file) in refusal(tmp_path).what
     else:
-        with pytest.raises(OSError, match=os.strerror(number)):
+        with pytest.raises(LakeDiskError, match=os.strerror(number)):
             read_table_log(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import threading
@@ -224,6 +225,13 @@ def test_k15_while_one_kind_of_readers_is_not_shown_again_nothing_is_known_of_bo
     assert published_versions(paths) is None
     for name in ("new_session", "_to_catalog"):
         monkeypatch.setattr(f"cdc_pipeline.sink.maintain.publish.{name}", lambda *_: None)
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left")
+
+        patched.setattr("cdc_pipeline.sink.maintain.publish._remember", refuse)
+        assert show() is not None, "returned, not raised"
     assert show() is None
     assert published_versions(paths) == {n: t.table_version for n, t in cut.tables.items()}
 

@@ -428,6 +428,39 @@ def test_k3_more_changes_of_a_changelog_than_memory_holds_come_in_their_order(
         assert [number for part in parts for number in part] == sorted(changes)
 
 
+def test_k3_a_range_of_wide_rows_of_a_changelog_is_divided_down_to_one_seq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that came later: nearly all bytes are in a few ranges of equally many rows."""
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 9000)
+    count = 3000
+    texts = ["w" * 4000 if 2000 <= number < 2030 else "" for number in range(count)]
+    rows = {
+        "id": pa.array(range(count)),
+        "note": pa.array(texts),
+        SEQ_COLUMN: pa.array([Decimal(pack_seq(1, 1, n, 0)) for n in range(count)], SEQ_TYPE),
+        OP_COLUMN: pa.array(["insert"] * count),
+        ORDINAL_COLUMN: pa.nulls(count, pa.int32()),
+        BEFORE_COLUMN: pa.nulls(count, pa.struct([("id", pa.int64())])),
+    }
+    rows |= {
+        name: pa.nulls(count, field.type)
+        for name, field in table_changes._OF_CHANGE.items()
+        if name not in rows
+    }
+    write_deltalake(tmp_path, pa.table(rows))
+    new = version_of(tmp_path, 0, "app", ("id", "bigint"), ("note", "string"))
+    spec = new.spec.model_copy(update={"mode": "changelog", "key": ()})
+    changes = table_changes.table_changes("shop.t", tmp_path, None, new._replace(spec=spec))
+    afters = changes.read().read_all().column("after").combine_chunks()
+    assert afters.field("id").to_pylist() == list(range(count))
+    assert afters.field("note").to_pylist() == texts
+    monkeypatch.setattr(table_changes, "_HELD_BYTES_MAX", 3000)
+    with pytest.raises(CutsNotComparableError, match="compared together take more") as refused:
+        changes.read().read_all()
+    assert "a cut in between as to_cut" in str(refused.value.next_step)
+
+
 @pytest.mark.parametrize("held_bytes", [1 << 20, 600])
 def test_k3_two_rows_of_a_key_are_no_inserts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
