@@ -63,7 +63,7 @@ def capture_and_prove(
     if unread:
         raise TargetSuspendedError(
             f"rows differ, and these tables are suspended: {', '.join(unread)}",
-            next_step=f"`cdc-pipeline status {config.name}` shows each with its way out",
+            next_step="run the source again: it names each with its way out",
         )
     if report is None:
         assert error is not None
