@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import Field
 
+from cdc_pipeline.config.dagster_config import CheckName
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CursorError
@@ -28,16 +29,6 @@ from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import duplicate_keys, history_intervals
-
-CheckName = Literal[
-    "count",
-    "checksum",
-    "key_uniqueness",
-    "interval_continuity",
-    "intervals_join",
-    "lag",
-    "retention",
-]
 
 _LAG_MAX_S: Final = 3600.0
 _CURSORS_MAX: Final = 500

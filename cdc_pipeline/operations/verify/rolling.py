@@ -46,6 +46,7 @@ from cdc_pipeline.lake.proofs import (
     TableProof,
     proof_file,
 )
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
@@ -240,7 +241,9 @@ class _Run:
             if isinstance(error, NotByRangeError) and name not in self._whole:
                 self._whole.add(name)
                 return False  # it is tried whole, before any other
-            count = self._row_count(name) if isinstance(error, TooLargeError) else None
+            count = None
+            if isinstance(error, TooLargeError):
+                count = self._row_count(name, self._context.captures.source_state().cut)
             may_be_smaller = self._range_rows > _FIRST_ROWS or not proof.is_wide(count)
             if isinstance(error, TooLargeError) and may_be_smaller:
                 self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
@@ -267,8 +270,8 @@ class _Run:
         self._done.add(name)
         return proof.model_copy(update={"given_up": why, "done_at_us": now_us()})
 
-    def _row_count(self, name: str) -> int | None:
-        table = self._context.captures.source_state().cut.tables.get(name)
+    def _row_count(self, name: str, cut: Cut) -> int | None:
+        table = cut.tables.get(name)
         if table is None:
             return None
         return row_count(self._context.sink.paths.table(name), version=table.table_version)
@@ -283,7 +286,7 @@ class _Run:
         self, name: str, proof: TableProof, current: TablePass, before: SourceState
     ) -> TableProof:
         rows = min(self._rows_left(), self._range_rows)
-        count = None if proof.after else self._row_count(name)
+        count = None if proof.after else self._row_count(name, before.cut)
         if proof.is_wide(count):
             count = None
         if name in self._whole:

@@ -99,7 +99,7 @@ def expand(
     if not rows.all_present:
         present, before_present, from_before = _presence(rows)
         after = filled(after, before, from_before)
-        check_images(rows, key)
+        _check_key(rows, key, present, before_present)
 
     moved = (
         updated
@@ -191,9 +191,18 @@ def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
     """An insert or update holds its key, an update or delete that by which it finds its row; the
     key () is all columns. Raises StagingError.
     """
-    if rows.all_present:
-        return
-    names, (present, before_present, _) = rows.schema.column_names, _presence(rows)
+    if not rows.all_present:
+        present, before_present, _ = _presence(rows)
+        _check_key(rows, key, present, before_present)
+
+
+def _check_key(
+    rows: DecodedRows,
+    key: tuple[str, ...],
+    present: NDArray[np.bool_],
+    before_present: NDArray[np.bool_],
+) -> None:
+    names = rows.schema.column_names
     key = key or names
     indexes = [names.index(name) for name in key]
     new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
