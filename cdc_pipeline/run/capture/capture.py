@@ -28,7 +28,7 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.failback import FailbackPositions
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.catch_up import catch_up, catch_up_selected
-from cdc_pipeline.run.capture.in_sequence import hold_start, read_in_sequence
+from cdc_pipeline.run.capture.in_sequence import hold_start, learn_tables, read_in_sequence
 from cdc_pipeline.run.capture.lost_xa import drop_lost
 from cdc_pipeline.run.capture.segments.division import Parallel, division
 from cdc_pipeline.run.capture.summary import RunState, report_of
@@ -115,7 +115,9 @@ def _capture(
             open_before = () if state.cursor is None else state.cursor.open_xa
             listed = source.prepared_xids() if open_before else None  # before the end is fixed
             resolved = _plan(context, state, bound or config.bound, source=source, server=server)
+            before = state.cursor
             state, in_parallel = _read(context, state, resolved, source=source, parallel=parallel)
+            learn_tables(context, state, resolved, source=source, before=before)
         lost = None
         if listed is not None and _is_read_to_its_end(state, resolved):
             state, lost = drop_lost(context, state, before=open_before, listed=listed)

@@ -107,3 +107,29 @@ def hold_start(
     metadata = start_metadata(resolved.plan.start_reasons)
     context.move(cursor, Interval(start=at, end=at), metadata)
     return replace(state, cursor=cursor)
+
+
+def learn_tables(
+    context: CaptureContext,
+    state: RunState,
+    resolved: ResolvedRun,
+    *,
+    source: Source,
+    before: CursorState | None,
+) -> None:
+    """After a read that met tables for the first time: ask the catalog, at the cursor, for what
+    their table maps did not say, so that the next DDL finds it even if a later one follows.
+    """
+    cursor = state.cursor
+    if cursor is None or (before is not None and cursor.targets.keys() <= before.targets.keys()):
+        return
+    schemas = schemas_of(
+        context.config,
+        source=source,
+        run=replace(resolved, start=cursor.position, decision=None, epoch=cursor.epoch),
+        cursor=cursor,
+        captured=targets_at(context.config, state.cut, cursor).keeps_history,
+    )
+    if not schemas.know_all(resolved.known or ()):
+        schemas.ask_catalog()
+        schemas.save(None, source_time_us=-1)

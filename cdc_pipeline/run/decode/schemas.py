@@ -8,15 +8,15 @@ Rules:
   long before it, and a target that catches up reads that part again (K4).
 - The catalog is read at most once in a run, when the first table appears that the history does not
   know. Its columns count only for places from which no DDL of the table lies before the catalog
-  read (`source/live/catalog.py`). A first run with nothing to read reads it at once, so that later
-  DDL applies to the schema at its start.
+  read (`source/live/catalog.py`). A run that meets tables for the first time, and a first run with
+  nothing to read, ask it for them at their end: later DDL applies to what it says.
 - It is written before the record or cursor that refers to it (`Committer`), and only if it has
   changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, table_
 from cdc_pipeline.schema.history.history import Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.source_table import SourceTable
+from cdc_pipeline.text.table_names import split_table_name
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -168,6 +169,17 @@ class Schemas:
         return self._history.at(database, table, seq_of_place(self._epoch, journal, offset))
 
     # -- the catalog -------------------------------------------------------------------------------
+
+    def know_all(self, tables: Iterable[str]) -> bool:
+        """Whether the start of the captured ones of these (``schema.table``) lacks nothing."""
+        place = self._start.seq(self._epoch)
+        return all(
+            _is_whole(version := self._history.at(*name, place))
+            and version is not None
+            and version.generated is not None
+            for name in map(split_table_name, tables)
+            if self._captured(*name)
+        )
 
     def ask_catalog(self) -> bool:
         """Once in a run; False if that was done before, or there is none. Raises as reading it."""

@@ -12,6 +12,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
@@ -211,3 +212,35 @@ def test_k13_values_are_converted_where_it_is_certain_and_else_the_table_stops(
     rows = lake_rows(spark, config.sink.lake_path, mariadb_database, "parted", ["id"])
     assert rows == [(1,), (11,), (12,)]
     assert not cursor.targets[f"{mariadb_database}.parted"].exact
+
+
+CHANGED_TWICE = """
+ALTER TABLE a MODIFY n BIGINT
+UPDATE a SET n = n + 10
+ALTER TABLE a MODIFY n INT
+INSERT INTO a VALUES (3, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    "read_first",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("CREATE TABLE other (id INT PRIMARY KEY)", id="no row of the table"),
+        pytest.param("INSERT INTO a VALUES (2, 2)", id="a row of the table"),
+    ],
+)
+def test_k23_a_first_run_learns_of_its_tables_what_later_ddl_needs(
+    server: Server, make_config: MakeConfig, spark: Any, read_first: str
+) -> None:
+    with temporary_database(server) as database:
+        run(server, database, "CREATE TABLE a (id INT PRIMARY KEY, n INT)")
+        run(server, database, "INSERT INTO a VALUES (1, 1)")
+        config = make_config(live(server), include=[f"{database}.a"], start=here(server))
+        cursors = MemoryCursorStore()
+        run(server, database, read_first)
+        capture(config, cursors=cursors)
+        run(server, database, CHANGED_TWICE)
+        capture(config, cursors=cursors)
+        found = lake_rows(spark, config.sink.lake_path, database, "a", ["id", "n"])
+        assert found == server_rows(server, database, "a", ["id", "n"])
