@@ -230,7 +230,7 @@ INSERT INTO a VALUES (3, 3)
         pytest.param("INSERT INTO a VALUES (2, 2)", id="a row of the table"),
     ],
 )
-def test_k23_a_first_run_learns_of_its_tables_what_later_ddl_needs(
+def test_k23_f142_a_first_run_learns_of_its_tables_what_later_ddl_needs(
     server: Server, make_config: MakeConfig, spark: Any, read_first: str
 ) -> None:
     with temporary_database(server) as database:
