@@ -8,6 +8,7 @@ from dataclasses import replace
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.lake.records import Interval, Note
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
 from cdc_pipeline.run.capture.commit import Committer, cursor_state
 from cdc_pipeline.run.capture.drain import Drain
@@ -87,23 +88,22 @@ def hold_start(
             next_step="run again when the server has caught up; nothing was published, and the "
             "cursor has not moved",
         )
-    schemas = schemas_of(
-        context.config,
-        source=source,
-        run=resolved,
-        cursor=before,
-        captured=targets_at(context.config, state.cut).keeps_history,
-        left=_left(resolved, before),
-    )
-    if before is None:
-        schemas.ask_catalog()
-    else:
-        schemas.reached(at)
-    schemas.save(None, source_time_us=-1)
     cursor = cursor_state(context.config.name, source.identity, at, epoch=resolved.epoch)
-    if before is not None:
+    if before is None:
+        learn_tables(context, state, resolved, at, source=source)
+    else:
         kept = ("batch_number", "open_xa", "targets", "shadows")
         cursor = cursor.model_copy(update={name: getattr(before, name) for name in kept})
+        schemas = schemas_of(
+            context.config,
+            source=source,
+            run=resolved,
+            cursor=before,
+            captured=targets_at(context.config, state.cut).keeps_history,
+            left=_left(resolved, before),
+        )
+        schemas.reached(at)
+        schemas.save(None, source_time_us=-1)
     metadata = start_metadata(resolved.plan.start_reasons)
     context.move(cursor, Interval(start=at, end=at), metadata)
     return replace(state, cursor=cursor)
@@ -113,23 +113,20 @@ def learn_tables(
     context: CaptureContext,
     state: RunState,
     resolved: ResolvedRun,
+    at: Position,
     *,
     source: Source,
-    before: CursorState | None,
 ) -> None:
-    """After a read that met tables for the first time: ask the catalog, at the cursor, for what
-    their table maps did not say, so that the next DDL finds it even if a later one follows.
+    """Ask the catalog for what the history lacks at a place (the cursor, or a first run's start) of
+    tables that are met for the first time: the next DDL finds it even if a later one follows.
     """
-    cursor = state.cursor
-    if cursor is None or (before is not None and cursor.targets.keys() <= before.targets.keys()):
-        return
     schemas = schemas_of(
         context.config,
         source=source,
-        run=replace(resolved, start=cursor.position, decision=None, epoch=cursor.epoch),
-        cursor=cursor,
-        captured=targets_at(context.config, state.cut, cursor).keeps_history,
+        run=replace(resolved, start=at, decision=None),
+        cursor=state.cursor,
+        captured=targets_at(context.config, state.cut, state.cursor).keeps_history,
     )
-    if not schemas.know_all(resolved.known or ()):
+    if resolved.known is None or not schemas.know_all(resolved.known):
         schemas.ask_catalog()
         schemas.save(None, source_time_us=-1)
