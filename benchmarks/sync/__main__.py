@@ -14,6 +14,8 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,25 +29,21 @@ from tests.servers import Server
 
 VERSION: Final = "3.6.1"
 _SOURCES: Final = Path(__file__).parent / "debezium"
-_JOURNAL: Final = "binlog.000001"
+JOURNAL: Final = "binlog.000001"
 
 Form = Literal["json", "objects"]
 
 
-def read(
-    workload: Workload, journal: Path, forms: tuple[Form, ...]
-) -> dict[Form, tuple[int, float]]:
-    """For each form in which changes reach the consumer: how many did, and the CPU-seconds of the
-    engine's process. Raises NotRunError: Maven or Java is missing, or a registry does not
-    answer.
+@contextmanager
+def serving(workload: Workload, journal: Path) -> Iterator[tuple[Server, dict[str, str]]]:
+    """A server with the workload's journal and tables, and its account for a replica: `user` and
+    `password`.
     """
-    command = java_command(_SOURCES)
     server = Server("mysql", {"max_binlog_size": 1 << 30})
-    found: dict[Form, tuple[int, float]] = {}
     try:
         server.prepare()
-        shutil.copyfile(journal, server.datadir / _JOURNAL)
-        (server.datadir / "binlog.index").write_text(f"./{_JOURNAL}\n", encoding="utf-8")
+        shutil.copyfile(journal, server.datadir / JOURNAL)
+        (server.datadir / "binlog.index").write_text(f"./{JOURNAL}\n", encoding="utf-8")
         server.start()
         user, password = server.create_replication_user()
         with server.root_connection() as connection, connection.cursor() as cursor:
@@ -56,12 +54,25 @@ def read(
             cursor.execute("SET sql_log_bin = 1")
             cursor.execute("INSERT INTO last_change VALUES (1)")
             connection.commit()
-        for form in forms:
-            arguments = [form, str(server.port), user, password, _JOURNAL, "bench.last_change"]
-            used = spent([*command, *arguments])
-            found[form] = json.loads(used.output.splitlines()[-1])["changes"], used.cpu_s
+        yield server, {"user": user, "password": password}
     finally:
         server.close()
+
+
+def read(
+    workload: Workload, journal: Path, forms: tuple[Form, ...]
+) -> dict[Form, tuple[int, float]]:
+    """For each form in which changes reach the consumer: how many did, and the CPU-seconds of the
+    engine's process. Raises NotRunError: Maven or Java is missing, or a registry does not
+    answer.
+    """
+    command = java_command(_SOURCES)
+    found: dict[Form, tuple[int, float]] = {}
+    with serving(workload, journal) as (server, account):
+        for form in forms:
+            arguments = [form, str(server.port), *account.values(), JOURNAL, "bench.last_change"]
+            used = spent([*command, *arguments])
+            found[form] = json.loads(used.output.splitlines()[-1])["changes"], used.cpu_s
     return found
 
 

@@ -49,11 +49,16 @@ class Run:
 
 
 def sync(journal: Path) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "binlog.000001").symlink_to(journal)
+        return capture({"kind": "archive", "directory": folder})
+
+
+def capture(source: dict[str, Any]) -> Run:
+    """All of a source's log into an empty lake."""
     with _home() as root:
-        (root / "journals").mkdir()
-        (root / "journals" / "binlog.000001").symlink_to(journal)
         job = {
-            "source": {"kind": "archive", "directory": str(root / "journals")},
+            "source": source,
             "sink": {
                 "lake_path": str(root / "lake"),
                 "spark": {"master": "local[2]", "driver_memory": "2g"},

@@ -115,13 +115,15 @@ class TableProof(FrozenModel):
 
 class Proofs(FrozenModel):
     """`tables`: by target; `failed_runs`: in a row; `failure`: of the last of them; `rows_per_run`:
-    that a run compares in its budget, 0 if unknown.
+    that a run compares in its budget, `rows_at_once`: that one comparison has in its seconds; 0 if
+    unknown.
     """
 
     tables: dict[str, TableProof] = Field(default_factory=dict)
     failed_runs: int = 0
     failure: str = ""
     rows_per_run: int = 0
+    rows_at_once: int = 0
 
 
 class ProofReport(FrozenModel):

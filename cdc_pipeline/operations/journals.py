@@ -18,7 +18,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.source.archive.files import read_journal
-from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, logs_of
+from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, logs_of, place_named
 
 
 class ListedJournal(FrozenModel):
@@ -55,7 +55,9 @@ def kept_logs(config: PipelineConfig, *, verify: bool = False) -> KeptLogs:
             next_step="set it, and run the source",
         )
     listed: list[ListedJournal] = []
-    for folder in logs_of(keep.path):
+    with place_named(keep.path):
+        folders = logs_of(keep.path)
+    for folder in folders:
         kept = KeptJournals(folder)
         journals = kept.journals()
         for journal, following in zip_longest(journals, journals[1:]):

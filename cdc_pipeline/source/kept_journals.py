@@ -20,6 +20,7 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -204,12 +205,16 @@ class KeptJournals:
         return next(self._blocks(journal, bytes_max), b"")
 
     def copy(self, journal: KeptJournal, folder: Path) -> Path:
-        """What is kept of a journal, as a file of its own under its own name."""
+        """What is kept of a journal, as a file of its own under its own name; none if it fails."""
         file = folder / journal.name
         try:
-            with file.open("wb") as target:
-                for block in self._blocks(journal, _COPY_BYTES):
-                    target.write(block)
+            try:
+                with file.open("wb") as target:
+                    for block in self._blocks(journal, _COPY_BYTES):
+                        target.write(block)
+            except BaseException:
+                file.unlink(missing_ok=True)
+                raise
         except FileNotFoundError:  # a run goes on: the file has another name
             named = next((one for one in self.journals() if one.name == journal.name), journal)
             if (
@@ -451,9 +456,14 @@ def place_named(path: Path) -> Iterator[None]:
 
 
 def logs_of(path: Path) -> list[Path]:
-    """The folders of all logs in `source.keep_journals.path`."""
+    """The folders of all logs in `source.keep_journals.path`. Raises NotADirectoryError."""
     folder = opened(path)
-    return [folder / name for name in sorted(storage_of(folder).names(folder))]
+    logs = [folder / name for name in sorted(storage_of(folder).names(folder))]
+    if is_object(folder):
+        return logs
+    if folder.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return [log for log in logs if log.is_dir()]
 
 
 def prune(

@@ -29,8 +29,18 @@ def test_journals_are_listed_and_verified(project: Project) -> None:
     file.write_text(yaml.safe_dump(document))
     assert json.loads(_run(project, "--json").stdout)["journals"] == []
 
+    place = project.root / "kept" / "shop"
+    place.parent.mkdir()
+    place.write_text("not a folder")
+    refused = _run(project, "--json")
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["setting"] == "source.keep_journals"
+    place.unlink()
+    place.mkdir()
+    (place / "NOTES").write_text("of a person")
+
     content = (GOLDEN / "mysql-common.000001").read_bytes()
-    folder = project.root / "kept" / "shop" / "mysql-1"
+    folder = place / "mysql-1"
     for number, compress in ((1, False), (2, True)):
         kept = KeptJournals(folder, compress=compress)
         journal = KeptJournal(f"binlog.{number:06d}", 0, False, (), 7)

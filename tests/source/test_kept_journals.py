@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +165,24 @@ def test_a_journal_that_got_another_name_is_copied_as_far_as_it_was_listed(tmp_p
             kept.copy(other, tmp_path)
 
 
+def test_k24_a_copy_that_fails_is_not_taken_for_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run of the same process asks whether the copy is there."""
+    kept = KeptJournals(tmp_path / "kept")
+    journal = kept.append(KeptJournal("binlog.000001", 0, False, (), 7), bytes(1000))
+    blocks = KeptJournals._blocks
+
+    def full(self: KeptJournals, *given: Any) -> Iterator[bytes]:
+        yield next(blocks(self, *given))
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(KeptJournals, "_blocks", full)
+    with pytest.raises(OSError, match="full"):
+        kept.copy(journal, tmp_path)
+    assert not (tmp_path / journal.name).exists()
+
+
 def test_what_does_not_join_is_removed(tmp_path: Path) -> None:
     kept, begin = KeptJournals(tmp_path), KeptJournal("binlog.000001", 0, False, (), 7)
     journal = kept.append(begin, bytes(100))
@@ -186,6 +207,7 @@ def test_k24_nothing_is_pruned_while_a_consumer_may_need_another_log(
             head = bytes(4) + created_s.to_bytes(4, "little") + bytes(15)
             kept.seal(kept.append(journal, head))
             os.utime(kept.folder / journal.name, (0, 0))
+        (kept.folder / "note").symlink_to(tmp_path / "absent")
     newest = Position("binlog.000002", journal_created_s=8)
 
     def run(*needed: Position) -> list[list[str]]:

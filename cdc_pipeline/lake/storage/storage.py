@@ -123,8 +123,12 @@ class Storage:
 
     def written_s(self, folder: Path) -> dict[str, float]:
         """When each file right below a folder was written, by name, since the epoch."""
+        written_s = {}
         with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_mtime for entry in entries}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # it leads nowhere, or was removed meanwhile
+                    written_s[entry.name] = entry.stat().st_mtime
+        return written_s
 
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""

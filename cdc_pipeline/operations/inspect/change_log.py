@@ -159,6 +159,7 @@ class ChangeLog:
         self._journal = ""
         self._held: list[tuple[EventSlice, Gtids]] = []
         self._is_early = False  # the open transaction was released before its end
+        self._is_shown = False  # ... and some of it is wanted
 
     @property
     def is_open(self) -> bool:
@@ -190,7 +191,7 @@ class ChangeLog:
             self.counts.unfinished = (
                 f"{shown_name(self._journal)}:{self._buffer.transactions.open_offset}"
             )
-            self.counts.shown_too_early += self._is_early
+            self.counts.shown_too_early += self._is_shown
 
     def _is_isolated(self, statement: query.Query) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
@@ -206,8 +207,8 @@ class ChangeLog:
     def _pass_on(self, piece: EventSlice) -> Iterator[LogPiece]:
         if piece.kind is SliceKind.ABANDONED:
             self.counts.abandoned += 1
-            self.counts.shown_too_early += self._is_early
-            self._held, self._is_early = [], False
+            self.counts.shown_too_early += self._is_shown
+            self._held, self._is_early, self._is_shown = [], False, False
             self._maps.reset()
             return
         self._held.append((piece, self._gtids.of_transactions(piece.events["tx_offset"])))
@@ -217,8 +218,9 @@ class ChangeLog:
             if not self._is_early:
                 return
         is_rolled_back = piece.kind is SliceKind.LAST_PIECE and len(piece.rolled_back_offsets) > 0
-        self.counts.shown_too_early += is_rolled_back and self._is_early
+        self.counts.shown_too_early += is_rolled_back and self._is_shown
         self._is_early &= is_open
+        self._is_shown &= is_open
         released, self._held = self._held, []
         for held, gtids in released:
             yield from self._resolved(held, gtids, without_rows=is_rolled_back)
@@ -228,6 +230,7 @@ class ChangeLog:
     ) -> Iterator[LogPiece]:
         events = piece.events
         keep = self.filter.wanted(piece.chunk, events, gtids)
+        self._is_shown |= self._is_early and bool(keep.any())
         rows_wanted = keep & self._types[events["event_type"]]
         rows_wanted &= ~np.isin(events["tx_offset"], piece.rolled_back_offsets)
         if self._on_statement is not None:

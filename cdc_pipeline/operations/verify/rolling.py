@@ -133,7 +133,7 @@ class _Run:
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._longest_s = 0.0  # of this run's ranges
-        self._spent = self._rows = 0
+        self._spent = self._rows = self._rows_at_once = 0
         self._touched: set[str] = set()
         self._done: set[str] = set()
         self._whole: set[str] = set()  # tables that no range of a key can lead through
@@ -162,16 +162,25 @@ class _Run:
             ]
             if not left:
                 break
-            began_s = self._clock_s()
+            began_s, spent = self._clock_s(), self._spent
             try:
                 is_compared = self._try_range(min(left)[-1])
             except _NextRunError:
                 break  # the table comes first then
             took_s = self._clock_s() - began_s
             self._longest_s = max(self._longest_s, took_s)
+            self._note_range(self._spent - spent, took_s)
             if is_compared and 4 * took_s < self._left_s():
                 self._range_rows = min(2 * self._range_rows, _RANGE_ROWS_MAX)
         self._note_pace()
+
+    def _note_range(self, rows: int, took_s: float) -> None:
+        """How many rows one comparison has in a run's seconds: many tiny ranges do not tell it."""
+        limit_s = self._budget.seconds
+        if limit_s is None or took_s <= 0 or (rows < _RANGE_ROWS_MAX and took_s < limit_s):
+            return
+        self._rows_at_once = max(self._rows_at_once, int(rows * limit_s / took_s))
+        self.proofs = self.proofs.model_copy(update={"rows_at_once": self._rows_at_once})
 
     def _note_pace(self) -> None:
         """How many rows a run compares in its seconds; a few rows alone tell nothing of that."""
@@ -208,14 +217,14 @@ class _Run:
 
     def _whole_rows(self) -> tuple[int, int]:
         """Of a table that is one comparison: the most in any run, and in what is left of this one.
-        Seconds are as many rows as the last run compared in them; until that is known, the first
-        comparison of a run may be of any size.
+        Seconds are as many rows as the last run compared at once in them; until that is known, the
+        first comparison of a run may be of any size.
         """
         most = min(SMALL_ROWS, self._budget.rows or SMALL_ROWS)
         left = min(most, self._rows_left())
         if self._budget.seconds is not None:
-            in_time = max(self.proofs.rows_per_run, _RANGE_ROWS_MAX)
-            if self.proofs.rows_per_run:
+            in_time = max(self.proofs.rows_at_once, _RANGE_ROWS_MAX)
+            if self.proofs.rows_at_once:
                 most = min(most, in_time)
             left = min(left, most)
             if self._spent:

@@ -29,6 +29,7 @@ from cdc_pipeline.operations.inspect.change_log import ChangeLog
 from cdc_pipeline.operations.inspect.inputs import read_all
 from cdc_pipeline.operations.inspect.inspect import Inspection
 from cdc_pipeline.operations.inspect.selection import Selection
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.files import read_journal
 from tests.binlog.rows.test_jsonl import rows_of
 from tests.servers import Server
@@ -78,6 +79,10 @@ def test_a_transaction_larger_than_what_is_held_comes_out_early_and_is_counted(
     log.finish()
     assert log.counts.shown_too_early == 1
     assert log.counts.unfinished == "binlog.000003:420184"
+    behind = ChangeLog(Selection(to_position=Position("binlog.000003", 420184)))
+    assert rows_shown(behind, chunks) == held
+    behind.finish()
+    assert behind.counts.shown_too_early == 0  # none of it was asked for
 
 
 def test_decoding_in_parts_gives_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -544,6 +544,34 @@ def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound
         assert not proof.given_up
 
 
+def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny(
+    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the test's clock: a range takes as long, however few rows it has."""
+    now_s = 0.0
+    compared = rolling._Run._settled
+
+    def settled(*given: Any) -> Any:
+        nonlocal now_s
+        now_s += 0.02
+        return compared(*given)
+
+    monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 150)
+    monkeypatch.setattr(rolling._Run, "_settled", settled)
+    lake = start("bag", "codes", each_run={"seconds": 0.03})
+    changelog = TargetRule(tables=("*.codes",), mode="changelog")
+    lake.config = lake.config.model_copy(update={"targets": (*lake.config.targets, changelog)})
+    capture(lake.config, cursors=lake.cursors)
+    paces = []
+    for _ in range(4):
+        report = prove(lake.config, cursors=lake.cursors, clock_s=lambda: now_s)
+        assert not report.failure
+        assert not any(proof.given_up for proof in lake.proofs.tables.values())
+        paces.append(lake.proofs.rows_per_run)
+    assert all(proof.proved is not None for proof in lake.proofs.tables.values())
+    assert paces[0] < len(TABLES["codes"][1]) <= lake.proofs.rows_at_once
+
+
 def test_ranges_that_are_refused_get_smaller_and_count(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -689,7 +717,7 @@ def test_k17_a_pass_begins_again_if_the_key_is_another(
 
 
 @pytest.mark.parametrize(
-    ("each_run", "rows_per_run", "spent", "now_s", "expected"),
+    ("each_run", "rows_at_once", "spent", "now_s", "expected"),
     [
         ({"rows": 500}, 0, 200, 0, (500, 300)),
         ({"seconds": 10}, 0, 0, 9, (500_000, 500_000)),  # nothing is known of its pace yet
@@ -701,10 +729,10 @@ def test_k17_a_pass_begins_again_if_the_key_is_another(
     ],
 )
 def test_a_whole_read_is_bounded_by_rows_and_by_seconds(
-    each_run: dict[str, int], rows_per_run: int, spent: int, now_s: int, expected: tuple[int, int]
+    each_run: dict[str, int], rows_at_once: int, spent: int, now_s: int, expected: tuple[int, int]
 ) -> None:
     run = _run(each_run=each_run)
-    run.proofs, run._spent = Proofs(rows_per_run=rows_per_run), spent
+    run.proofs, run._spent = Proofs(rows_at_once=rows_at_once), spent
     run._clock_s = lambda: float(now_s)
     assert run._whole_rows() == expected
 
