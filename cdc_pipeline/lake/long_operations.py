@@ -170,11 +170,6 @@ class Progress(FrozenModel):
     batch_number: int = -1
 
 
-def _side_name(source: str, operation_id: str) -> str:
-    """Return the source's name in a side lake, so that its dumps have their own server id."""
-    return f"{source}__side_{operation_id[-8:]}"
-
-
 def new_operation_id(mark: str = "") -> str:
     """An id that sorts by time; `mark`: its last eight digits."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{mark or uuid4().hex[:8]}"
@@ -191,7 +186,8 @@ class OperationFolder:
         main = LakePaths(config.sink.lake_path.absolute(), config.name)
         self.operation_id = operation_id
         self.lake = main.state / OPERATIONS_FOLDER / operation_id
-        self.paths = LakePaths(self.lake, _side_name(config.name, operation_id))
+        # A name of its own, so that its dumps have their own server id.
+        self.paths = LakePaths(self.lake, f"{config.name}__side_{operation_id[-8:]}")
         self._state = main.state / OPERATIONS_FOLDER / f"{operation_id}.json"
         self._remembered = self._state.with_name(operation_id + _REMEMBERED)
         self._progress = self.paths.state / "progress"

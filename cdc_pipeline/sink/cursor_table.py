@@ -117,7 +117,18 @@ class DeltaCursorStore:
         self._was_read = None
         latest = None if newest is None else self._entry(newest).cursor
         self._guard.check_write(cursor, latest, replace=replace)
-        row = _row(1 if newest is None else newest["entry"] + 1, cursor, metadata)
+        row = {
+            "entry": 1 if newest is None else newest["entry"] + 1,
+            "at_us": now_us(),
+            "batch_number": cursor.batch_number,
+            "epoch": cursor.epoch,
+            "journal": cursor.journal,
+            "offset": cursor.offset,
+            "gtid_set": cursor.gtid_set,
+            "run_id": str(metadata.get("run_id", "")),
+            "metadata": json.dumps(metadata, default=str),
+            "cursor": json.dumps(cursor_document(cursor)),
+        }
         is_rewrite = row["entry"] % REWRITE_EVERY == 0
         self._commit(row, before, is_rewrite=is_rewrite)
         self._wait_for_disk(after=before)
@@ -289,18 +300,3 @@ class DeltaCursorStore:
 def _numbers(file: Path) -> list[int]:
     numbers: list[int] = read_parquet(file, columns=["entry"]).column("entry").to_pylist()
     return numbers
-
-
-def _row(number: int, cursor: CursorState, metadata: dict[str, object]) -> dict[str, Any]:
-    return {
-        "entry": number,
-        "at_us": now_us(),
-        "batch_number": cursor.batch_number,
-        "epoch": cursor.epoch,
-        "journal": cursor.journal,
-        "offset": cursor.offset,
-        "gtid_set": cursor.gtid_set,
-        "run_id": str(metadata.get("run_id", "")),
-        "metadata": json.dumps(metadata, default=str),
-        "cursor": json.dumps(cursor_document(cursor)),
-    }

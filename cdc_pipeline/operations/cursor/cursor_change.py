@@ -175,7 +175,7 @@ def _change(
     open_xa = tuple(
         xa
         for xa in old.open_xa
-        if not renumbered and (not move.is_back or _prepared_before(xa, position))
+        if not renumbered and (not move.is_back or xa.begin.order < position.order)
     )
     new = cursor_state(
         config.name,
@@ -314,10 +314,6 @@ def _statements_after(sink: Sink, position: Position) -> int:
             break
         count += sum((journal_number(ddl.journal), ddl.offset) >= position.order for ddl in cut.ddl)
     return count
-
-
-def _prepared_before(xa: OpenXa, position: Position) -> bool:
-    return xa.begin.order < position.order
 
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:

@@ -256,23 +256,18 @@ class _Log:
                 offset=at.offset,
                 time_us=-1,
             )
-        self.targets = _published(self.targets)
-        return decision, errors
-
-
-def _published(targets: Targets) -> Targets:
-    """As a cut after the statement would have them."""
-    return targets.having(
-        *(
-            replace(
-                target.with_state(table_version=max(target.state.table_version, 0)),
-                is_new=False,
-                replaces="",
-                carried=None,
+        self.targets = self.targets.having(
+            *(
+                replace(
+                    target.with_state(table_version=max(target.state.table_version, 0)),
+                    is_new=False,
+                    replaces="",
+                    carried=None,
+                )
+                for target in self.targets.by_name.values()
             )
-            for target in targets.by_name.values()
         )
-    )
+        return decision, errors
 
 
 def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedStatement]:

@@ -181,7 +181,7 @@ class _Snapshot:
         left, self._done.left = self._done.left, {}
         if tables is not None:
             left.update(
-                (name, _not_there(name))
+                (name, SnapshotError("its source table is gone, or was renamed", table=name))
                 for name in wanted.targets
                 if name not in taken and name not in left
             )
@@ -358,7 +358,3 @@ class _Snapshot:
             seconds=time.monotonic() - began_s,
             cpu_seconds=time.process_time() - began_cpu_s,
         )
-
-
-def _not_there(name: str) -> CdcError:
-    return SnapshotError("its source table is gone, or was renamed", table=name)

@@ -211,7 +211,11 @@ class _Verification:
                 )
                 if reasons[name]:
                     continue
-                begun[name] = self._comparisons(name, before.cut)
+                begun[name] = {
+                    source: TableComparison(self._context, name, source)
+                    for source, recorded in before.cut.tables[name].spec.sources_of(name).items()
+                    if not recorded.gone
+                }
                 for comparison in begun[name].values():
                     size_bytes += comparison.begin(before, targets)
                 # A repair changes the cut for which the rows of other tables are proved.
@@ -259,16 +263,6 @@ class _Verification:
             restored = {"restored": True}
             kept.update({name: kept[name].model_copy(update=restored) for name in back})
         return kept
-
-    # -- one table ---------------------------------------------------------------------------------
-
-    def _comparisons(self, name: str, cut: Cut) -> dict[str, TableComparison]:
-        """By source table."""
-        return {
-            source: TableComparison(self._context, name, source)
-            for source, recorded in cut.tables[name].spec.sources_of(name).items()
-            if not recorded.gone
-        }
 
     # -- in words ----------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def follows_evaluation(
         check_name=FOLLOWS,
         passed=held is None,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=_sentence(held),
+        description="follows" if held is None else f"suspended at {held.position}: {held.what}",
         metadata={}
         if held is None
         else suspended_entry(table, held, source=config.name)
@@ -69,7 +69,3 @@ def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
     if isinstance(config.source, LiveSourceConfig):
         return f"cdc-pipeline snapshot {config.name} --table {quote(table)}"
     return f"cdc-pipeline backfill {config.name} --table {quote(table)} --rebuild"
-
-
-def _sentence(held: Suspension | None) -> str:
-    return "follows" if held is None else f"suspended at {held.position}: {held.what}"
