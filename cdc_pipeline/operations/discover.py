@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final, Literal
 
 from cdc_pipeline.binlog.table_schema import Column
@@ -75,8 +76,7 @@ def discover(config: PipelineConfig) -> Discovery:
         )
     source = choose(config).config.source
     assert isinstance(source, LiveSourceConfig)
-    server = ServerConnection(source)
-    try:
+    with closing(ServerConnection(source)) as server:
         config = config.comparing(server.identity.names)
         facts = read_table_facts(server, lambda _database, _table: True)
         return Discovery(
@@ -87,8 +87,6 @@ def discover(config: PipelineConfig) -> Discovery:
             lower_case_table_names=server.identity.names,
             tables=tuple(_discovered(config, table) for table in facts),
         )
-    finally:
-        server.close()
 
 
 def _discovered(config: PipelineConfig, table: TableFacts) -> DiscoveredTable:

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,15 +213,12 @@ def _report(side: BackfillLake, state: Operation, **more: Any) -> BackfillReport
 
 
 def _resolved(side: BackfillLake, asked: dict[str, str], *, start: Start, end: Bound) -> Operation:
-    source = build_source(side.config)
-    try:
+    with closing(build_source(side.config)) as source:
         source.check()
         log_end = source.end_position()
         first = resolve_start(cursor=None, start=start, source=source).position
         last = last_of(side.config, end, first=first, log_end=log_end, source=source)
         identity = source.identity
-    finally:
-        source.close()
     return Operation(
         operation_id=new_operation_id(),
         kind="backfill",

@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,8 +99,7 @@ def fill_gap(
     (table,) = checked_tables(config, [table])
     config = with_archive(config, archive)
     config = config.model_copy(update={"tables": only_tables(config, [table])})
-    source = build_source(config)
-    try:
+    with closing(build_source(config)) as source:
         source.check()
         first = resolve_start(cursor=None, start=start, source=source).position
         _check_reached(start, source)
@@ -140,8 +140,6 @@ def fill_gap(
             ):
                 report = filled(folder, state)
         return report
-    finally:
-        source.close()
 
 
 def _contains(filled: Operation, new: Operation) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -188,11 +188,8 @@ class _Rebuild:
     def _selected_tables(self, cut: Cut | None) -> TableChoice:
         """With the tables that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
-        source = build_source(self.config)
-        try:
+        with closing(build_source(self.config)) as source:
             known = {*self.tables, *(source.tables() or ())}
-        finally:
-            source.close()
         known.update(*(state.source_names for state in states.values()))
         return choose(self.config, cut, known, self.tables)
 
@@ -215,13 +212,10 @@ class _Rebuild:
         )
 
     def _new_state(self, chosen: TableChoice, cursor: CursorState) -> Operation:
-        source = build_source(self.config)
-        try:
+        with closing(build_source(self.config)) as source:
             source.check()
             first = resolve_start(cursor=None, start=self.start, source=source).position
             identity = source.identity
-        finally:
-            source.close()
         if first.order >= cursor.position.order:
             raise SnapshotError(
                 "the range would end before it begins: a rebuild ends at the cursor",

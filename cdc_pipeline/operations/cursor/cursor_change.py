@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
@@ -33,7 +34,6 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.position.cursor import (
     CursorState,
     CursorStore,
-    OpenXa,
     StoredCursor,
     TargetState,
     cursor_text,
@@ -98,16 +98,13 @@ def plan_set(
     """
     sink = build_sink(config)
     old, cut = _stands_at(sink, cursors)
-    source = build_source(choose(config).config)
-    try:
+    with closing(build_source(choose(config).config)) as source:
         source.check()
         decision = resolve_start(cursor=None, start=to, source=source)
         source.validate_position(decision.position)
         return _change(
             config, sink, source, old, cut, decision.position, decision.reasons[1:], who, why
         )
-    finally:
-        source.close()
 
 
 def apply_set(

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -126,8 +127,7 @@ def rehearse(
     sink = build_sink(config)
     cut, unfinished = sink.last_cut(), sink.pending_record()
     cursor = reconcile(cursors.read(), cut).cursor
-    source = build_source(choose(config).config)
-    try:
+    with closing(build_source(choose(config).config)) as source:
         source.check()
         identity = source.identity
         config = config.comparing(identity.names)
@@ -137,8 +137,6 @@ def rehearse(
         placed = source.catalog(targets.keeps_history, since=since)
         programs = source.programs(since=since)
         planned = captured_tables(config, source.tables(), cursor, cut)
-    finally:
-        source.close()
     history = SchemaHistory() if cursor is None else history_file(config).read().up_to(cursor.seq)
     epoch = 1 if cursor is None else cursor.epoch
     schemas = Schemas(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -154,11 +155,8 @@ def global_settings(config: PipelineConfig, identity: ServerIdentity) -> dict[st
     from cdc_pipeline.source.live.connection import ServerConnection
 
     names = ("sql_mode", "explicit_defaults_for_timestamp", "time_zone", "character_set_server")
-    server = ServerConnection(config.source)
-    try:
+    with closing(ServerConnection(config.source)) as server:
         values = server.variables(names)
-    finally:
-        server.close()
     is_mariadb = identity.flavor == "mariadb"
     explicit = values.get("explicit_defaults_for_timestamp")
     return {

@@ -182,18 +182,14 @@ class LiveSource:
         with self._second("programs") as second:
             return placed_programs(second.server, second, since=since)
 
-    @contextlib.contextmanager
-    def _second(self, purpose: str) -> Iterator[LiveSource]:
+    def _second(self, purpose: str) -> contextlib.closing[LiveSource]:
         # Another name means another replica server id: with ours the server would end our own dump.
         # A configured id distinguishes two readers of one pipeline, so their second readers must
         # differ too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
-        second = type(self)(config, pipeline_name=f"{self.pipeline_name}/{purpose}{own}")
-        try:
-            yield second
-        finally:
-            second.close()
+        name = f"{self.pipeline_name}/{purpose}{own}"
+        return contextlib.closing(type(self)(config, pipeline_name=name))
 
     def prepared_xids(self) -> frozenset[str] | None:
         """None if the account may not ask."""
@@ -292,11 +288,9 @@ class LiveSource:
 
     def _first_offset(self, start: Position, end: Position) -> int:
         """Of the first event that a dump by offset delivers; that of `end` if there is none."""
-        beginning = self.dumped(dataclasses.replace(start, gtid_set=""), end)
-        try:
-            chunk = next(beginning, None)
-        finally:
-            beginning.close()  # ends the dump
+        dump = self.dumped(dataclasses.replace(start, gtid_set=""), end)
+        with contextlib.closing(dump):  # which ends it
+            chunk = next(dump, None)
         return end.offset if chunk is None else int(chunk.events["offset"][0])
 
 

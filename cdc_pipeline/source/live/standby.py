@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
@@ -66,8 +67,5 @@ def choose_server(config: LiveSourceConfig) -> ServerChoice:
 
 
 def _connect(config: LiveSourceConfig) -> None:
-    connection = ServerConnection(config)
-    try:
+    with closing(ServerConnection(config)) as connection:
         connection.value("SELECT 1")
-    finally:
-        connection.close()
