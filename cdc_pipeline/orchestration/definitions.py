@@ -117,10 +117,9 @@ def build_definitions(
     loading = _only_source.get()
     if loading is not None:
         loading.translator = translator
-    definitions: list[dg.Definitions] = []
     cdc = resource or CdcResource()
-    for file in _config_files(Path(jobs_directory)):
-        definitions.append(
+    return dg.Definitions.merge(
+        *(
             build_source(
                 partial(outline_of, file, cdc),
                 name=file.stem,
@@ -133,8 +132,10 @@ def build_definitions(
                 row_counter=row_counter,
                 retry_wait_s=retry_wait_s,
             )
+            for file in list_config_files(Path(jobs_directory))
+            if loading is None or file.stem == loading.source
         )
-    return dg.Definitions.merge(*definitions)
+    )
 
 
 def build_source(
@@ -251,16 +252,6 @@ def _capture_job(
         executor_def=dg.in_process_executor,
         tags=run_tags(config.name, "capture"),
     )
-
-
-def _config_files(jobs_directory: Path) -> list[Path]:
-    """Inside `only_source`, just that source's; raises ConfigError if the directory is missing."""
-    only = _only_source.get()
-    return [
-        file
-        for file in list_config_files(jobs_directory)
-        if only is None or file.stem == only.source
-    ]
 
 
 def load_checked(file: Path) -> PipelineConfig:

@@ -81,14 +81,15 @@ def lease_holder(path: ObjectPath) -> str:
     LakeUnreachableError.
     """
     try:
-        note = _parsed(path.store.read(path.key))
+        content = path.store.read(path.key)
     except FileNotFoundError:
         return ""
+    note = _parsed(content)
     written = path.store.modified_at(path.key)
     if note.get("released") or is_gone(str(note.get("process", ""))) or written is None:
         return ""
     age_s = (datetime.now(UTC) - written).total_seconds()
-    return _holder(note) if age_s < _seconds(note, path.storage.lease_s) else ""
+    return holder_of(content) if age_s < _seconds(note, path.storage.lease_s) else ""
 
 
 class _Lease:
@@ -250,7 +251,7 @@ class _Lease:
                 self._tag = tag
                 return ""
             if not self._is_own(there):
-                return f"taken over: {_holder(_parsed(there))}" if tag else "its object was removed"
+                return f"taken over: {holder_of(there)}" if tag else "its object was removed"
         raise LakeUnreachableError(
             f"the object store refuses to replace an object as if it had changed: {self._path}",
             next_step="start the run again",
@@ -287,12 +288,11 @@ class _Lease:
         return since_s if since_s < -1 else max(0.0, since_s - 1)
 
     def _held_by_other(self, content: bytes, *, age_s: float = 0.0) -> LockError:
-        note = _parsed(content)
-        left_s = max(0.0, _seconds(note, self._time_s) - age_s)
+        left_s = max(0.0, _seconds(_parsed(content), self._time_s) - age_s)
         return LockError(
             "another run is writing to this source's lake",
             expected=f"no process holds {self._path}",
-            got=f"{_holder(note)}; if it is dead, the lease expires in {left_s:.0f} s",
+            got=f"{holder_of(content)}; if it is dead, the lease expires in {left_s:.0f} s",
             next_step=_NEXT_STEP,
         )
 
@@ -331,9 +331,10 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
     return float(found) if isinstance(found, int | float) else default_s
 
 
-def _holder(note: dict[str, Any]) -> str:
-    if not note:
-        return "held by a process whose note is unreadable"
+def holder_of(content: bytes) -> str:
+    """Who wrote the note of a lock or a lease, in words."""
+    if not (note := _parsed(content)):
+        return "held by a process that has written no readable note yet"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
 
 

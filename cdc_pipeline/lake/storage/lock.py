@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.file_failures import cure_of
-from cdc_pipeline.lake.storage.lease import held_lease, lease_holder
+from cdc_pipeline.lake.storage.lease import held_lease, holder_of, lease_holder
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.private_folder import make_private
@@ -69,7 +69,7 @@ def writer_lock(
             raise LockError(
                 "another run is writing to this source's lake",
                 expected=f"no process holds {path}",
-                got=_holder(descriptor),
+                got=holder_of(os.pread(descriptor, 4096, 0)),
                 next_step="wait for that run to end, or stop it; the lock is released when "
                 "its process ends",
             ) from None
@@ -105,17 +105,9 @@ def lock_holder(path: Path) -> str:
         return ""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return _holder(descriptor)
+        return holder_of(os.pread(descriptor, 4096, 0))
     finally:
         os.close(descriptor)
-
-
-def _holder(descriptor: int) -> str:
-    try:
-        note = json.loads(os.pread(descriptor, 4096, 0))
-        return f"held by process {note['pid']} on {note['host']} since {note['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "held by a process that has not written its name yet"
 
 
 _POLL_S: Final = 0.5

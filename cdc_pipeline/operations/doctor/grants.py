@@ -40,10 +40,6 @@ _NEEDED: Final = frozenset(
 )  # fmt: skip
 
 
-def _privileges(context: Context) -> Iterator[Verdict]:
-    return shown(grant_findings(context.server, context.live.replica))
-
-
 def _select(context: Context) -> Iterator[Verdict]:
     account = context.server.account
     tables = {table.name for table in context.tables}
@@ -187,7 +183,12 @@ def _literal(text: str) -> str:
 
 
 CHECKS: Final = (
-    Check("grants", "privileges", _privileges, "the account may read the log and its state"),
+    Check(
+        "grants",
+        "privileges",
+        lambda context: shown(grant_findings(context.server, context.live.replica)),
+        "the account may read the log and its state",
+    ),
     Check("grants", "select", _select, "the account may read the captured tables"),
     Check(
         "grants",

@@ -236,10 +236,6 @@ def _standby(context: Context) -> Iterator[Verdict]:
         other.close()
 
 
-def _whole_log(context: Context) -> Iterator[Verdict]:
-    return shown(log_findings(context.server, context.live.captured_tables))
-
-
 def _managed_service(context: Context) -> Iterator[Verdict]:
     service, host = context.server.service, context.server.config.host
     if is_proxy(host):
@@ -251,10 +247,6 @@ def _managed_service(context: Context) -> Iterator[Verdict]:
         )
     if service is not None:
         yield ok(f"this is {service.name}: variables are set in {service.settings}")
-
-
-def _row_metadata(context: Context) -> Iterator[Verdict]:
-    return shown(metadata_findings(context.server))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,14 +307,6 @@ def _advised(context: Context, every: Sequence[_Advice]) -> Iterator[Verdict]:
             yield Verdict(severity=advice.severity, what=advice.what, **parts)
 
 
-def _advised_settings(context: Context) -> Iterator[Verdict]:
-    return _advised(context, _ADVICE)
-
-
-def _patience(context: Context) -> Iterator[Verdict]:
-    return _advised(context, _PATIENCE)
-
-
 def _gtids(context: Context) -> Iterator[Verdict]:
     with_standby = context.live_config.standby is not None
     verdict = warning if with_standby else note
@@ -347,17 +331,17 @@ def _gtids(context: Context) -> Iterator[Verdict]:
             expected="gtid_mode = ON",
             got=mode,
             # Transactions without a GTID that are not captured yet cannot be read under ON.
-            next_step=_one_by_one(
-                set_statement(context, "enforce_gtid_consistency", "ON"),
-                *(set_statement(context, "gtid_mode", f"'{step}'") for step in left[:-1]),
-                f"cdc-pipeline run {context.config.name}",
-                set_statement(context, "gtid_mode", f"'{left[-1]}'"),
-            ),
+            next_step="; ".join(
+                step.rstrip(";")
+                for step in (
+                    set_statement(context, "enforce_gtid_consistency", "ON"),
+                    *(set_statement(context, "gtid_mode", f"'{step}'") for step in left[:-1]),
+                    f"cdc-pipeline run {context.config.name}",
+                    set_statement(context, "gtid_mode", f"'{left[-1]}'"),
+                )
+            )
+            + ";",
         )
-
-
-def _one_by_one(*steps: str) -> str:
-    return "; ".join(step.rstrip(";") for step in steps) + ";"
 
 
 def _zone_and_modes(context: Context) -> Iterator[Verdict]:
@@ -416,13 +400,18 @@ CHECKS: Final = (
     Check(
         "server",
         "whole log",
-        _whole_log,
+        lambda context: shown(log_findings(context.server, context.live.captured_tables)),
         "the log is whole: no setting or filter leaves changes out of it",
     ),
-    Check("server", "row metadata", _row_metadata, "binlog_row_metadata is FULL"),
-    Check("server", "advised settings", _advised_settings),
+    Check(
+        "server",
+        "row metadata",
+        lambda context: shown(metadata_findings(context.server)),
+        "binlog_row_metadata is FULL",
+    ),
+    Check("server", "advised settings", lambda context: _advised(context, _ADVICE)),
     Check("server", "GTIDs", _gtids),
-    Check("server", "patience", _patience),
+    Check("server", "patience", lambda context: _advised(context, _PATIENCE)),
     Check("server", "zone and modes", _zone_and_modes),
     Check("server", "names", _names),
     Check("server", "replication", _replication),

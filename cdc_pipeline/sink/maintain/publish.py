@@ -17,7 +17,8 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,12 +80,12 @@ def publish(
     remembered, settings = _remembered(paths), asked.model_dump_json()
     memory = remembered or _Memory()
     memory.kinds = {kind: shown for kind, shown in memory.kinds.items() if kinds[kind]}
-    failure = None
+    failures: list[PublicationError] = []
     for kind in (kind for kind, is_asked in kinds.items() if is_asked):
         shown = memory.kinds.get(kind)
         if shown is not None and (again or shown.settings != settings):
             shown.settings = ""
-        try:
+        with _collected(failures, kind, cut):
             is_there = kind == "catalog" or (asked.duckdb is not None and asked.duckdb.exists())
             if shown and shown.cut == cut.batch_number and shown.settings == settings and is_there:
                 continue
@@ -107,18 +108,10 @@ def publish(
             )
             if remembered is not None:
                 _remember(paths, memory)
-        except LockError:
-            raise
-        except Exception as error:
-            failure = _failure(kind, cut, error)
-    if remembered is None and failure is None:
-        try:
+    if remembered is None and not failures:
+        with _collected(failures, "duckdb" if kinds["duckdb"] else "catalog", cut):
             _remember(paths, memory)
-        except LockError:
-            raise
-        except Exception as error:
-            failure = _failure("duckdb" if kinds["duckdb"] else "catalog", cut, error)
-    return failure
+    return failures[-1] if failures else None
 
 
 def published_versions(paths: LakePaths) -> dict[str, int] | None:
@@ -216,14 +209,25 @@ def _to_catalog(
         run(f"DROP SCHEMA IF EXISTS {quoted(f'{asked.database}_cut_{number}')} CASCADE")
 
 
-def _failure(kind: str, cut: Cut, error: Exception) -> PublicationError:
-    return PublicationError(
-        f"cut {cut.batch_number} is not published: readers by SQL are still shown an older one",
-        setting=f"sink.publish.{kind}",
-        expected="its views",
-        got=error.what if isinstance(error, CdcError) else said_by(error),
-        next_step="remove the cause, then run again: a run without changes publishes it too",
-    )
+@contextmanager
+def _collected(failures: list[PublicationError], kind: str, cut: Cut) -> Iterator[None]:
+    """What the block raises, unless the lock is lost."""
+    try:
+        yield
+    except LockError:
+        raise
+    except Exception as error:
+        failures.append(
+            PublicationError(
+                f"cut {cut.batch_number} is not published: readers by SQL are still shown an older "
+                "one",
+                setting=f"sink.publish.{kind}",
+                expected="its views",
+                got=error.what if isinstance(error, CdcError) else said_by(error),
+                next_step="remove the cause, then run again: a run without changes publishes it "
+                "too",
+            )
+        )
 
 
 def _remembered(paths: LakePaths) -> _Memory | None:
